@@ -5,6 +5,7 @@
 
 pub mod accounts;
 pub mod block_counters;
+pub mod clone;
 pub mod cycles;
 pub mod dead_mount;
 pub mod descriptor;

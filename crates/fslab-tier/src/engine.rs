@@ -31,6 +31,7 @@ use crate::home::Attached;
 use crate::id::Id;
 use crate::limit::Limit;
 use crate::lower::{OwnFile, own_request, request_at};
+use crate::poison::Poison;
 use crate::queue::{Fifo, Order, Queue};
 use crate::rounds::Rounds;
 use crate::stored::reader::ObjectReader;
@@ -131,6 +132,8 @@ pub struct Settings {
     pub known_archives: Vec<Attached>,
     /// Nobody enters the tree but through the mount.
     pub closes: bool,
+    /// Released files show poison below, where blocks can be shared, and no zeros.
+    pub poison: bool,
 }
 
 impl Settings {
@@ -156,6 +159,7 @@ impl Settings {
             policy: None,
             known_archives: Vec::new(),
             closes: true,
+            poison: true,
         }
     }
 
@@ -185,6 +189,7 @@ pub struct Tier {
     queue: Arc<Queue>,
     readers: readers::Readers,
     in_memory: read_through::BlocksInMemory,
+    poison: Poison,
     movers: Mutex<Vec<std::thread::JoinHandle<()>>>,
     resting: takers::Resting,
     counted: counts::Counted,
@@ -244,6 +249,7 @@ impl Tier {
         let archives: Vec<_> = archives.into_iter().map(timed).collect();
         let archive_limit = Limit::new(settings.archive_rate, &around.clock);
         let recall_limit = Limit::new(settings.recall_rate, &around.clock).map(Arc::new);
+        let poison = Poison::new(&lower, settings.poison);
         let tier = Arc::new_cyclic(|me| Self {
             me: Weak::clone(me),
             lower,
@@ -258,6 +264,7 @@ impl Tier {
             queue,
             readers: readers::Readers::default(),
             in_memory: read_through::BlocksInMemory::default(),
+            poison,
             movers: Mutex::default(),
             resting: takers::Resting::default(),
             counted: counts::Counted::default(),

@@ -68,6 +68,9 @@ pub struct Description {
     /// Whether the tree is open to programs while it is not mounted.
     #[serde(default, skip_serializing_if = "Umount::is_usual")]
     pub umount: Umount,
+    /// Whether released files show poison below.
+    #[serde(default, skip_serializing_if = "Poison::is_usual")]
+    pub poison: Poison,
     /// Programs that do not recall, as [`Deny::new`] takes them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub deny: Vec<String>,
@@ -119,6 +122,24 @@ pub enum Umount {
 }
 
 impl Umount {
+    #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+    fn is_usual(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+/// What released files show below the mount: see [`crate::poison`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Poison {
+    /// Text that says what to do, where the file system can share blocks.
+    #[default]
+    Auto,
+    /// Zeros.
+    Off,
+}
+
+impl Poison {
     #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
     fn is_usual(&self) -> bool {
         *self == Self::default()
@@ -177,6 +198,8 @@ pub struct Wish {
     pub key: Option<PathBuf>,
     /// Whether the tree is open to programs while it is not mounted.
     pub umount: Umount,
+    /// Whether released files show poison below.
+    pub poison: Poison,
 }
 
 impl Wish {
@@ -191,6 +214,7 @@ impl Wish {
             keep: Duration::from_secs(usual_keep()),
             key,
             umount: Umount::default(),
+            poison: Poison::default(),
         }
     }
 }
@@ -249,6 +273,7 @@ impl Home {
             bundled_bytes: wish.bundled,
             keep_seconds: wish.keep.as_secs(),
             umount: wish.umount,
+            poison: wish.poison,
             deny: Vec::new(),
             archives,
         };
@@ -569,6 +594,7 @@ impl Home {
             policy: Some(self.path.join(POLICY)),
             known_archives: self.description.archives.clone(),
             closes: self.description.umount == Umount::Closed,
+            poison: self.description.poison == Poison::Auto,
             ..Settings::of(self.description.tier)
         }
     }

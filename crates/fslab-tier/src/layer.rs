@@ -86,6 +86,15 @@ impl FileSystem for TierFs {
 
     fn end_lease(&self, _ino: Ino, _handle: Handle) {}
 
+    fn clone_range(
+        &self,
+        _source: (Ino, Handle, u64),
+        _target: (Ino, Handle, u64),
+        _length: u64,
+    ) -> Result<()> {
+        Err(Errno::OPNOTSUPP.into())
+    }
+
     fn shutdown(&self) -> Result<()> {
         self.tier.shutdown()?;
         self.lower.shutdown()

@@ -30,6 +30,7 @@ mod id;
 mod layer;
 pub mod limit;
 mod lower;
+pub mod poison;
 pub mod policy;
 mod private;
 pub mod queue;

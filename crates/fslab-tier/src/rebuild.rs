@@ -27,6 +27,7 @@ use crate::catalogue::{Catalogue, ObjectRow, sequence_at};
 use crate::error::{Error, Result};
 use crate::id::Id;
 use crate::lower::{Found, request_at};
+use crate::poison::Poison;
 use crate::stored::reader::ObjectReader;
 use crate::stored::{Attributes, Residency, Version};
 use crate::surroundings::Surroundings;
@@ -85,6 +86,7 @@ struct Rebuilder<'a> {
     archives: &'a [Arc<dyn Archive>],
     around: &'a Surroundings,
     tier: Id,
+    poison: Poison,
     /// Whether archives are believed what gives programs and users more rights.
     is_trusting: bool,
     notes: Notes<'a>,
@@ -123,6 +125,8 @@ pub struct Options {
     /// With set-id bits, capabilities and devices also where an archive is not encrypted: whoever
     /// can write to it can have planted them.
     pub trust: bool,
+    /// Files show poison below, where blocks can be shared, and no zeros.
+    pub poison: bool,
 }
 
 /// Makes a tree in a directory. The catalogue is filled with what archives hold; what it said
@@ -159,6 +163,7 @@ pub fn rebuild_with(
     catalogue.forget_uses()?;
     let notes = Notes::begin(catalogue)?;
     let mut rebuilder = Rebuilder::new(lower, archives, around, tier, notes);
+    rebuilder.poison = Poison::new(lower, options.poison);
     rebuilder.until = options.before.map_or(u64::MAX, sequence_at);
     rebuilder.is_trusting = options.trust || archives.iter().all(|archive| archive.is_authentic());
     let tree = rebuilder.last_tree(request)?;
@@ -183,13 +188,13 @@ pub(crate) fn make_one_stub(
     lower: &Arc<dyn FileSystem>,
     around: &Surroundings,
     tier: Id,
-    (attributes, is_trusting): (&Attributes, bool),
+    (attributes, Options { trust, poison, .. }): (&Attributes, Options),
     archived: (Id, Version),
 ) -> Result<(Option<ObjectRow>, Vec<String>)> {
     let catalogue = Catalogue::in_memory()?;
     let notes = Notes::of_no_run(&catalogue);
     let mut rebuilder = Rebuilder::new(lower, &[], around, tier, notes);
-    rebuilder.is_trusting = is_trusting;
+    (rebuilder.is_trusting, rebuilder.poison) = (trust, Poison::new(lower, poison));
     rebuilder.make_stub(attributes, Some(archived))?;
     let Rebuilt { mut problems, left_out, .. } = rebuilder.rebuilt;
     problems.extend(left_out);
@@ -209,6 +214,7 @@ impl<'a> Rebuilder<'a> {
             archives,
             around,
             tier,
+            poison: Poison::new(lower, false),
             is_trusting: false,
             notes,
             rebuilt: Rebuilt::default(),

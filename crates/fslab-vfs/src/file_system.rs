@@ -111,6 +111,21 @@ pub trait FileSystem: Send + Sync {
         }
     }
 
+    /// Has a range of one open file share the blocks of a range of another, so that both have the
+    /// same bytes and take the space once. Offsets and length are whole blocks of the file system.
+    ///
+    /// # Errors
+    /// `EOPNOTSUPP`, `ENOSYS`, `ENOTTY` or `EINVAL` where these files can't share blocks, `EXDEV`
+    /// where they lie in different file systems: nothing is changed then.
+    fn clone_range(
+        &self,
+        source: (Ino, Handle, u64),
+        target: (Ino, Handle, u64),
+        length: u64,
+    ) -> Result<()> {
+        forward!(self.clone_range(source, target, length))
+    }
+
     /// Says that a range of an open file will not be read again soon, because what it holds is kept
     /// in another form: pages of it need not stay in memory. A hint: nothing depends on it.
     fn drop_pages(&self, ino: Ino, handle: Handle, range: std::ops::Range<u64>) {

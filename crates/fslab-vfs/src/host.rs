@@ -39,7 +39,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
 use fslab_sys::identity::{ActingAs, Groups, ThreadUmask, take_up_fsetid};
-use fslab_sys::lease;
+use fslab_sys::{clone, lease};
 use parking_lot::Mutex;
 use rustix::fs::{Advice, AtFlags, FallocateFlags, FileType, Mode, OFlags, RenameFlags, SeekFrom};
 use rustix::io::ReadWriteFlags;
@@ -235,6 +235,16 @@ impl FileSystem for HostFs {
         if let Err(error) = ended {
             tracing::warn!(%error, ino = ino.0, "a lease was taken away for who waited");
         }
+    }
+
+    fn clone_range(
+        &self,
+        (_, source, source_offset): (Ino, Handle, u64),
+        (_, target, target_offset): (Ino, Handle, u64),
+        length: u64,
+    ) -> Result<()> {
+        let (source, target) = (self.files.get(source)?, self.files.get(target)?);
+        Ok(clone::range((&*source, source_offset), (&*target, target_offset), length)?)
     }
 
     fn lookup(&self, _request: &Request, parent: Ino, name: Name<'_>) -> Result<Entry> {

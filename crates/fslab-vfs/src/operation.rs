@@ -94,10 +94,18 @@ impl fmt::Display for Operation {
 mod tests {
     use super::*;
 
-    /// Claims are made by who serves a tree, inodes held, files leased and hints given by layers;
-    /// none of it is what a caller asks for.
-    const OF_SERVERS: [&str; 7] =
-        ["fallback", "claim_tree", "take_lease", "end_lease", "drop_pages", "hold", "let_go"];
+    /// Claims are made by who serves a tree, inodes held, files leased, blocks shared and hints
+    /// given by layers; none of it is what a caller asks for.
+    const OF_SERVERS: [&str; 8] = [
+        "fallback",
+        "claim_tree",
+        "take_lease",
+        "end_lease",
+        "clone_range",
+        "drop_pages",
+        "hold",
+        "let_go",
+    ];
 
     #[test]
     fn every_operation_is_a_method_of_the_trait_and_the_other_way_round() {

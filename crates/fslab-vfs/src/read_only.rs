@@ -147,6 +147,10 @@ impl FileSystem for ReadOnly {
         refused()
     }
 
+    fn clone_range(&self, _: (Ino, Handle, u64), _: (Ino, Handle, u64), _: u64) -> Result<()> {
+        refused()
+    }
+
     fn copy_file_range(
         &self,
         _: &Request,

@@ -313,6 +313,15 @@ impl FileSystem for Sca {
 
     fn end_lease(&self, _ino: Ino, _handle: Handle) {}
 
+    fn clone_range(
+        &self,
+        _source: (Ino, Handle, u64),
+        _target: (Ino, Handle, u64),
+        _length: u64,
+    ) -> Result<()> {
+        Err(Errno::OPNOTSUPP.into())
+    }
+
     /// Goes on to the end whatever fails: a file that can't be left in order has a mark that says
     /// so, and is no reason to look at all others the next time.
     fn shutdown(&self) -> Result<()> {

@@ -146,7 +146,10 @@ impl Tier {
             if !offline.is_empty() {
                 // Other files are not held up until an archive is back.
                 before.as_ref().map_or(Ok(()), |before| self.is_there(&before.version))?;
-                let mixed = self.offline_with_data(file.ino(), &offline).map_err(below())?;
+                let mixed = before
+                    .as_ref()
+                    .map_or(Ok(None), |before| self.offline_with_data(file.ino(), &offline, before))
+                    .map_err(below())?;
                 if let Some(blocks) = mixed {
                     drop(state);
                     self.recall_in_bulk(file, path, blocks, request)?;
@@ -175,7 +178,15 @@ impl Tier {
 
     /// Offline blocks that somebody wrote to below: what they hold is only known once they are
     /// recalled.
-    fn offline_with_data(&self, ino: Ino, offline: &Runs) -> fslab_vfs::Result<Option<Range<u64>>> {
+    fn offline_with_data(
+        &self,
+        ino: Ino,
+        offline: &Runs,
+        before: &Residency,
+    ) -> fslab_vfs::Result<Option<Range<u64>>> {
+        if before.is_poisoned() {
+            return self.first_without_poison(ino, offline, before);
+        }
         let own = self.open_own(ino, false)?;
         for run in offline.iter() {
             let Some(data) = own.next_data(run.start * BLOCK_BYTES)? else { break };
@@ -360,6 +371,7 @@ impl Tier {
             inode: row.inode,
             changed: false,
             moving: false,
+            poisoned: state.known().is_some_and(|known| known.recorded.poisoned),
             touched_seconds: state.known().map_or(0, |known| known.recorded.touched_seconds),
             version: row.version.clone(),
             offline: offline.unwrap_or_default(),

@@ -12,6 +12,7 @@ use crate::catalogue::{ObjectRow, ObjectState, RowChange};
 use crate::error::{Error, shown};
 use crate::id::Id;
 use crate::lower::Found;
+use crate::rebuild::Options;
 use crate::stored::residency::Unreadable;
 use crate::stored::{Attributes, BLOCK_BYTES, Residency, Version};
 
@@ -131,11 +132,13 @@ impl Tier {
             || self.holders(&row.version).iter().all(|archive| archive.is_authentic());
         // The directory that it is in must be durable, too.
         self.has_acted.store(true, Ordering::SeqCst);
+        let poison = self.settings.poison;
+        let options = Options { trust: is_trusting, poison, ..Options::default() };
         crate::rebuild::make_one_stub(
             &self.lower,
             &self.around,
             self.settings.tier,
-            (&attributes, is_trusting),
+            (&attributes, options),
             (row.file, row.version.clone()),
         )
     }

@@ -14,6 +14,7 @@ use fslab_vfs::{Attr, Errno, FileSystem, Ino, OpenMode, Request, Result, SeekTo,
 use super::Tier;
 use super::file::{FileState, Known, TieredFile};
 use crate::lower::OwnFile;
+use crate::poison::changed_in;
 use crate::runs::Runs;
 use crate::stored::writer::is_zero;
 use crate::stored::{BLOCK_BYTES, Residency};
@@ -31,18 +32,24 @@ pub(super) struct Look<'a> {
     page_bytes: u64,
     /// The size that was archived.
     archived: u64,
+    is_poisoned: bool,
 }
 
 impl<'a> Look<'a> {
     pub(super) fn new(own: &'a OwnFile, attr: &Attr, residency: &Residency) -> Self {
         let page_bytes = u64::from(attr.block_size).clamp(PAGE_BYTES.start, PAGE_BYTES.end);
-        Self { own, size: attr.size, page_bytes, archived: residency.version.size }
+        let (archived, is_poisoned) = (residency.version.size, residency.is_poisoned());
+        Self { own, size: attr.size, page_bytes, archived, is_poisoned }
     }
 
     /// What must stay of a block, in its order, as ranges of the file.
     fn pieces(&self, block: u64) -> Result<Vec<Range<u64>>> {
         let (start, mut pieces) = (block * BLOCK_BYTES, Vec::new());
         let end = (start + BLOCK_BYTES).min(self.size);
+        if self.is_poisoned {
+            let bytes = if start < end { self.bytes(start..end)? } else { Vec::new() };
+            return Ok(changed_in(start, &bytes));
+        }
         let mut next = start;
         while next < end {
             let Some(data) = self.own.next_run(next)?.filter(|data| data.start < end) else {
@@ -133,7 +140,9 @@ impl Tier {
         let recorded = &known.recorded;
         let is_said = recorded.changed || recorded.moving;
         // What is said to have changed can't be held against its time.
-        if known.offline.is_empty() || is_said || is_same(recorded, attr) {
+        // Where there is poison, each byte tells for itself.
+        let is_plain = known.offline.is_empty() || recorded.is_poisoned();
+        if is_plain || is_said || is_same(recorded, attr) {
             return Ok(true);
         }
         let own = self.open_own(ino, false)?;
@@ -203,12 +212,32 @@ impl Tier {
 
     /// What must stay of a block; nothing where holes can't be told from data.
     pub(super) fn pieces_of(&self, look: &Look<'_>, block: u64) -> Result<Vec<Range<u64>>> {
+        if look.is_poisoned {
+            return look.pieces(block);
+        }
         let pieces = match look.pieces(block) {
             Err(error) if is_not_told(&error) => return Ok(Vec::new()),
             pieces => pieces?,
         };
         let is_told = pieces.is_empty() || !look.has_no_hole()? || self.tells_holes();
         Ok(if is_told { pieces } else { Vec::new() })
+    }
+
+    /// The first offline block of a poisoned file that somebody wrote to below.
+    pub(super) fn first_without_poison(
+        &self,
+        ino: Ino,
+        offline: &Runs,
+        recorded: &Residency,
+    ) -> Result<Option<Range<u64>>> {
+        let own = self.open_own(ino, false)?;
+        let look = Look::new(&own, &own.attr()?, recorded);
+        for block in offline.iter().flatten() {
+            if !look.pieces(block)?.is_empty() {
+                return Ok(Some(block..block + 1));
+            }
+        }
+        Ok(None)
     }
 
     /// Whether the file system below tells holes from data, as an empty file shows.

@@ -578,12 +578,16 @@ impl Tier {
         }
         let kept = self.kept_of(file, state, block, &bytes)?;
         self.mark_moving(file, state)?;
+        let is_poisoned = state.known().is_some_and(|known| known.recorded.is_poisoned());
         let own = state.own(self, file.ino())?;
         let before = own.attr()?;
         let privileges = own.privileges(&before)?;
         let offset = block * BLOCK_BYTES;
         bytes.truncate(before.size.saturating_sub(offset).min(BLOCK_BYTES) as usize);
-        let written = fill(own, offset, &bytes, &kept);
+        let written = match is_poisoned && kept.is_empty() {
+            true => fill_pieces(own, offset, &bytes, true),
+            false => fill(own, offset, &bytes, &kept),
+        };
         own.set_modified(before.modified)?;
         if let Err(error) = own.give_back(&privileges) {
             // Who waits may go on: nobody has more rights for it.
@@ -631,19 +635,31 @@ fn fill_whole(own: &OwnFile, offset: u64, bytes: &[u8]) -> Result<()> {
     if own.has_data(offset, offset + BLOCK_BYTES)? {
         own.punch(offset, BLOCK_BYTES)?;
     }
-    let mut pending: Option<Range<usize>> = None;
-    for start in (0..bytes.len()).step_by(PIECE) {
-        let piece = start..(start + PIECE).min(bytes.len());
-        if !is_zero(&bytes[piece.clone()]) {
-            pending = Some(pending.map_or(piece.start, |pending| pending.start)..piece.end);
-        } else if let Some(ready) = pending.take() {
-            own.write(offset + ready.start as u64, &bytes[ready])?;
+    fill_pieces(own, offset, bytes, false)
+}
+
+/// Writes pieces that are not zeros. In the place of others, holes are made where there is poison:
+/// one by one, so that a kill never leaves zeros that are not the file's.
+fn fill_pieces(own: &OwnFile, offset: u64, bytes: &[u8], is_poisoned: bool) -> Result<()> {
+    let pieces = bytes.chunks(PIECE).map(|piece| (is_zero(piece), piece.len()));
+    let mut runs: Vec<(bool, Range<usize>)> = Vec::new();
+    for (is_hole, length) in pieces {
+        match runs.last_mut().filter(|(before, _)| *before == is_hole) {
+            Some((_, run)) => run.end += length,
+            None => {
+                let start = runs.last().map_or(0, |(_, run)| run.end);
+                runs.push((is_hole, start..start + length));
+            }
         }
     }
-    match pending {
-        Some(ready) => own.write(offset + ready.start as u64, &bytes[ready]),
-        None => Ok(()),
-    }
+    runs.into_iter().try_for_each(|(is_hole, run)| {
+        let at = offset + run.start as u64;
+        match (is_hole, is_poisoned) {
+            (false, _) => own.write(at, &bytes[run]),
+            (true, true) => own.punch(at, run.len() as u64),
+            (true, false) => Ok(()),
+        }
+    })
 }
 
 /// A recall of no file, for tests of queues.

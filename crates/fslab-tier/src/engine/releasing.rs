@@ -5,13 +5,14 @@ use std::sync::Arc;
 
 use fslab_vfs::{FileKind, Ino};
 
-use super::file::{FileState, TieredFile};
+use super::file::{FileState, Known, TieredFile};
 use super::marks::Durable;
 use super::takers::check_own;
 use super::{Tier, marks::PIECES_MAX};
 use crate::archive::ContainerKind;
 use crate::error::{Error, Result};
-use crate::lower::SECTOR_BYTES;
+use crate::lower::{OwnFile, SECTOR_BYTES};
+use crate::poison::{is_in, is_refusal};
 use crate::runs::Runs;
 use crate::stored::format::blocks_of;
 use crate::stored::reader::{BlockSum, ObjectReader};
@@ -20,6 +21,9 @@ use crate::stored::{BLOCK_BYTES, Residency, Version};
 /// Blocks that are compared and freed at once: whoever uses the file waits for so many, and the
 /// kernel ends a lease that somebody waits for after `/proc/sys/fs/lease-break-time`.
 const SLICE_BLOCKS: usize = 64;
+
+/// What file systems share at least.
+const PAGE_BYTES: u64 = 4096;
 
 /// What a release did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -46,6 +50,7 @@ impl Tier {
         // An archive may hang: whoever uses the file meanwhile does not wait for that.
         let copies = self.whole_copies(&version)?;
         let wanted = self.with_data(file, kept..blocks_of(version.size)).map_err(below())?;
+        let wanted = self.not_offline(file, wanted).map_err(below())?;
         let (mut rest, mut released) = (wanted.iter().flatten(), Released::default());
         loop {
             let blocks: Vec<u64> = rest.by_ref().take(SLICE_BLOCKS).collect();
@@ -81,11 +86,9 @@ impl Tier {
             return Err(changed_behind(path));
         }
         let bytes = wanted.iter().flatten().map(|block| length_of(block, version.size)).sum();
-        let before = self.attr_below(file.ino(), None).map_err(below())?.blocks;
-        self.make_offline(file, &mut state, &wanted).map_err(below())?;
-        let after = self.attr_below(file.ino(), None).map_err(below())?.blocks;
+        let freed = self.make_offline(file, &mut state, &wanted).map_err(below())?;
         // A file system that tells no blocks may have freed all of it.
-        let freed = if before == 0 { bytes } else { before.saturating_sub(after) * SECTOR_BYTES };
+        let freed = freed.unwrap_or(bytes);
         self.counted.released(freed);
         Ok(Released { bytes, freed })
     }
@@ -179,36 +182,143 @@ impl Tier {
         Ok(runs)
     }
 
+    /// Runs without what is offline, which is data below where it is poison.
+    fn not_offline(&self, file: &TieredFile, mut runs: Runs) -> fslab_vfs::Result<Runs> {
+        let state = self.state(file)?;
+        let offline = state.known().map(|known| known.offline.clone()).unwrap_or_default();
+        offline.iter().for_each(|run| runs.remove(run));
+        Ok(runs)
+    }
+
+    /// Answers what was freed, where that can be told.
     fn make_offline(
         &self,
         file: &TieredFile,
         state: &mut FileState,
         runs: &Runs,
-    ) -> fslab_vfs::Result<()> {
+    ) -> fslab_vfs::Result<Option<u64>> {
         let own = state.own(self, file.ino())?;
         let privileges = own.privileges(&own.attr()?)?;
         // Who can't give them back takes none away.
         own.give_back(&privileges)?;
-        let Some(known) = state.known() else { return Ok(()) };
+        let Some(known) = state.known() else { return Ok(Some(0)) };
         let version = known.recorded.version.clone();
-        let mut offline = known.offline.clone();
+        let (mut offline, poisoned) = (known.offline.clone(), self.gets_poison(known));
         runs.iter().for_each(|run| offline.insert(run));
-        let residency = Residency { moving: true, offline, ..known.recorded.clone() };
+        let recorded = known.recorded.clone();
+        let residency = Residency { moving: true, poisoned, offline, ..recorded };
         self.write_mark(file, state, residency.clone(), Durable::Now)?;
         if let Some(known) = state.known_mut() {
             known.offline = residency.offline.clone();
         }
+        let freed = self.free(file, state, runs);
         let own = state.own(self, file.ino())?;
-        let punch = |run: Range<u64>| {
-            own.punch(run.start * BLOCK_BYTES, (run.end - run.start) * BLOCK_BYTES)
-        };
-        let punched = runs.iter().try_for_each(punch);
         own.set_modified(version.modified)?;
         own.give_back(&privileges)?;
-        self.write_mark(file, state, Residency { moving: false, ..residency }, Durable::Later)?;
+        let Some(known) = state.known() else { return freed };
+        let residency = Residency { moving: false, ..known.recorded.clone() };
+        self.write_mark(file, state, residency, Durable::Later)?;
         // Whatever was not freed is recalled like the rest.
-        punched
+        freed
     }
+
+    /// Whether poison comes into the place of what is freed, and not holes: a file has the one or
+    /// the other until all of it is here again.
+    fn gets_poison(&self, known: &Known) -> bool {
+        if known.offline.is_empty() && known.recorded.offline.is_empty() {
+            return self.poison.is_ready();
+        }
+        known.recorded.is_poisoned()
+    }
+
+    /// Frees the bytes of blocks that are durably said to be offline.
+    fn free(
+        &self,
+        file: &TieredFile,
+        state: &mut FileState,
+        runs: &Runs,
+    ) -> fslab_vfs::Result<Option<u64>> {
+        let Some(known) = state.known() else { return Ok(Some(0)) };
+        let is_first = known.offline == *runs;
+        if known.recorded.is_poisoned() {
+            match self.poison_runs(file, state, runs) {
+                // The file may be as it was before, and gets holes then.
+                Err(error)
+                    if is_first && is_refusal(&error) && !self.has_poison(file, state, runs)? =>
+                {
+                    let name = self.name(file.ino());
+                    tracing::debug!(%error, "{name}: can't share blocks, and gets holes");
+                    self.say_of_holes(file, state)?;
+                }
+                freed => return freed.map(Some),
+            }
+        }
+        let own = state.own(self, file.ino())?;
+        let before = own.attr()?.blocks;
+        runs.iter().try_for_each(|run| {
+            own.punch(run.start * BLOCK_BYTES, (run.end - run.start) * BLOCK_BYTES)
+        })?;
+        let after = own.attr()?.blocks;
+        Ok((before > 0).then(|| before.saturating_sub(after) * SECTOR_BYTES))
+    }
+
+    /// Whether there is any poison in some blocks.
+    fn has_poison(
+        &self,
+        file: &TieredFile,
+        state: &mut FileState,
+        runs: &Runs,
+    ) -> fslab_vfs::Result<bool> {
+        let own = state.own(self, file.ino())?;
+        let mut buffer = vec![0; BLOCK_BYTES as usize];
+        for offset in runs.iter().flatten().map(|block| block * BLOCK_BYTES) {
+            let count = own.read(offset, &mut buffer)?;
+            if is_in(offset, &buffer[..count]) {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// Says durably that a file in which there is no poison yet gets holes.
+    fn say_of_holes(&self, file: &TieredFile, state: &mut FileState) -> fslab_vfs::Result<()> {
+        let Some(known) = state.known() else { return Ok(()) };
+        let residency = Residency { poisoned: false, ..known.recorded.clone() };
+        self.write_mark(file, state, residency, Durable::Now)
+    }
+
+    /// Answers how many bytes took space before. Blocks that are shared count for each file that
+    /// has them, so that a file's number of blocks does not tell.
+    fn poison_runs(
+        &self,
+        file: &TieredFile,
+        state: &mut FileState,
+        runs: &Runs,
+    ) -> fslab_vfs::Result<u64> {
+        let own = state.own(self, file.ino())?;
+        let (size, mut freed) = (own.attr()?.size, 0);
+        for run in runs.iter() {
+            let range = run.start * BLOCK_BYTES..(run.end * BLOCK_BYTES).min(size);
+            let data = data_bytes(own, range.clone())?;
+            let (_, ino, handle) = own.place();
+            self.poison.put((ino, handle), range.clone(), size)?;
+            // The last page stays where it is not whole.
+            let tail = if range.end == size { size % PAGE_BYTES } else { 0 };
+            freed += data.saturating_sub(tail);
+        }
+        Ok(freed)
+    }
+}
+
+/// Bytes of a range that are no holes.
+fn data_bytes(own: &OwnFile, range: Range<u64>) -> fslab_vfs::Result<u64> {
+    let (mut at, mut bytes) = (range.start, 0);
+    while at < range.end {
+        let Some(data) = own.next_data(at)?.filter(|data| *data < range.end) else { break };
+        at = own.next_hole(data)?.unwrap_or(range.end).clamp(data + 1, range.end);
+        bytes += at - data;
+    }
+    Ok(bytes)
 }
 
 /// What the first copy whose table can be read says of blocks.

@@ -60,6 +60,8 @@ fn types(tier: &Tier, policy: &Policy, attr: &Attr) -> Vec<FileType> {
 /// alone, the file says what is wrong with it when something is to be done with it.
 fn is_sparse(tier: &Tier, attr: &Attr) -> bool {
     let known = tier.residency_of(attr).ok().flatten();
+    // Poison takes space, as the file system counts it.
+    let known = known.filter(|known| !known.is_poisoned());
     let away = known.map_or(0, |known| known.offline.count() * BLOCK_BYTES);
     attr.blocks * SECTOR_BYTES + away + PAGE_BYTES <= attr.size
 }

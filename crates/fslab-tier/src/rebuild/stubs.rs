@@ -72,10 +72,24 @@ impl Rebuilder<'_> {
         let Some((file, version)) = archived else { return self.dress(attributes, attr.ino) };
         let (request, ino) = (self.request(), attr.ino);
         let below = || Error::below(&attributes.path);
-        let residency = self.stub(*file, version, attr);
-        self.around.marks.write(&**self.lower, &request, ino, &residency).map_err(below())?;
-        let size = SetAttr { size: Some(version.size), ..SetAttr::default() };
-        self.lower.setattr(&request, ino, Some(handle), &size).map_err(below())?;
+        let poisoned = version.size > 0 && self.poison.is_ready();
+        let residency = Residency { poisoned, ..self.stub(*file, version, attr) };
+        let write = |residency: &Residency| {
+            self.around.marks.write(&**self.lower, &request, ino, residency).map_err(below())
+        };
+        let resize = |size| {
+            let size = SetAttr { size: Some(size), ..SetAttr::default() };
+            self.lower.setattr(&request, ino, Some(handle), &size).map_err(below())
+        };
+        write(&residency)?;
+        resize(version.size)?;
+        if let Err(error) = self.put_poison(&residency, (ino, handle)) {
+            tracing::info!(%error, "{}: reads as zeros below", shown(&attributes.path));
+            // Without the poison that it may have got.
+            resize(0)?;
+            resize(version.size)?;
+            write(&Residency { poisoned: false, ..residency })?;
+        }
         self.dress(&Attributes { modified: version.modified, ..attributes.clone() }, ino)
     }
 
@@ -92,10 +106,19 @@ impl Rebuilder<'_> {
         let (path, ino) = (&attributes.path, found.ino());
         let below = || Error::below(path);
         let own = OwnFile::open(self.lower, &self.around.calendar, ino, true).map_err(below())?;
-        let residency = self.stub(file, version, &found.attr);
+        // It keeps what is in the place of its bytes, holes or poison.
+        let earlier = self.own_residency(found);
+        let poisoned = earlier.as_ref().is_some_and(Residency::is_poisoned);
+        let residency = Residency { poisoned, ..self.stub(file, version, &found.attr) };
         if let Err(error) = self.change_stub(&own, attributes, &residency) {
             let Attr { size, modified, .. } = found.attr;
-            let restored = own.set_size(size).and_then(|()| own.set_modified(modified));
+            let (_, ino, handle) = own.place();
+            let restored = own
+                .set_size(size)
+                .and_then(|()| {
+                    earlier.map_or(Ok(()), |known| self.put_poison(&known, (ino, handle)))
+                })
+                .and_then(|()| own.set_modified(modified));
             self.tell(restored.map_err(below()));
             return Err(error);
         }
@@ -113,10 +136,18 @@ impl Rebuilder<'_> {
         let (ino, version) = (own.ino(), &residency.version);
         let below = || Error::below(&attributes.path);
         own.set_size(version.size).map_err(below())?;
+        let (_, _, handle) = own.place();
+        self.put_poison(residency, (ino, handle)).map_err(below())?;
         self.undress(attributes, ino, is_described)?;
         self.dress(&Attributes { modified: version.modified, ..attributes.clone() }, ino)?;
         own.sync().map_err(below())?;
         self.around.marks.write(&**self.lower, &self.request(), ino, residency).map_err(below())
+    }
+
+    /// Puts poison into a whole file that is said to have some.
+    fn put_poison(&self, residency: &Residency, file: (Ino, Handle)) -> fslab_vfs::Result<()> {
+        let size = residency.version.size;
+        if residency.is_poisoned() { self.poison.put(file, 0..size, size) } else { Ok(()) }
     }
 
     /// What a file says of itself whose bytes are all in archives.
@@ -127,6 +158,7 @@ impl Rebuilder<'_> {
             inode: (self.around.tell)(attr),
             changed: false,
             moving: false,
+            poisoned: false,
             touched_seconds: 0,
             offline: Runs::of(0..blocks_of(version.size)),
             version: version.clone(),

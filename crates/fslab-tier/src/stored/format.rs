@@ -77,6 +77,10 @@ pub const FLAG_CHANGED: u8 = 1;
 /// Blocks were on their way: the time of modification below is not the file's.
 pub const FLAG_MOVING: u8 = 2;
 
+/// The version of a residency whose offline blocks hold poison below. Programs that don't know of
+/// that would take it for bytes that somebody wrote: they refuse this version.
+pub const VERSION_POISONED: u8 = 2;
+
 /// An object holds the bytes of a file.
 pub const KIND_FILE: u8 = 1;
 /// An object holds the names and attributes of a whole tree.

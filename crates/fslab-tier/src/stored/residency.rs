@@ -6,7 +6,7 @@ use zerocopy::{FromBytes, IntoBytes};
 use super::bytes::{Corrupt, Cursor, put_packed};
 use super::format::{
     COPIES_MAX, FLAG_CHANGED, FLAG_MOVING, RESIDENCY_BYTES_MAX, RESIDENCY_MAGIC, ResidencyRecord,
-    SIZE_MAX, TREE_MAGIC, TreeRecord, VERSION, blocks_of,
+    SIZE_MAX, TREE_MAGIC, TreeRecord, VERSION, VERSION_POISONED, blocks_of,
 };
 use super::marks::TreeMark;
 use crate::id::Id;
@@ -68,6 +68,8 @@ pub struct Residency {
     pub changed: bool,
     /// Blocks were on their way: the time of modification below is not the file's.
     pub moving: bool,
+    /// Below, offline blocks hold poison; else they are holes.
+    pub poisoned: bool,
     /// When bytes last came back, or somebody began to change the file: seconds since 1970, 0 where
     /// that is not known.
     pub touched_seconds: u32,
@@ -84,7 +86,7 @@ impl Residency {
         let Version { object, location, size, sequence, modified, root, copies } = &self.version;
         let record = ResidencyRecord {
             magic: RESIDENCY_MAGIC,
-            version: VERSION,
+            version: if self.is_poisoned() { VERSION_POISONED } else { VERSION },
             flags: self.flags(),
             copies: copies.len().min(COPIES_MAX) as u8,
             zero: 0,
@@ -116,6 +118,12 @@ impl Residency {
         (value.len() <= RESIDENCY_BYTES_MAX).then_some(value)
     }
 
+    /// Whether there is poison in the file below: without an offline block there is none.
+    #[must_use]
+    pub fn is_poisoned(&self) -> bool {
+        self.poisoned && !self.offline.is_empty()
+    }
+
     fn flags(&self) -> u8 {
         let changed = if self.changed { FLAG_CHANGED } else { 0 };
         changed | if self.moving { FLAG_MOVING } else { 0 }
@@ -128,7 +136,8 @@ impl Residency {
     pub fn decode(value: &[u8]) -> Result<Self, Corrupt> {
         let (record, rest) = ResidencyRecord::read_from_prefix(value)
             .or(Err(Corrupt("the residency of a file is cut short")))?;
-        if record.magic != RESIDENCY_MAGIC || record.version != VERSION {
+        let is_known = matches!(record.version, VERSION | VERSION_POISONED);
+        if record.magic != RESIDENCY_MAGIC || !is_known {
             return Err(Corrupt("the residency of a file is of a form that is not known"));
         }
         if !is_sealed(value, size_of::<ResidencyRecord>()) {
@@ -164,6 +173,7 @@ impl Residency {
             inode: Id(record.inode),
             changed: record.flags & FLAG_CHANGED != 0,
             moving: record.flags & FLAG_MOVING != 0,
+            poisoned: record.version == VERSION_POISONED,
             touched_seconds: record.touched_seconds.get(),
             version,
             offline,
@@ -259,6 +269,7 @@ pub(crate) mod tests {
             inode: Id([3; 16]),
             changed: true,
             moving: false,
+            poisoned: false,
             touched_seconds: 1_790_000_000,
             version: Version {
                 object: Id([4; 16]),

@@ -4,7 +4,8 @@
 //! Afterwards, with the archives and the catalogue as they were at that moment: every byte, time
 //! and name of a file is one that it had at or after its last sync; one more way out and back
 //! changes nothing; a scan and an expiry take no byte away and leave no object that nobody needs;
-//! and what was found stays, though the power goes again while all this is done.
+//! and what was found stays, though the power goes again while all this is done. Each script runs
+//! with holes in the place of released bytes, and with poison.
 //!
 //! `FSLAB_TIER_SCRIPTS` asks for more scripts, `FSLAB_SEED` for a seed. One of `FSLAB_TIER_AGAIN`
 //! states (64) is crashed once more.
@@ -57,6 +58,8 @@ struct Case {
     archives: Archives,
     /// Archives, each of which has a copy of everything.
     copies: u8,
+    /// Released files get poison, and not holes.
+    poison: bool,
 }
 
 #[derive(Clone, Copy, PartialEq)]
@@ -74,13 +77,13 @@ impl Case {
         let again = number("FSLAB_TIER_AGAIN").unwrap_or(CRASHED_AGAIN);
         let plan = Plan { seed, subsets: 3, prefixes: 3 };
         let copies = if seed % 4 < 2 { 1 } else { 2 };
-        Self { seed, order, plan, again, archives: Archives::Sound, copies }
+        Self { seed, order, plan, again, archives: Archives::Sound, copies, poison: false }
     }
 
     fn planted(seed: u64) -> Self {
         let plan = Plan { seed, subsets: 6, prefixes: 3 };
         let (order, archives) = (Order::Independent, Archives::Sound);
-        Self { seed, order, plan, again: 0, archives, copies: 1 }
+        Self { seed, order, plan, again: 0, archives, copies: 1, poison: false }
     }
 }
 
@@ -91,13 +94,17 @@ fn files_survive_a_crash_at_every_event() {
     let (mut states, mut copied) = (0, 0);
     for seed in (0..scripts).map(|script| seed.wrapping_add(script)) {
         let case = Case::of(seed);
-        match explore(&case, None) {
-            Ok(count) => states += count,
-            Err(problem) => panic!("FSLAB_SEED={seed}: {problem}"),
+        for poison in [false, true] {
+            match explore(&Case { poison, ..case }, None) {
+                Ok(count) => states += count,
+                Err(problem) => panic!("FSLAB_SEED={seed}, poison {poison}: {problem}"),
+            }
         }
         copied += u64::from(case.copies > 1);
     }
-    eprintln!("{states} states after {scripts} scripts, {copied} of them with two archives");
+    eprintln!(
+        "{states} states after {scripts} scripts with holes and with poison, {copied} of them with two archives"
+    );
 }
 
 #[test]
@@ -126,16 +133,17 @@ fn planted_bugs_are_caught() {
 /// Scripts from [`PLANTED_SEED`] on.
 struct Planted {
     /// Those that pass without a planted bug: what is wrong anyway shows nothing of one.
-    sound: BTreeMap<u64, bool>,
+    sound: BTreeMap<(u64, bool), bool>,
 }
 
 impl Planted {
     /// How a script finds a planted bug, if it does.
     fn by(&mut self, mutant: &Mutant, script: u64) -> Option<String> {
-        let case = Case::planted(PLANTED_SEED + script);
+        let poison = mutant.poison;
+        let case = Case { poison, ..Case::planted(PLANTED_SEED + script) };
         let problem = explore(&case, Some(mutant)).err()?;
         let is_sound = || explore(&case, None).is_ok();
-        let is_sound = *self.sound.entry(script).or_insert_with(is_sound);
+        let is_sound = *self.sound.entry((script, poison)).or_insert_with(is_sound);
         let found = problem.lines().next().map(|line| format!("by script {script}: {line}"));
         found.filter(|_| is_sound)
     }
@@ -143,7 +151,7 @@ impl Planted {
 
 /// Runs a script and looks at states after a crash; answers how many there were.
 fn explore(case: &Case, mutant: Option<&Mutant>) -> Result<usize, String> {
-    let world = World::new(case.copies);
+    let world = World::new(case.copies, case.poison);
     world.hasten(case.archives == Archives::Hasten);
     let life = world.live(mutant.map(|mutant| mutant.plant));
     let client = Client::new(&*life.fs);

@@ -36,6 +36,7 @@ mod opening;
 mod ordinary;
 mod parts;
 mod patching;
+mod poison;
 mod policies;
 mod privileges;
 mod reading_ahead;

@@ -163,6 +163,7 @@ fn populate(lower: &Arc<dyn FileSystem>, files: u64) {
             inode: by_number_and_birth(&attr),
             changed: false,
             moving: false,
+            poisoned: false,
             touched_seconds: 0,
             version: Version {
                 object: id(2),

@@ -156,7 +156,7 @@ fn rebuild_leaves_out_privileges_that_a_plain_archive_names() {
     let archives = bench.tier.archives();
     for trust in [false, true] {
         let (lower, catalogue) = (empty_tree(), Catalogue::in_memory().unwrap());
-        let (options, of) = (Options { before: None, trust }, (&bench.around, TIER));
+        let (options, of) = (Options { trust, ..Options::default() }, (&bench.around, TIER));
         let request = own_request();
         let made = rebuild::rebuild_with(options, &lower, &archives, &catalogue, of, &request);
         let made = made.unwrap();

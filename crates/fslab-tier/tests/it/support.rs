@@ -14,14 +14,17 @@ use fslab_tier::{
     by_number_and_birth, own_request,
 };
 use fslab_vfs::testing::client::Client;
-use fslab_vfs::{Clock, FileSystem, Ino, MemFs, MonotonicClock, Timestamp};
+use fslab_vfs::{
+    Clock, Errno, FileSystem, Handle, Ino, MemFs, MonotonicClock, Request, StatFs, Timestamp,
+    WriteOptions,
+};
 use rand::{Rng, SeedableRng};
 
 pub const TIER: Id = Id([0x77; 16]);
 pub const MIB: u64 = 1 << 20;
 
 /// A rebuild that leaves out nothing.
-pub const TRUST: Options = Options { before: None, trust: true };
+pub const TRUST: Options = Options { before: None, trust: true, poison: false };
 
 /// A date that a test can move.
 pub struct Dates(pub AtomicU64);
@@ -57,6 +60,63 @@ impl Identities for Counted {
         let mut id = [0x10; 16];
         id[..8].copy_from_slice(&number.to_be_bytes());
         Id(id)
+    }
+}
+
+/// A file system whose files can share blocks: what is cloned is copied.
+pub struct Cloning {
+    inner: Arc<dyn FileSystem>,
+    /// Calls that are answered by copying; those behind them fail.
+    pub left: AtomicU64,
+    /// What these answer.
+    pub refusal: Errno,
+}
+
+/// What file systems share at least.
+pub const PAGE: u64 = 4096;
+
+impl Cloning {
+    pub fn over(inner: Arc<dyn FileSystem>) -> Arc<Self> {
+        Self::refusing(inner, u64::MAX, Errno::OPNOTSUPP)
+    }
+
+    /// One that clones so often.
+    pub fn refusing(inner: Arc<dyn FileSystem>, left: u64, refusal: Errno) -> Arc<Self> {
+        Arc::new(Self { inner, left: AtomicU64::new(left), refusal })
+    }
+}
+
+impl FileSystem for Cloning {
+    fn fallback(&self) -> Option<&dyn FileSystem> {
+        Some(&*self.inner)
+    }
+
+    fn statfs(&self, request: &Request, ino: Ino) -> fslab_vfs::Result<StatFs> {
+        let stat = self.inner.statfs(request, ino)?;
+        Ok(StatFs { fragment_size: PAGE as u32, ..stat })
+    }
+
+    fn clone_range(
+        &self,
+        (source, source_handle, from): (Ino, Handle, u64),
+        (target, target_handle, to): (Ino, Handle, u64),
+        length: u64,
+    ) -> fslab_vfs::Result<()> {
+        if self.left.fetch_sub(1, Ordering::SeqCst) == 0 {
+            self.left.store(0, Ordering::SeqCst);
+            return Err(self.refusal.into());
+        }
+        if [from, to, length].iter().any(|number| number % PAGE != 0) || length == 0 {
+            return Err(Errno::INVAL.into());
+        }
+        let (request, mut bytes) = (own_request(), vec![0; length as usize]);
+        let count = self.inner.read(&request, source, source_handle, from, &mut bytes)?;
+        if count != bytes.len() {
+            return Err(Errno::INVAL.into());
+        }
+        let options = WriteOptions::default();
+        let done = self.inner.write(&request, target, target_handle, to, &bytes, options)?;
+        if done == bytes.len() { Ok(()) } else { Err(Errno::IO.into()) }
     }
 }
 

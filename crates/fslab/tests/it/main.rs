@@ -39,6 +39,7 @@ mod tier_fsx;
 mod tier_here;
 mod tier_kills;
 mod tier_open;
+mod tier_poison;
 mod tier_restless;
 mod tiering;
 mod unmounting;

@@ -15,6 +15,8 @@ pub struct Mutant {
     pub bug: &'static str,
     /// The script that finds it, counted from the fixed seed.
     pub script: u64,
+    /// Released files get poison, and not holes.
+    pub poison: bool,
     pub plant: Plant,
 }
 
@@ -25,36 +27,49 @@ pub const MUTANTS: &[Mutant] = &[
     Mutant {
         bug: "bytes are not synced before the xattr says that they are here",
         script: 1,
+        poison: false,
         plant: |inner| forgetful(inner, Forgets::SyncBefore(|step| step.comes_here())),
     },
     Mutant {
         bug: "bytes are not synced before the xattr says that archives hold them",
         script: 0,
+        poison: false,
         plant: |inner| forgetful(inner, Forgets::SyncBefore(|step| step.is_archived())),
     },
     Mutant {
         bug: "the xattr that says 'changed' is not durable before the change",
         script: 0,
+        poison: false,
         plant: |inner| forgetful(inner, Forgets::SyncAfter(|step| step.is_changed())),
     },
     Mutant {
         bug: "the record before growth is not durable",
         script: 18,
+        poison: false,
         plant: |inner| forgetful(inner, Forgets::SyncAfter(|step| step.is_recorded())),
     },
     Mutant {
         bug: "blocks are punched before the xattr durably names them",
         script: 1,
+        poison: false,
+        plant: |inner| forgetful(inner, Forgets::SyncAfter(|step| step.goes_away())),
+    },
+    Mutant {
+        bug: "poison comes before the xattr durably says so",
+        script: 1,
+        poison: true,
         plant: |inner| forgetful(inner, Forgets::SyncAfter(|step| step.goes_away())),
     },
     Mutant {
         bug: "the xattr does not say that blocks are on their way",
         script: 1,
+        poison: false,
         plant: |inner| forgetful(inner, Forgets::Moving),
     },
     Mutant {
         bug: "xattrs that name the new bundle are not durable before the old one goes",
         script: 13,
+        poison: false,
         plant: |inner| forgetful(inner, Forgets::SyncOfAllAfter(|step| step.is_moved())),
     },
 ];

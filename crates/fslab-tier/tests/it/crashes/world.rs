@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use super::mutants::Plant;
-use crate::support::{Counted, Dates, TIER};
+use crate::support::{Cloning, Counted, Dates, TIER};
 
 /// Identities are counted on in each life of the engine: none is given twice.
 static LIVES: AtomicU64 = AtomicU64::new(1);
@@ -28,6 +28,8 @@ pub struct World {
     disk: Disk,
     moments: Arc<Mutex<Vec<Moment>>>,
     dates: Arc<Dates>,
+    /// Released files get poison, and not holes.
+    poison: bool,
 }
 
 /// What was durable beside the tree, from a position on.
@@ -36,6 +38,7 @@ pub struct Moment {
     position: usize,
     archives: Vec<Arc<MemoryArchive>>,
     catalogue: Arc<Vec<u8>>,
+    poison: bool,
 }
 
 /// An engine over a world or over what is left of one.
@@ -52,9 +55,9 @@ fn by_owner(attr: &Attr) -> Id {
 }
 
 /// Every archive takes a copy.
-fn settings(copies: usize) -> Settings {
+fn settings(copies: usize, poison: bool) -> Settings {
     // What nobody needs goes at the next expiry.
-    Settings { movers: 1, ahead: 0, keep: Duration::ZERO, copies, ..Settings::of(TIER) }
+    Settings { movers: 1, ahead: 0, keep: Duration::ZERO, copies, poison, ..Settings::of(TIER) }
 }
 
 fn around(dates: &Arc<Dates>) -> Surroundings {
@@ -70,23 +73,29 @@ fn around(dates: &Arc<Dates>) -> Surroundings {
 
 impl World {
     /// A new tree, given to a tier with so many archives.
-    pub fn new(archives: u8) -> Self {
+    pub fn new(archives: u8, poison: bool) -> Self {
         let crash = CrashFs::default().following_times();
         Marks::Trusted.write_tree(&crash, &own_request(), &TreeMark::of(TIER)).unwrap();
         crash.settle().unwrap();
         let of = |number| Arc::new(MemoryArchive::new(Id([number; 16]), &format!("a{number}")));
         let archives: Vec<_> = (1..=archives).map(of).collect();
-        Self::over(crash, &archives, Vec::new())
+        Self::over(crash, &archives, Vec::new(), poison)
     }
 
     /// What is left after a crash, to crash once more.
     pub fn after(moment: &Moment, state: &State) -> Self {
         let archives: Vec<_> =
             moment.archives.iter().map(|archive| Arc::new(archive.fork())).collect();
-        Self::over(state.record().unwrap(), &archives, moment.catalogue.to_vec())
+        let (crash, catalogue) = (state.record().unwrap(), moment.catalogue.to_vec());
+        Self::over(crash, &archives, catalogue, moment.poison)
     }
 
-    fn over(crash: CrashFs, archives: &[Arc<MemoryArchive>], catalogue: Vec<u8>) -> Self {
+    fn over(
+        crash: CrashFs,
+        archives: &[Arc<MemoryArchive>],
+        catalogue: Vec<u8>,
+        poison: bool,
+    ) -> Self {
         let (crash, moments) = (Arc::new(crash), Arc::default());
         let bytes = Arc::new(Mutex::new(catalogue));
         let witness = Witness {
@@ -94,6 +103,7 @@ impl World {
             archives: archives.to_vec(),
             durable: Arc::new(Mutex::new(bytes.lock().clone())),
             moments: Arc::clone(&moments),
+            poison,
         };
         witness.note("a life begins");
         let watched = |archive: &Arc<MemoryArchive>| {
@@ -102,15 +112,15 @@ impl World {
         let archives = archives.iter().map(watched).collect();
         let disk = Disk { bytes, witness: Some(witness) };
         let dates = Arc::new(Dates(AtomicU64::new(0)));
-        Self { crash, archives, disk, moments, dates }
+        Self { crash, archives, disk, moments, dates, poison }
     }
 
     /// The engine over the tree, with a planted bug between them where there is one.
     pub fn live(&self, plant: Option<Plant>) -> Life {
-        let lower: Arc<dyn FileSystem> = self.crash.clone();
+        let lower: Arc<dyn FileSystem> = Cloning::over(self.crash.clone());
         let lower = plant.map_or(Arc::clone(&lower), |plant| plant(lower));
         let archives = self.archives.iter().map(|archive| archive.clone() as Arc<dyn Archive>);
-        start(lower, archives.collect(), self.disk.clone(), &self.dates)
+        start(lower, archives.collect(), self.disk.clone(), &self.dates, self.poison)
     }
 
     /// Whether archives say of bundles that they are there before they are durable.
@@ -149,7 +159,7 @@ impl Moment {
         let disk = Disk { bytes: Arc::new(Mutex::new(bytes)), witness: None };
         let dates = Arc::new(Dates(AtomicU64::new(0)));
         let used = archives.iter().map(|archive| archive.clone() as Arc<dyn Archive>).collect();
-        (start(tree, used, disk, &dates), archives)
+        (start(Cloning::over(tree), used, disk, &dates, self.poison), archives)
     }
 }
 
@@ -158,9 +168,10 @@ fn start(
     archives: Vec<Arc<dyn Archive>>,
     disk: Disk,
     dates: &Arc<Dates>,
+    poison: bool,
 ) -> Life {
     let catalogue = Catalogue::on(disk).unwrap();
-    let settings = settings(archives.len());
+    let settings = settings(archives.len(), poison);
     let tier = Tier::open(lower, settings, archives, catalogue, around(dates)).unwrap();
     Life { fs: Arc::new(TierFs::new(Arc::clone(&tier))), tier }
 }
@@ -173,6 +184,7 @@ struct Witness {
     /// The catalogue's storage as it was synced last.
     durable: Arc<Mutex<Vec<u8>>>,
     moments: Arc<Mutex<Vec<Moment>>>,
+    poison: bool,
 }
 
 impl std::fmt::Debug for Witness {
@@ -187,7 +199,8 @@ impl Witness {
         self.crash.mark(text);
         let archives = self.archives.iter().map(|archive| Arc::new(archive.fork())).collect();
         let catalogue = Arc::new(self.durable.lock().clone());
-        moments.push(Moment { position: self.crash.position(), archives, catalogue });
+        let (position, poison) = (self.crash.position(), self.poison);
+        moments.push(Moment { position, archives, catalogue, poison });
     }
 }
 

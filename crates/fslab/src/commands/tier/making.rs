@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use fslab_tier::archive::{DirectoryArchive, Key};
-use fslab_tier::home::{Attached, Home, Remains, Umount, Wish, writer_of};
+use fslab_tier::home::{Attached, Home, Poison, Remains, Umount, Wish, writer_of};
 use fslab_tier::stored::Marks;
-use fslab_tier::{Surroundings, own_request, rebuild};
+use fslab_tier::{Surroundings, own_request, poison, rebuild};
 use fslab_vfs::Size;
 use fslab_vfs::{Claim, FileSystem, Timestamp};
 
@@ -47,6 +47,20 @@ struct Wanted {
     /// with `open` it keeps its mode, and released files read as zeros
     #[arg(long, value_name = "HOW", default_value = "closed", value_parser = parse_umount)]
     umount: Umount,
+    /// What root reads in released files while the tree is not mounted: with `auto` a text that
+    /// says so where the file system can share blocks, else zeros; with `off` zeros. The text does
+    /// not lower what a quota, ls -s or du count
+    #[arg(long, value_name = "HOW", default_value = "auto", value_parser = parse_poison)]
+    poison: Poison,
+}
+
+/// Reads what released files show below.
+fn parse_poison(text: &str) -> Result<Poison, String> {
+    match text {
+        "auto" => Ok(Poison::Auto),
+        "off" => Ok(Poison::Off),
+        _ => Err("it is 'auto' or 'off'".to_owned()),
+    }
 }
 
 /// Reads how a tree is left at umount.
@@ -69,6 +83,7 @@ impl Wanted {
             keep: self.keep,
             key: self.key.as_deref().map(resolved).transpose()?,
             umount: self.umount,
+            poison: self.poison,
         })
     }
 }
@@ -85,13 +100,13 @@ pub struct Init {
 impl Init {
     /// Makes the tier.
     pub fn run(self) -> Result<()> {
-        let tree = claimed(&self.tree)?;
+        let lower = claimed(&self.tree)?;
         let around = around(&crate::surroundings::of_program());
         let wish = self.wanted.wish(&self.tree)?;
-        let home = Home::init(&self.wanted.home, &*tree, &wish, &around)?;
+        let home = Home::init(&self.wanted.home, &*lower, &wish, &around)?;
         let (tree, tier) = (self.tree.display(), home.description.tier);
         say!("tier {tier}; mount it with: fslab mount -l tier {tree} {tree}");
-        say_what_umount_leaves(wish.umount, around.marks, &self.tree);
+        say_what_umount_leaves(&wish, around.marks, &self.tree, &lower);
         let (copies, archives) = (wish.copies, wish.archives.len());
         if archives > copies {
             say!(
@@ -103,20 +118,26 @@ impl Init {
     }
 }
 
-/// Says who can read released files as zeros while the tree is not mounted.
-fn say_what_umount_leaves(umount: Umount, marks: Marks, tree: &Path) {
+/// Says who can read released files while the tree is not mounted, and what they read.
+fn say_what_umount_leaves(wish: &Wish, marks: Marks, tree: &Path, lower: &Arc<dyn FileSystem>) {
+    let is_poisoned = wish.poison == Poison::Auto && poison::is_possible(lower);
+    let what = if is_poisoned {
+        "released files as the text \"fslab: this file is in an archive\""
+    } else {
+        "released files as zeros"
+    };
     let tree = tree.display();
-    match (umount, marks) {
-        (Umount::Open, _) => say!(
-            "while it is not mounted, anyone who may read {tree} reads released files as zeros"
-        ),
+    match (wish.umount, marks) {
+        (Umount::Open, _) => {
+            say!("while it is not mounted, anyone who may read {tree} reads {what}")
+        }
         (Umount::Closed, Marks::Trusted) => say!(
             "from its first use on {tree} is closed (mode 0400): programs can't open its files \
-             except through the mount, but root can, and reads released files as zeros there"
+             except through the mount, but root can, and reads {what} there"
         ),
         (Umount::Closed, Marks::Own(_)) => say!(
             "from its first use on {tree} is closed (mode 0400) while it is not mounted: programs \
-             can't open its files, but root can, and reads released files as zeros there"
+             can't open its files, but root can, and reads {what} there"
         ),
     }
 }
@@ -285,7 +306,8 @@ impl Rebuild {
             nanoseconds: u32::try_from(time.subsec_nanosecond()).unwrap_or(0),
         });
         let of = (&around, remains.tier);
-        let options = rebuild::Options { before, trust: self.trust };
+        let poison = home.description.poison == Poison::Auto;
+        let options = rebuild::Options { before, trust: self.trust, poison };
         let made = rebuild::rebuild_with(options, &tree, archives, &catalogue, of, &request);
         let mut made = made?;
         made.problems.extend(remains.problems);
