@@ -16,8 +16,8 @@ use super::roots::Slot;
 
 /// A stored file in use, whose lock is held for one step at a time.
 ///
-/// At most one caller a file commits, moves or packs at a time: it has the turn. Readers and writers
-/// may come between the steps.
+/// At most one caller a file commits, moves or packs at a time: it has the turn. Readers and
+/// writers may come between the steps.
 pub trait Steps {
     /// Waits until nobody else commits, moves or packs, and keeps others from it.
     fn turn(&self) -> MutexGuard<'_, ()>;

@@ -3,6 +3,9 @@
 //! One [`StoredFile`] for each inode in use, however many handles there are. Readers share it,
 //! writers have it alone.
 
+mod classify;
+mod steps;
+
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,11 +14,11 @@ use fslab_vfs::rules::set_id;
 use fslab_vfs::{
     Errno, FallocateMode, FileSystem, Handle, Ino, Request, Result, SeekTo, WriteOptions,
 };
-use parking_lot::{Mutex, MutexGuard, RwLock, RwLockWriteGuard};
+use parking_lot::{Mutex, RwLock, RwLockWriteGuard};
 
 use super::ahead::{Ahead, Slot};
 use super::clean::clean_where_due;
-use super::commit::{Stepped, Steps, Stop, clear_end, commit, unless_gone};
+use super::commit::{Steps, clear_end, commit, unless_gone};
 use super::context::{Io, Settings, WhenToPack, is_full, too_large};
 use super::format::SIZE_MAX;
 use super::frame::Identity;
@@ -24,9 +27,11 @@ use super::lower::LowerFile;
 use super::mark::{self, Clean, Mark};
 use super::pack::{self, Packed};
 use super::prepared::{Prepared, Shape};
+use super::recovery;
 use super::turns::Turns;
 use super::writer::check_range;
-use super::{recovery, roots};
+use classify::{classify, mark_state};
+use steps::InSteps;
 
 /// Bytes taken from one write at a time: what is encoded side by side.
 const BATCH_BYTES: usize = 8 << 20;
@@ -88,8 +93,8 @@ enum Kind {
     Empty,
     /// Bytes that are no stored file: served as they are.
     Foreign,
-    /// A stored file, by a mark that is believed, that nobody has looked into yet: whoever opened it
-    /// may be about to empty it.
+    /// A stored file, by a mark that is believed, that nobody has looked into yet: whoever opened
+    /// it may be about to empty it.
     Unread(Clean),
     Stored(Box<Log>),
 }
@@ -590,61 +595,6 @@ impl StoredFile {
     }
 }
 
-/// A stored file of which a caller has the lock for one step at a time.
-struct InSteps<'a> {
-    file: &'a StoredFile,
-    request: &'a Request,
-    /// It may be emptied and written anew meanwhile.
-    file_id: u64,
-}
-
-impl InSteps<'_> {
-    fn log<'s>(&self, state: &'s State) -> std::result::Result<&'s Log, Stop> {
-        match &state.kind {
-            Kind::Stored(log) if log.identity.file_id == self.file_id && !state.is_closed => {
-                Ok(log)
-            }
-            _ => Err(Stop::Gone),
-        }
-    }
-}
-
-impl Steps for InSteps<'_> {
-    fn turn(&self) -> MutexGuard<'_, ()> {
-        self.file.maintenance.lock()
-    }
-
-    fn look<T>(&self, work: impl FnOnce(Io<'_>, &Log) -> Result<T>) -> Stepped<T> {
-        let state = self.file.state.read();
-        let log = self.log(&state)?;
-        Ok(work(state.io(self.request, &self.file.settings), log)?)
-    }
-
-    fn step<T>(&self, work: impl FnOnce(Io<'_>, &mut Log) -> Result<T>) -> Stepped<T> {
-        let mut state = self.file.state.write();
-        self.log(&state)?;
-        let lower = state.lower.clone();
-        let (io, log) = state.begin_change(self.request, &self.file.settings)?;
-        Ok(lower.keeping_all(self.request, || work(io, log))?)
-    }
-
-    fn sync_below(&self, data_only: bool) -> Stepped<()> {
-        let state = self.file.state.read();
-        if self.log(&state)?.sync_has_failed {
-            return Err(Stop::Failed(Errno::IO.into()));
-        }
-        let lower = state.lower.clone();
-        drop(state);
-        let Err(error) = lower.sync(self.request, data_only) else { return Ok(()) };
-        if let Kind::Stored(log) = &mut self.file.state.write().kind
-            && log.identity.file_id == self.file_id
-        {
-            log.sync_has_failed = true;
-        }
-        Err(error.into())
-    }
-}
-
 /// Writes as much as it can, at least one byte.
 fn write_in_batches(
     io: Io<'_>,
@@ -805,72 +755,6 @@ impl State {
         };
         let lower = &self.lower;
         lower.fs.write(request, lower.ino, lower.handle, offset, data, options)
-    }
-}
-
-fn mark_state(found: Option<&Mark>) -> MarkState {
-    match found {
-        Some(Mark::Clean(_)) => MarkState::Given,
-        Some(Mark::Foreign) => MarkState::Foreign,
-        Some(Mark::Dirty) | None => MarkState::Void,
-    }
-}
-
-/// What a file below is, by its mark and its beginning; and whether the mark is to be believed.
-fn classify(io: Io<'_>, found: Option<Mark>) -> Result<(Kind, MarkState, bool)> {
-    let mark = mark_state(found.as_ref());
-    let length = io.lower.length(io.request)?;
-    if length == 0 {
-        return Ok((Kind::Empty, mark, false));
-    }
-    if mark == MarkState::Foreign {
-        return Ok((Kind::Foreign, mark, true));
-    }
-    let beginning = io.lower.read(io.request, 0, roots::BEGINNING_BYTES)?;
-    if let Some(identity) = roots::identify(&beginning) {
-        let clean = match &found {
-            Some(Mark::Clean(clean)) if clean.holds(length, &io.settings.session) => Some(clean),
-            _ => None,
-        };
-        let log = recovery::open(io, identity, &beginning, length, clean)?;
-        return Ok((Kind::Stored(Box::new(log)), mark, clean.is_some()));
-    }
-    if roots::is_newer(&beginning) {
-        return Err(io.damaged(0, "a stored file of a version that is not known here"));
-    }
-    classify_unknown(io, found, &beginning, length).map(|kind| (kind, mark, false))
-}
-
-/// A file without a head. If writes of it may have been lost in a crash, a head of zeros is one
-/// that was never written; else it was lost since, or the file is somebody's own.
-fn classify_unknown(
-    io: Io<'_>,
-    found: Option<Mark>,
-    beginning: &[u8],
-    length: u64,
-) -> Result<Kind> {
-    const SECTOR_BYTES: usize = 512;
-    let is_blank = beginning.iter().take(SECTOR_BYTES).all(|byte| *byte == 0);
-    let holds = |clean: &Clean| clean.durable || clean.holds(length, &io.settings.session);
-    // What a mark tells that is durable, or believed, was written behind a head that was there.
-    if matches!(&found, Some(Mark::Clean(clean)) if holds(clean)) {
-        return Err(io.damaged(0, "no head, though the file was left well"));
-    }
-    match (found, is_blank) {
-        (None, false) => Ok(Kind::Foreign),
-        (None, true) if !io.settings.session.pure => Ok(Kind::Foreign),
-        (Some(_), false) => Err(io.damaged(0, "neither head nor root slot nor first frame")),
-        (_, true) => {
-            let identity = Identity {
-                codec: io.settings.codec,
-                chunk_log2: io.settings.chunk_log2,
-                file_id: io.settings.new_file_id(io.request, io.lower.ino),
-            };
-            let mut log = Log::new(identity);
-            log.leftover = (length > log.end).then_some(log.end..length);
-            tracing::warn!(file = %io.lower.name(), "nothing of a file survived: it is empty");
-            Ok(Kind::Stored(Box::new(log)))
-        }
     }
 }
 

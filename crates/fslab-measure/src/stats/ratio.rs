@@ -214,7 +214,7 @@ mod tests {
     fn one_stratum_is_a_plain_ratio_and_strata_without_spread_are_left_out() {
         let one = pairs(8, 1.1, 3.0);
         let plain = paired_ratio(&one, 5);
-        assert_eq!(stratified_ratio(&[one.clone()], 5), plain);
+        assert_eq!(stratified_ratio(std::slice::from_ref(&one), 5), plain);
         assert_eq!(stratified_ratio(&[one.clone(), vec![(9.0, 1.0)], Vec::new()], 5), plain);
         assert_eq!(stratified_ratio(&[vec![(1.0, 1.0)]], 5), None);
         assert_eq!(stratified_ratio(&[], 5), None);

@@ -103,7 +103,8 @@ fn files_survive_a_crash_at_every_event() {
         copied += u64::from(case.copies > 1);
     }
     eprintln!(
-        "{states} states after {scripts} scripts with holes and with poison, {copied} of them with two archives"
+        "{states} states after {scripts} scripts with holes and with poison, {copied} of them with \
+         two archives"
     );
 }
 

@@ -23,8 +23,9 @@ pub fn run(access: Access, command: &Command, json: bool) -> Result<()> {
     }
     if matches!(command, Command::Release { .. }) && shown.told > shown.problems && !json {
         say!(
-            "read released files through the mount: below it they are zeros, or a text that says so \
-             where blocks can be shared; only root can reach them there unless umount = \"open\""
+            "read released files through the mount: below it they are zeros, or a text that says \
+             so where blocks can be shared; only root can reach them there unless \
+             umount = \"open\""
         );
     }
     shown.end()
