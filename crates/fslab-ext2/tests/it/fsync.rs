@@ -491,3 +491,38 @@ fn synced_hole_behind_an_indirect_block_survives_power_cuts() {
         },
     );
 }
+
+/// Names that stay keep their place in a directory that shrinks in place, one fsync after the other.
+#[test]
+fn fsync_of_a_shrinking_directory_keeps_the_names_that_stay() {
+    const NAMES: u32 = 60;
+    let name = |number: u32| format!("name{number}-{}", "n".repeat(100));
+    let stays = |number: &u32| number.is_multiple_of(8);
+    survives(
+        1024,
+        4 << 20,
+        |client| {
+            let directory = client.mkdir(Ino::ROOT, "directory").unwrap();
+            for number in 0..NAMES {
+                client.file(directory, name(number), b"n").unwrap();
+            }
+        },
+        |_| {},
+        |client| {
+            let directory = client.lookup(Ino::ROOT, "directory").unwrap().ino;
+            for number in (0..NAMES).filter(|number| !stays(number)) {
+                client.unlink(directory, name(number)).unwrap();
+                client.sync_directory(directory).unwrap();
+            }
+        },
+        |client| {
+            let found = client.lookup(Ino::ROOT, "directory").map_err(|error| error.to_string())?;
+            for number in (0..NAMES).filter(stays) {
+                client
+                    .lookup(found.ino, name(number))
+                    .map_err(|error| format!("{number}: {error}"))?;
+            }
+            Ok(())
+        },
+    );
+}
