@@ -85,6 +85,18 @@ struct Held {
     change: Option<Change>,
 }
 
+/// What a write left of the changes of a block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Left {
+    /// The device has the block as it is in memory.
+    Nothing,
+    /// Names that were left out: the block is written again in its turn.
+    Names,
+}
+
+/// Blocks that the device was given, until [`BlockCache::note`] is told of them.
+pub(crate) type Written = Vec<(BlockNo, Left)>;
+
 /// What is known of a changed block.
 #[derive(Clone, Copy)]
 struct Change {
@@ -344,20 +356,29 @@ impl BlockCache {
         self.write_blocks(all.copied().filter(|block| self.role(*block) == Some(role)).collect())
     }
 
-    /// Writes these changed blocks. What could not be written stays changed.
-    pub fn write_blocks(&mut self, mut blocks: Vec<BlockNo>) -> Result<()> {
+    fn write_blocks(&mut self, blocks: Vec<BlockNo>) -> Result<()> {
+        let mut written = Written::new();
+        let answer = self.put_blocks(blocks, &mut written);
+        self.note(&written);
+        answer
+    }
+
+    /// Writes these changed blocks. Those that are not among the `written` ones afterwards stay
+    /// changed.
+    pub fn put_blocks(&self, mut blocks: Vec<BlockNo>, written: &mut Written) -> Result<()> {
         blocks.sort_unstable();
         let run_max = (RUN_BYTES_MAX / self.block_size.bytes()).max(1);
         let mut buffer = Vec::new();
         for run in blocks.chunk_by(|one, next| one.0 + 1 == next.0) {
             for piece in run.chunks(run_max) {
-                self.write_run(piece, &mut buffer)?;
+                self.put_run(piece, &mut buffer)?;
+                written.extend(piece.iter().map(|block| (*block, Left::Nothing)));
             }
         }
         Ok(())
     }
 
-    fn write_run(&mut self, run: &[BlockNo], buffer: &mut Vec<u8>) -> Result<()> {
+    fn put_run(&self, run: &[BlockNo], buffer: &mut Vec<u8>) -> Result<()> {
         let (Some(first), held) = (run.first(), &self.held) else { return Ok(()) };
         let bytes =
             run.iter().filter_map(|block| held.get(*block)).map(|it| self.arena.get(it.slot));
@@ -368,37 +389,47 @@ impl BlockCache {
             bytes.for_each(|bytes| buffer.extend_from_slice(bytes));
             self.device.write_at(self.offset(*first), buffer)?;
         }
-        run.iter().for_each(|block| self.written(*block));
         Ok(())
     }
 
-    fn written(&mut self, block: BlockNo) {
-        self.changed.remove(&block);
-        if let Some(held) = self.held.get_mut(block) {
-            held.change = None;
+    /// Takes note of what was written, before any of these blocks is changed again.
+    pub fn note(&mut self, written: &[(BlockNo, Left)]) {
+        for (block, left) in written {
+            match (left, self.change_mut(*block)) {
+                (Left::Nothing, _) => {
+                    self.changed.remove(block);
+                    if let Some(held) = self.held.get_mut(*block) {
+                        held.change = None;
+                    }
+                }
+                (Left::Names, Some(change)) => {
+                    // From now on the device leads here.
+                    change.fresh = false;
+                    change.role = change.role.max(Role::Directory);
+                }
+                (Left::Names, None) => {}
+            }
         }
     }
 
     /// Writes a directory block with some of its changes left out. If any were, it stays changed
     /// and is written again in its turn.
-    pub fn write_changed(&mut self, block: BlockNo, leave: impl FnOnce(&mut [u8])) -> Result<()> {
+    pub fn put_changed(&self, block: BlockNo, leave: impl FnOnce(&mut [u8])) -> Result<Left> {
         let whole = self.read(block)?;
         let mut bytes = whole.to_vec();
         leave(&mut bytes);
         self.device.write_at(self.offset(block), &bytes)?;
-        if *bytes == *whole {
-            self.written(block);
-        } else if let Some(change) = self.change_mut(block) {
-            // From now on the device leads here.
-            change.fresh = false;
-            change.role = change.role.max(Role::Directory);
-        }
-        Ok(())
+        Ok(if *bytes == *whole { Left::Nothing } else { Left::Names })
     }
 
     /// Writes some ranges of a changed block; the others stay as the device has them. Answers
     /// whether the device had anything else there.
-    pub fn write_ranges(&mut self, block: BlockNo, ranges: &[Range<usize>]) -> Result<bool> {
+    pub fn put_ranges(
+        &self,
+        block: BlockNo,
+        ranges: &[Range<usize>],
+        written: &mut Written,
+    ) -> Result<bool> {
         if self.change(block).is_none() {
             return Ok(false);
         }
@@ -412,7 +443,7 @@ impl BlockCache {
             self.device.write_at(self.offset(block), &bytes)?;
         }
         if *bytes == *whole {
-            self.written(block);
+            written.push((block, Left::Nothing));
         }
         Ok(differs)
     }

@@ -26,7 +26,7 @@ use std::ops::Range;
 
 use fslab_vfs::FileKind;
 
-use crate::cache::{Hashing, Role, hashing};
+use crate::cache::{Hashing, Left, Role, Written, hashing};
 use crate::dir::entry::Entries;
 use crate::dir::{self, Search};
 use crate::directory::DirectoryView;
@@ -34,6 +34,7 @@ use crate::error::{Error, Result};
 use crate::inode::Inode;
 use crate::numbers::{BlockNo, InodeNo};
 use crate::space::Reuse;
+use crate::superblock::Superblock;
 use crate::volume::Volume;
 
 /// New names that an fsync of a directory writes; with more, a full flush is no slower.
@@ -137,6 +138,16 @@ impl ClosureStep {
     pub const ALL: [Self; 4] = [Self::Begin, Self::Map, Self::Inodes, Self::Directories];
 }
 
+/// What a step of a closure gave the device, until the volume [takes note](Volume::note_step) of it.
+#[derive(Default)]
+pub(crate) struct StepWritten {
+    /// One that no longer says that all is in order.
+    superblock: Option<Superblock>,
+    pub blocks: Written,
+    /// The device was given something.
+    pub is_any: bool,
+}
+
 impl Volume {
     /// What an fsync of an inode has to write; `None` where everything has to be flushed.
     pub(crate) fn closure(&self, no: InodeNo) -> Result<Option<Closure>> {
@@ -152,32 +163,62 @@ impl Volume {
         }
     }
 
-    /// Writes a part of a closure. Other operations must not come between two steps.
-    pub(crate) fn write_closure(&mut self, closure: &Closure, step: ClosureStep) -> Result<()> {
+    /// Writes a part of a closure. Nothing may change between two steps, but others may read: this
+    /// needs the volume only shared. What was written is in `written` even after an error.
+    pub(crate) fn put_step(
+        &self,
+        closure: &Closure,
+        step: ClosureStep,
+        written: &mut StepWritten,
+    ) -> Result<()> {
         match step {
-            ClosureStep::Begin if self.says_clean => {
-                self.write_superblock(false, self.orphans.settled_head())
+            ClosureStep::Begin => {
+                if self.says_clean {
+                    let head = self.orphans.settled_head();
+                    written.superblock = Some(self.put_superblock(false, head)?);
+                }
+                Ok(())
             }
-            ClosureStep::Begin => Ok(()),
             ClosureStep::Map => {
-                self.data_written |= !closure.map.is_empty();
-                self.cache.write_blocks(closure.map.clone())?;
-                closure.new_directories.iter().try_for_each(|it| self.write_names(closure, *it))
+                written.is_any |= !closure.map.is_empty();
+                self.cache.put_blocks(closure.map.clone(), &mut written.blocks)?;
+                let mut blocks = closure.new_directories.iter();
+                blocks.try_for_each(|it| self.put_names(closure, *it, written))
             }
-            ClosureStep::Inodes => self.write_inodes_of(closure),
+            ClosureStep::Inodes => self.put_inodes_of(closure, written),
             ClosureStep::Directories => {
-                closure.directories.iter().try_for_each(|it| self.write_names(closure, *it))
+                let mut blocks = closure.directories.iter();
+                blocks.try_for_each(|it| self.put_names(closure, *it, written))
             }
         }
     }
 
-    /// The device has made durable all steps of a closure.
-    pub(crate) fn closure_written(&mut self, closure: &Closure) {
-        closure.inodes.iter().for_each(|no| self.order.pending.deleted(*no));
+    /// Whether [`note_step`](Self::note_step) would change anything.
+    pub(crate) fn has_to_note(&self, written: &StepWritten) -> bool {
+        written.superblock.is_some() || (written.is_any && !self.data_written)
+    }
+
+    /// Takes note of what a step wrote, but for its blocks.
+    pub(crate) fn note_step(&mut self, written: &mut StepWritten) {
+        self.data_written |= written.is_any;
+        if let Some(superblock) = written.superblock.take() {
+            self.says(superblock, false);
+        }
+    }
+
+    /// The inodes of a closure of which something is pending.
+    pub(crate) fn pending_of(&self, closure: &Closure) -> Vec<InodeNo> {
+        let is_pending = |no: &InodeNo| self.order.pending.inodes.contains_key(no);
+        closure.inodes.iter().copied().filter(is_pending).collect()
+    }
+
+    /// The device has made durable all steps of a closure: what is pending of its inodes ends.
+    pub(crate) fn note_durable(&mut self, inodes: &[InodeNo]) {
+        inodes.iter().for_each(|no| self.order.pending.deleted(*no));
     }
 
     /// Writes the closure's inodes; others of the same blocks stay as the device has them.
-    fn write_inodes_of(&mut self, closure: &Closure) -> Result<()> {
+    fn put_inodes_of(&self, closure: &Closure, written: &mut StepWritten) -> Result<()> {
         let size = self.geometry().inode_size as usize;
         let mut by_block: BTreeMap<BlockNo, Vec<Range<usize>>> = BTreeMap::new();
         for no in &closure.inodes {
@@ -185,20 +226,27 @@ impl Volume {
             by_block.entry(block).or_default().push(offset..offset + size);
         }
         for (block, ranges) in by_block {
-            self.data_written |= self.cache.write_ranges(block, &ranges)?;
+            written.is_any |= self.cache.put_ranges(block, &ranges, &mut written.blocks)?;
         }
         Ok(())
     }
 
     /// Writes a directory block without the names of other inodes that the device does not have.
-    fn write_names(&mut self, closure: &Closure, block: BlockNo) -> Result<()> {
+    fn put_names(
+        &self,
+        closure: &Closure,
+        block: BlockNo,
+        written: &mut StepWritten,
+    ) -> Result<()> {
         let others = self.cache.look(block, |bytes| names_of_others(self, closure, bytes))?;
-        self.data_written = true;
-        self.cache.write_changed(block, |bytes| {
+        written.is_any = true;
+        let left: Left = self.cache.put_changed(block, |bytes| {
             for record in others.into_iter().flatten() {
                 dir::entry::put_free(bytes, record.start, record.len());
             }
-        })
+        })?;
+        written.blocks.push((block, left));
+        Ok(())
     }
 }
 

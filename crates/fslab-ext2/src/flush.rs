@@ -26,6 +26,7 @@ use crate::error::Result;
 use crate::format::{STATE_CLEAN, STATE_ERRORS, SUPERBLOCK_OFFSET};
 use crate::group::descriptor_table;
 use crate::numbers::{BlockNo, GroupNo, InodeNo};
+use crate::superblock::Superblock;
 use crate::volume::Volume;
 
 /// What a flush does next. Before each step but the first, and behind the last, the device makes
@@ -218,6 +219,20 @@ impl Volume {
     }
 
     pub(crate) fn write_superblock(&mut self, clean: bool, orphan: u32) -> Result<()> {
+        let superblock = self.put_superblock(clean, orphan)?;
+        self.says(superblock, clean);
+        Ok(())
+    }
+
+    /// Takes note of a superblock that was written.
+    pub(crate) fn says(&mut self, superblock: Superblock, clean: bool) {
+        self.superblock = superblock;
+        self.says_clean = clean;
+        self.data_written = true;
+    }
+
+    /// Writes a superblock with the counts of now, and answers it.
+    pub(crate) fn put_superblock(&self, clean: bool, orphan: u32) -> Result<Superblock> {
         let totals = self.space.totals();
         let now = self.now.seconds.clamp(0, i64::from(u32::MAX)) as u32;
         // What could not be written is not what the device says.
@@ -231,9 +246,6 @@ impl Volume {
         raw.s_last_orphan = orphan.into();
         raw.s_wtime = raw.s_wtime.get().max(now).into();
         self.cache.device().write_at(SUPERBLOCK_OFFSET, superblock.as_bytes())?;
-        self.superblock = superblock;
-        self.says_clean = clean;
-        self.data_written = true;
-        Ok(())
+        Ok(superblock)
     }
 }

@@ -16,7 +16,7 @@ use fslab_vfs::{
 };
 use parking_lot::{Mutex, RwLock, RwLockUpgradableReadGuard, RwLockWriteGuard};
 
-use crate::closure::ClosureStep;
+use crate::closure::{ClosureStep, StepWritten};
 use crate::dir::InodeOrder;
 use crate::error::Result;
 use crate::flush::FlushStep;
@@ -35,6 +35,31 @@ mod listing;
 use handles::{Handles, Open};
 
 type VfsResult<T> = fslab_vfs::Result<T>;
+
+/// A volume that others may read and nobody else may change.
+type Shared<'a> = RwLockUpgradableReadGuard<'a, Volume>;
+
+/// Blocks or inodes that an fsync marks under one hold of the lock that keeps readers out.
+const MARKS_PER_HOLD: usize = 64;
+
+/// Changes a volume while nobody else reads it, and lets them read again.
+fn change_alone<'a>(volume: Shared<'a>, change: impl FnOnce(&mut Volume)) -> Shared<'a> {
+    let mut volume = RwLockUpgradableReadGuard::upgrade(volume);
+    change(&mut volume);
+    RwLockWriteGuard::downgrade_to_upgradable(volume)
+}
+
+/// Marks items of any number, of which readers wait for no more than [`MARKS_PER_HOLD`].
+fn mark_in_pieces<'a, T>(
+    mut volume: Shared<'a>,
+    items: &[T],
+    mark: impl Fn(&mut Volume, &[T]),
+) -> Shared<'a> {
+    for piece in items.chunks(MARKS_PER_HOLD) {
+        volume = change_alone(volume, |volume| mark(volume, piece));
+    }
+    volume
+}
 
 /// Makes durable what the device of a volume was given, if it was given something. Meanwhile others
 /// may read the volume, and nobody else may change it.
@@ -98,18 +123,31 @@ impl Ext2 {
     }
 
     fn write_closure_beside_readers(&self, no: InodeNo) -> Result<()> {
-        let mut volume = self.volume.write();
+        // Readers wait only while what was written is marked.
+        let mut volume = self.volume.upgradable_read();
         if volume.options.read_only {
             return Ok(());
         }
         let Some(closure) = volume.closure(no)? else {
-            return self.flush_beside_readers(volume);
+            return self.flush_beside_readers(RwLockUpgradableReadGuard::upgrade(volume));
         };
         for step in ClosureStep::ALL {
-            volume.write_closure(&closure, step)?;
-            volume = flush_device(volume)?;
+            let mut written = StepWritten::default();
+            let answer = volume.put_step(&closure, step, &mut written);
+            if volume.has_to_note(&written) {
+                volume = change_alone(volume, |volume| volume.note_step(&mut written));
+            }
+            let mark = |volume: &mut Volume, piece: &[_]| volume.cache.note(piece);
+            volume = mark_in_pieces(volume, &written.blocks, mark);
+            answer?;
+            if let Some(device) = volume.device_to_flush() {
+                let (flushed, mut noted) = (device.flush(), Ok(()));
+                volume = change_alone(volume, |volume| noted = volume.flushed(flushed));
+                noted?;
+            }
         }
-        volume.closure_written(&closure);
+        let inodes = volume.pending_of(&closure);
+        drop(mark_in_pieces(volume, &inodes, Volume::note_durable));
         Ok(())
     }
 

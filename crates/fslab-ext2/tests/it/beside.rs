@@ -1,8 +1,8 @@
-//! Readers beside a sync: they do not wait for the device. The test fails where a sync keeps the
-//! volume to itself while the device is flushed.
+//! Readers beside a sync: they do not wait for the device. The tests fail where a sync keeps the
+//! volume to itself while the device is flushed, or an fsync while it writes.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use fslab_ext2::{Ext2, VolumeOptions, mkfs};
@@ -12,9 +12,10 @@ use parking_lot::{Condvar, Mutex};
 
 use crate::support::options;
 
-/// A device in memory whose flush takes as long as it is told to.
+/// A device in memory whose writes and flushes take as long as they are told to.
 struct SlowDevice {
     memory: MemoryDevice,
+    write: Box<dyn Fn() + Send + Sync>,
     flush: Box<dyn Fn() + Send + Sync>,
 }
 
@@ -26,6 +27,7 @@ impl BlockDevice for SlowDevice {
         self.memory.read_at(offset, buffer)
     }
     fn write_at(&self, offset: u64, data: &[u8]) -> fslab_vfs::Result<()> {
+        (self.write)();
         self.memory.write_at(offset, data)
     }
     fn discard(&self, offset: u64, length: u64) -> fslab_vfs::Result<()> {
@@ -37,10 +39,13 @@ impl BlockDevice for SlowDevice {
     }
 }
 
-fn on_device(flush: impl Fn() + Send + Sync + 'static) -> Ext2 {
+fn on_device(
+    write: impl Fn() + Send + Sync + 'static,
+    flush: impl Fn() + Send + Sync + 'static,
+) -> Ext2 {
     let memory = MemoryDevice::new(1 << 30);
     mkfs(&memory, &options(4096)).unwrap();
-    let device = Arc::new(SlowDevice { memory, flush: Box::new(flush) });
+    let device = Arc::new(SlowDevice { memory, write: Box::new(write), flush: Box::new(flush) });
     let volume = VolumeOptions { dirty_bytes_max: 512 << 20, ..VolumeOptions::default() };
     Ext2::open(device, volume).unwrap()
 }
@@ -60,7 +65,7 @@ struct Meeting {
 fn reads_are_answered_while_the_device_is_flushed() {
     let state = Arc::new((Mutex::new(Meeting::default()), Condvar::new()));
     let of_device = Arc::clone(&state);
-    let ext2 = on_device(move || {
+    let flush = move || {
         let (meeting, changed) = &*of_device;
         let mut meeting = meeting.lock();
         if !std::mem::take(&mut meeting.is_armed) {
@@ -72,7 +77,8 @@ fn reads_are_answered_while_the_device_is_flushed() {
         let limit = Duration::from_secs(20);
         changed.wait_while_for(&mut meeting, |meeting| !meeting.has_read, limit);
         meeting.has_met = meeting.has_read;
-    });
+    };
+    let ext2 = on_device(|| {}, flush);
     let client = Client::new(&ext2);
     let ino = client.file(Ino::ROOT, "read", &[7; 9000]).unwrap();
     let other = client.file(Ino::ROOT, "written", b"").unwrap();
@@ -96,10 +102,90 @@ fn reads_are_answered_while_the_device_is_flushed() {
     assert!(meeting.lock().has_met, "the reader was answered behind the flush");
 }
 
-/// The 99th percentile and the 999th permille of the times of reads, with a flush of 2 ms and so
-/// many other files dirty. The writer changes a hundredth of them before each fsync.
-fn slow_reads(with_writer: bool, others: u32) -> [Duration; 2] {
-    let ext2 = on_device(|| std::thread::sleep(Duration::from_millis(2)));
+/// Waits for a read that begins and ends after the call; whether there was one within the limit.
+fn is_read_meanwhile(reads: &AtomicU64) -> bool {
+    // Another read may have begun before.
+    let (wanted, start) = (reads.load(Ordering::SeqCst) + 2, Instant::now());
+    while reads.load(Ordering::SeqCst) < wanted {
+        if start.elapsed() > Duration::from_secs(5) {
+            return false;
+        }
+        std::thread::yield_now();
+    }
+    true
+}
+
+/// Every write and every flush of an fsync waits for a read. The synced file is new, its directory
+/// too, so that all steps of the closure write something.
+#[test]
+fn reads_are_answered_during_each_write_of_an_fsync() {
+    #[derive(Default)]
+    struct State {
+        is_armed: AtomicBool,
+        reads: AtomicU64,
+        met: AtomicU64,
+        missed: AtomicU64,
+    }
+    let state = Arc::new(State::default());
+    let hook = |state: &Arc<State>| {
+        let state = Arc::clone(state);
+        move || {
+            if state.is_armed.load(Ordering::SeqCst) {
+                let met = is_read_meanwhile(&state.reads);
+                let count = if met { &state.met } else { &state.missed };
+                count.fetch_add(1, Ordering::SeqCst);
+            }
+        }
+    };
+    let ext2 = on_device(hook(&state), hook(&state));
+    let client = Client::new(&ext2);
+    let ino = client.file(Ino::ROOT, "read", &[7; 9000]).unwrap();
+    let reader = client.open(ino, OpenMode::empty()).unwrap();
+    reader.read(0, 1).unwrap();
+    ext2.sync().unwrap();
+    let above = client.mkdir(Ino::ROOT, "above").unwrap();
+    let other = client.file(above, "written", &[8; 100_000]).unwrap();
+    client.file(above, "not synced", b"").unwrap();
+    let writer = client.open(other, OpenMode::READ_WRITE).unwrap();
+    let ends = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !ends.load(Ordering::SeqCst) {
+                assert!(reader.read(0, 9000).unwrap() == [7; 9000]);
+                state.reads.fetch_add(1, Ordering::SeqCst);
+            }
+        });
+        state.is_armed.store(true, Ordering::SeqCst);
+        writer.fsync(false).unwrap();
+        state.is_armed.store(false, Ordering::SeqCst);
+        ends.store(true, Ordering::SeqCst);
+    });
+    let (met, missed) = (state.met.load(Ordering::SeqCst), state.missed.load(Ordering::SeqCst));
+    assert_eq!(missed, 0, "writes or flushes that kept readers waiting; {met} did not");
+    assert!(met >= 8, "{met} writes and flushes: superblock, map, inodes, names");
+}
+
+/// What a writer does beside the reader.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Writer {
+    Absent,
+    /// Changes a hundredth of the other files and its own, and syncs its own.
+    Syncs,
+    /// The same, but it waits as long as the device's flush takes instead of syncing.
+    Changes,
+    /// Changes its own file only, and syncs it.
+    SyncsOnly,
+}
+
+/// How long a flush of the device takes.
+const FLUSH: Duration = Duration::from_millis(2);
+/// The median, the 99th percentile and the 999th permille, in permille.
+const RANKS: [usize; 3] = [500, 990, 999];
+const ROUNDS: usize = 5;
+
+/// The times of reads at [`RANKS`], in microseconds, with so many other files dirty.
+fn slow_reads(kind: Writer, others: u32) -> [f64; 3] {
+    let ext2 = on_device(|| {}, || std::thread::sleep(FLUSH));
     let client = Client::new(&ext2);
     let ino = client.file(Ino::ROOT, "read", &[7; 65_536]).unwrap();
     let other = client.file(Ino::ROOT, "written", b"").unwrap();
@@ -111,18 +197,23 @@ fn slow_reads(with_writer: bool, others: u32) -> [Duration; 2] {
     let others: Vec<Ino> = (0..others)
         .map(|number| client.file(beside, format!("other{number}"), b"").unwrap())
         .collect();
-    let (ends, mut syncs) = (AtomicBool::new(false), 0);
+    let (ends, mut rounds) = (AtomicBool::new(false), 0);
     let mut times = Vec::new();
     std::thread::scope(|scope| {
-        if with_writer {
+        if kind != Writer::Absent {
             scope.spawn(|| {
                 while !ends.load(Ordering::Relaxed) {
-                    for ino in others.iter().step_by(100) {
-                        client.chmod(*ino, 0o600 + (syncs & 1)).unwrap();
+                    if kind != Writer::SyncsOnly {
+                        for ino in others.iter().step_by(100) {
+                            client.chmod(*ino, 0o600 + (rounds & 1)).unwrap();
+                        }
                     }
                     writer.write_all(0, &[8; 4096]).unwrap();
-                    writer.fsync(false).unwrap();
-                    syncs += 1;
+                    match kind {
+                        Writer::Changes => std::thread::sleep(FLUSH),
+                        _ => writer.fsync(false).unwrap(),
+                    }
+                    rounds += 1;
                 }
             });
         }
@@ -135,18 +226,45 @@ fn slow_reads(with_writer: bool, others: u32) -> [Duration; 2] {
         ends.store(true, Ordering::Relaxed);
     });
     times.sort_unstable();
-    println!("{syncs} fsyncs");
-    [times[times.len() * 99 / 100], times[times.len() * 999 / 1000]]
+    RANKS.map(|rank| times[times.len() * rank / 1000].as_secs_f64() * 1e6)
+}
+
+/// The median; the lowest and the highest of five values are an interval of 94 % for it.
+fn median_and_ends(mut values: [f64; ROUNDS]) -> [f64; 3] {
+    values.sort_unstable_by(f64::total_cmp);
+    [values[ROUNDS / 2], values[0], values[ROUNDS - 1]]
 }
 
 #[test]
 #[ignore = "a measurement: wants a quiet machine and an optimised build"]
 fn reads_beside_a_writer_that_syncs_in_a_loop() {
+    let kinds = [
+        (Writer::Absent, "alone"),
+        (Writer::Syncs, "changes and fsync (the goal: 99 % at most twice)"),
+        (Writer::Changes, "the same changes without fsync"),
+        (Writer::SyncsOnly, "fsync without the changes of others"),
+    ];
     for others in [0, 50_000] {
-        let (alone, beside) = (slow_reads(false, others), slow_reads(true, others));
-        println!(
-            "{others} other files dirty: 99 % and 99.9 % of reads take up to {alone:?} alone, \
-             {beside:?} beside a writer that syncs"
-        );
+        println!("{others} other files dirty; {ROUNDS} rounds in turns: median [lowest, highest]");
+        let rounds: [_; ROUNDS] =
+            std::array::from_fn(|_| kinds.map(|(kind, _)| slow_reads(kind, others)));
+        for (kind, (_, name)) in kinds.iter().enumerate() {
+            println!("  {name}");
+            for (rank, permille) in RANKS.iter().enumerate() {
+                let times = median_and_ends(rounds.map(|round| round[kind][rank]));
+                let ratios =
+                    median_and_ends(rounds.map(|round| round[kind][rank] / round[0][rank]));
+                println!(
+                    "    {:5.1} %: {:6.1} us [{:.1}, {:.1}], {:.2} times alone [{:.2}, {:.2}]",
+                    *permille as f64 / 10.0,
+                    times[0],
+                    times[1],
+                    times[2],
+                    ratios[0],
+                    ratios[1],
+                    ratios[2]
+                );
+            }
+        }
     }
 }

@@ -9,7 +9,7 @@ use fslab_ext2::{Ext2, MkfsOptions, VolumeOptions, mkfs};
 use fslab_vfs::testing::client::Client;
 use fslab_vfs::testing::crash::{CrashDevice, Plan};
 use fslab_vfs::testing::environment::seed;
-use fslab_vfs::{BlockDevice, Ino, MemoryDevice, OpenMode, SetAttr};
+use fslab_vfs::{BlockDevice, FallocateMode, Ino, MemoryDevice, OpenMode, SetAttr};
 
 use crate::power::{image_of, repair};
 use crate::support::{has, options};
@@ -413,4 +413,116 @@ fn next_flush_writes_what_an_fsync_of_another_file_left_out() {
     ext2.sync().unwrap();
     assert_eq!(sorted(names_on_the_device()), with(&["another", "synced"]));
     assert!(is_clean());
+}
+
+/// What is true of the device as a power cut leaves it, before any check, from `prepare` on.
+fn holds_at_every_cut(
+    prepare: impl FnOnce(&Client<'_>),
+    work: impl FnOnce(&Client<'_>),
+    look: impl Fn(&Client<'_>) -> Result<(), String>,
+) {
+    let device = Arc::new(CrashDevice::new(4 << 20, 1024).unwrap());
+    mkfs(&*device, &options(1024)).unwrap();
+    let shared: Arc<dyn BlockDevice> = device.clone();
+    let ext2 = Ext2::open(shared, VolumeOptions::default()).unwrap();
+    let client = Client::new(&ext2);
+    prepare(&client);
+    ext2.sync().unwrap();
+    let begin = device.position();
+    work(&client);
+    let plan = Plan { seed: seed(), subsets: 10, prefixes: 10 };
+    let read_only = VolumeOptions { read_only: true, ..VolumeOptions::default() };
+    let states = device
+        .log()
+        .for_each_state(&plan, &|point| point >= begin, &mut |state| {
+            let ext2 = Ext2::open(Arc::new(state.open().unwrap()), read_only.clone()).unwrap();
+            look(&Client::new(&ext2))
+        })
+        .unwrap_or_else(|problem| panic!("FSLAB_SEED={}: {problem}", plan.seed));
+    assert!(states > 0);
+}
+
+/// A second name is not on the device before the count of links that includes it.
+#[test]
+fn fsync_of_a_neighbour_writes_no_name_before_its_count_of_links() {
+    holds_at_every_cut(
+        |client| {
+            client.file(Ino::ROOT, "old", b"o").unwrap();
+        },
+        |client| {
+            let old = client.lookup(Ino::ROOT, "old").unwrap().ino;
+            client.link(old, Ino::ROOT, "second").unwrap();
+            sync(client, client.file(Ino::ROOT, "neighbour", b"n").unwrap());
+        },
+        |client| {
+            let names = client.names(Ino::ROOT).map_err(|error| error.to_string())?;
+            if !names.contains(&"second".to_owned()) {
+                return Ok(());
+            }
+            let links = client.lookup(Ino::ROOT, "second").map_err(|it| it.to_string())?.links;
+            if links >= 2 { Ok(()) } else { Err(format!("two names, {links} link")) }
+        },
+    );
+}
+
+/// A hole behind an indirect block is durable with the file, though the block that leads to it
+/// would be written last.
+#[test]
+fn synced_hole_behind_an_indirect_block_survives_power_cuts() {
+    const HOLE: std::ops::Range<usize> = 20 * 1024..30 * 1024;
+    survives(
+        1024,
+        4 << 20,
+        |client| {
+            client.file(Ino::ROOT, "file", &[b'f'; 40 * 1024]).unwrap();
+        },
+        |client| {
+            let ino = client.lookup(Ino::ROOT, "file").unwrap().ino;
+            let file = client.open(ino, OpenMode::READ_WRITE).unwrap();
+            let mode = FallocateMode::PUNCH_HOLE | FallocateMode::KEEP_SIZE;
+            file.fallocate(HOLE.start as u64, HOLE.len() as u64, mode).unwrap();
+            file.fsync(false).unwrap();
+        },
+        |_| {},
+        |client| {
+            let mut bytes = [b'f'; 40 * 1024];
+            bytes[HOLE].fill(0);
+            has_bytes(client, &["file"], &bytes)
+        },
+    );
+}
+
+/// Names that stay keep their place in a directory that shrinks in place, one fsync after the other.
+#[test]
+fn fsync_of_a_shrinking_directory_keeps_the_names_that_stay() {
+    const NAMES: u32 = 60;
+    let name = |number: u32| format!("name{number}-{}", "n".repeat(100));
+    let stays = |number: &u32| number.is_multiple_of(8);
+    survives(
+        1024,
+        4 << 20,
+        |client| {
+            let directory = client.mkdir(Ino::ROOT, "directory").unwrap();
+            for number in 0..NAMES {
+                client.file(directory, name(number), b"n").unwrap();
+            }
+        },
+        |_| {},
+        |client| {
+            let directory = client.lookup(Ino::ROOT, "directory").unwrap().ino;
+            for number in (0..NAMES).filter(|number| !stays(number)) {
+                client.unlink(directory, name(number)).unwrap();
+                client.sync_directory(directory).unwrap();
+            }
+        },
+        |client| {
+            let found = client.lookup(Ino::ROOT, "directory").map_err(|error| error.to_string())?;
+            for number in (0..NAMES).filter(stays) {
+                client
+                    .lookup(found.ino, name(number))
+                    .map_err(|error| format!("{number}: {error}"))?;
+            }
+            Ok(())
+        },
+    );
 }
