@@ -138,7 +138,8 @@ impl ClosureStep {
     pub const ALL: [Self; 4] = [Self::Begin, Self::Map, Self::Inodes, Self::Directories];
 }
 
-/// What a step of a closure gave the device, until the volume [takes note](Volume::note_step) of it.
+/// What a step of a closure gave the device, until the volume [takes note](Volume::note_step) of
+/// it.
 #[derive(Default)]
 pub(crate) struct StepWritten {
     /// One that no longer says that all is in order.

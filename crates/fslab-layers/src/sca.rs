@@ -11,8 +11,8 @@
 //! - `format`: records, byte for byte. `codec`: encodings and containers, one file each.
 //! - `frame`, `roots`, `index`, `mark`: frames, the head, the tree of pages, the xattrs.
 //! - `log`: a stored file in memory; `reader`, `writer`, `holes`, `checkpoint`, `space`, `clean`,
-//!   `pack`, `settle`, `aside` and `recovery` are what can be done with it. `commit` makes it durable,
-//!   and is the only one that syncs it.
+//!   `pack`, `settle`, `aside` and `recovery` are what can be done with it. `commit` makes it
+//!   durable, and is the only one that syncs it.
 //! - `ahead`: chunks decoded before they are asked for.
 //! - `stored_file`: a file in use; `in_use`: all of them; `access`: how they are opened below.
 //! - `packer`: packing when nothing else is to be done. `layer`: the file system.

@@ -492,7 +492,7 @@ fn synced_hole_behind_an_indirect_block_survives_power_cuts() {
     );
 }
 
-/// Names that stay keep their place in a directory that shrinks in place, one fsync after the other.
+/// Names that stay keep their place in a directory that shrinks in place, fsync by fsync.
 #[test]
 fn fsync_of_a_shrinking_directory_keeps_the_names_that_stay() {
     const NAMES: u32 = 60;
