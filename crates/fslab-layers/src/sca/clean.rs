@@ -119,6 +119,7 @@ pub fn end_move(file: &impl Steps, moving: &Move) -> Stepped<bool> {
         log.make_gaps(io, std::slice::from_ref(first))?;
         log.fragments.retain(|frame| frame.offset >= moving.border);
         log.dead.retain(|frame| frame.offset >= moving.border);
+        log.superseded.retain(|frame| frame.offset >= moving.border);
         Ok(true)
     })
 }

@@ -338,7 +338,7 @@ impl StoredFile {
             let (io, log) = state.begin_change(request, &self.settings)?;
             write_in_batches(io, log, (offset, &data[..length]), &mut prepared, options)
         });
-        drop(state);
+        drop((state, turn));
         self.tidy(request);
         written
     }
