@@ -130,6 +130,7 @@ fn from_mark(io: Io<'_>, identity: Identity, slots: &[Slot], mark: &Clean) -> Op
         return None;
     }
     log.adopt(&frame, &payload)?;
+    io.lower.drop_pages(mark.checkpoint.offset, mark.checkpoint.stored_length.into());
     log.slotted = slot.map_or(Reference::NONE, |slot| slot.checkpoint);
     log.slot_ordinal = slot.map_or(0, |slot| slot.ordinal);
     log.ordinal = log.ordinal.max(log.slot_ordinal);

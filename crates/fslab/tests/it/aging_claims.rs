@@ -204,7 +204,7 @@ fn an_image_of_another_policy_or_workload_fails_the_claim() {
     assert!(samples.contains("?policy=ffs-noswitch&clustering=smart"), "the engine's options");
     let is_cold =
         |line: &str| line.contains("\"phase\":\"read\"") && line.contains("\"proven\":true");
-    assert_eq!(samples.lines().filter(|line| is_cold(line)).count(), 4, "{samples}");
+    assert_eq!(samples.lines().filter(|line| is_cold(line)).count(), 6, "{samples}");
 
     image("ffs-noswitch", "other.parquet");
     compared(&place, &format!("aged_workload = \"{hash}\""));
