@@ -13,7 +13,11 @@ use crate::support::{Bench, Cloning, MIB, PAGE, TIER, noise, open};
 const PUNCH: FallocateMode = FallocateMode::PUNCH_HOLE.union(FallocateMode::KEEP_SIZE);
 
 fn bench() -> Bench {
-    Bench::over(Cloning::over(Arc::new(MemFs::default())))
+    poisoning(Cloning::over(Arc::new(MemFs::default())))
+}
+
+fn poisoning(lower: Arc<dyn FileSystem>) -> Bench {
+    Bench::with(lower, Settings { poison: true, ..Settings::of(TIER) }, 1)
 }
 
 fn text(length: u64) -> Vec<u8> {
@@ -284,7 +288,7 @@ fn file_that_holds_the_text_goes_and_comes_back() {
 #[test]
 fn holes_and_poison_live_together() {
     let lower = Cloning::refusing(Arc::new(MemFs::default()), 0, Errno::OPNOTSUPP);
-    let mut bench = Bench::over(lower.clone());
+    let mut bench = poisoning(lower.clone());
     let data = noise(16, 4 * MIB + 100);
     let holes = bench.offline(&bench.client(), "holes", &data);
     assert!(bench.below().contents(holes).unwrap() == vec![0; data.len()]);
@@ -319,7 +323,7 @@ fn refused_clone_leaves_holes_or_the_bytes() {
         for left in 0..3 {
             let memory: Arc<dyn FileSystem> = Arc::new(MemFs::default());
             let lower = Cloning::refusing(memory, left * sources, refusal);
-            let mut bench = Bench::over(lower.clone());
+            let mut bench = poisoning(lower.clone());
             let data = noise(17, 70 * MIB + 5);
             let ino = bench.client().file(Ino::ROOT, "file", &data).unwrap();
             bench.archive(ino, "file").unwrap();
@@ -354,7 +358,7 @@ fn read_only_tier_tells_changes_from_poison() {
     let ino = bench.offline(&bench.client(), "file", &data);
     bench.tier.shutdown().unwrap();
     change(&bench, ino, |file| file.write_all(2 * PAGE, &[0; PAGE as usize]).unwrap());
-    let settings = Settings { read_only: true, ..Settings::of(TIER) };
+    let settings = Settings { read_only: true, poison: true, ..Settings::of(TIER) };
     let catalogue = Catalogue::in_memory().unwrap();
     (bench.tier, bench.fs) =
         open(&bench.lower, &settings, &bench.archives, catalogue, &bench.around);

@@ -26,8 +26,8 @@
 //! 3. *No data in freed space.* A sector written where a truncation or punch had emptied the file
 //!    survives only if that did.
 //! 4. *Attributes are in order*: changes of one file's owner, permissions, xattrs and times survive
-//!    as a prefix, and a truncation survives only with those before it: both are changes of the
-//!    inode in one journal (ext4, xfs, f2fs) or one tree (btrfs).
+//!    as a prefix, and a truncation to zero survives only with those before it: both are changes of
+//!    the inode in one journal (ext4, xfs, f2fs) or one tree (btrfs).
 //! 5. *Names are in order* as far as they touch: what binds a name, or names an inode, survives
 //!    only if what bound or named it before did. A rename is whole or not at all.
 //! 6. *An extended file has no foreign bytes*: what the size covers and no sector filled is zeros.

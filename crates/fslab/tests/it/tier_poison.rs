@@ -22,6 +22,16 @@ fn text(length: usize) -> Vec<u8> {
     line.iter().copied().cycle().take(length).collect()
 }
 
+/// A tier over a file system, whose `tier.toml` asks for poison.
+fn poisoned(kind: Kind) -> Tiered {
+    let tiered = Tiered::over(Some(kind));
+    let settings = tiered.beside("home/tier.toml");
+    let text = fs::read_to_string(&settings).unwrap();
+    fs::write(&settings, text.replacen("copies", "poison = \"auto\"\ncopies", 1)).unwrap();
+    tiered.place().mount(&["-l", "tier"]);
+    tiered
+}
+
 fn free_bytes(tree: &Path) -> u64 {
     assert!(Command::new("sync").arg("-f").arg(tree).status().unwrap().success());
     let found = rustix::fs::statvfs(tree).unwrap();
@@ -33,7 +43,7 @@ fn name(size: usize) -> String {
 }
 
 fn check(kind: Kind) {
-    let tiered = Tiered::mounted_over(kind);
+    let tiered = poisoned(kind);
     let tree = tiered.tree().to_owned();
     let data = |size: usize| noise(size as u64, size);
     SIZES.iter().for_each(|size| fs::write(tiered.path(&name(*size)), data(*size)).unwrap());
@@ -94,18 +104,16 @@ fn released_files_over_btrfs_show_a_text_below_and_no_zeros() {
     check(Kind::Btrfs);
 }
 
-/// Where blocks can't be shared, and where `tier.toml` says so, released files are holes.
+/// Where blocks can't be shared, and where `tier.toml` does not ask for poison, released files are
+/// holes.
 #[test]
-fn released_files_are_holes_without_shared_blocks_or_with_poison_off() {
+fn released_files_are_holes_without_shared_blocks_or_without_poison() {
     require_mounting!();
     for kind in [Kind::Ext4, Kind::Xfs] {
-        let tiered = Tiered::over(Some(kind));
-        let settings = tiered.beside("home/tier.toml");
-        if kind == Kind::Xfs {
-            let text = fs::read_to_string(&settings).unwrap();
-            fs::write(&settings, text.replacen("copies", "poison = \"off\"\ncopies", 1)).unwrap();
-        }
-        tiered.place().mount(&["-l", "tier"]);
+        let tiered = match kind {
+            Kind::Xfs => Tiered::mounted_over(kind),
+            _ => poisoned(kind),
+        };
         fs::write(tiered.path("file"), noise(1, MIB + 9)).unwrap();
         tiered.of("archive", "file");
         tiered.of("release", "file");

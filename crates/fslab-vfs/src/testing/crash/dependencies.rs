@@ -32,7 +32,7 @@ impl Tracker {
     fn add(&mut self, number: usize, effect: &Effect) -> Vec<usize> {
         let mut needs = match &effect.change {
             Change::Names(bindings) => self.names(number, bindings),
-            Change::Resize { ino, written: false, .. } => {
+            Change::Resize { ino, size: 0, written: false } => {
                 let attributes = self.attributes.get(ino).copied();
                 self.shapes.insert(*ino, number).into_iter().chain(attributes).collect()
             }
