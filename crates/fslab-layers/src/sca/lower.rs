@@ -94,6 +94,12 @@ impl LowerFile {
         }
     }
 
+    /// Nobody comes behind this place, to drop what readers before it left.
+    pub fn drop_pages_before(&self, end: u64) {
+        const BYTES: u64 = 8 << 20;
+        self.fs.drop_pages(self.ino, self.handle, end.saturating_sub(BYTES)..end);
+    }
+
     pub fn sync(&self, request: &Request, data_only: bool) -> Result<()> {
         self.fs.fsync(request, self.ino, self.handle, data_only)
     }

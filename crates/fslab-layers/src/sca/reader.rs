@@ -173,6 +173,9 @@ impl Log {
             // A page in memory of what was decoded is enough.
             true => {
                 io.lower.drop_pages(frame.reference.offset, frame.reference.stored_length.into());
+                if chunk == self.size.saturating_sub(1) / self.chunk_bytes() {
+                    io.lower.drop_pages_before(frame.reference.end());
+                }
                 Ok(true)
             }
             false => Err(io.of_chunk(chunk).damaged(entry.frame.offset, UNDECODED)),

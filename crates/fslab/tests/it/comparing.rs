@@ -74,7 +74,7 @@ fn a_dry_run_knows_how_long_it_takes_once_it_was_run() {
     scratch.done(&["compare", "plan.toml", "--out", "out"]);
     assert!(scratch.done(&dry).contains("9 runs take about "));
     let chosen = scratch.done(&[&dry[..], &["--cells", "1/3"]].concat());
-    assert!(chosen.contains("2 of 6 runs"), "{chosen}");
+    assert!(chosen.contains("3 of 9 runs"), "{chosen}");
 }
 
 #[test]
@@ -117,7 +117,7 @@ fn halves_are_merged_and_runs_resumed() {
     let before = fs::read_to_string(scratch.path("a/samples.jsonl")).unwrap();
     // It was begun as a half and stays one.
     let text = scratch.done(&["compare", "--resume", "a", "--cells", "1/2", "--reruns", "0"]);
-    assert!(text.contains("16 samples"), "{text}");
+    assert!(text.contains("24 samples"), "{text}");
     for (option, value, begun) in [
         ("--cells", "2/2", "--cells 1/2"),
         ("--only-target", "memory", "no --only-target"),
@@ -137,7 +137,7 @@ fn halves_are_merged_and_runs_resumed() {
     first.as_object_mut().unwrap().remove("choice").unwrap();
     fs::write(scratch.path("a/samples.jsonl"), before.replace(line, &first.to_string())).unwrap();
     let text = scratch.done(&["compare", "--resume", "a"]);
-    assert!(text.contains("24 samples"), "{text}");
+    assert!(text.contains("36 samples"), "{text}");
     let (code, _, message) = scratch.fslab(&["compare", "--resume", "nothing"]);
     assert_eq!(code, BAD_INPUT);
     assert!(message.contains("nothing to go on with"), "{message}");

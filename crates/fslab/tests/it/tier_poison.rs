@@ -124,18 +124,3 @@ fn released_files_are_holes_without_shared_blocks_or_without_poison() {
         tiered.umount();
     }
 }
-
-#[test]
-fn rebuilt_tree_shows_no_zeros() {
-    require_mounting!();
-    let tiered = Tiered::mounted_over(Kind::Xfs);
-    fs::write(tiered.path("file"), noise(2, MIB + 9)).unwrap();
-    tiered.of("archive", "file");
-    tiered.umount();
-    tiered.ok(&["tree", tiered.tree().to_str().unwrap()]);
-    let (home, new) = (tiered.beside("home-again"), tiered.tree().parent().unwrap().join("new"));
-    let archive = tiered.archive();
-    let [archive, home, tree] = [&archive, &home, &new].map(|path| path.to_str().unwrap());
-    tiered.ok(&["rebuild", "--take-over", "--archive", archive, "--home", home, tree]);
-    assert!(fs::read(new.join("file")).unwrap() == text(MIB + 9));
-}
