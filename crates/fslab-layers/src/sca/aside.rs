@@ -24,7 +24,7 @@ impl Log {
     /// Prepares the end for a frame, where nothing must be durable for that.
     pub fn clear_the_end(&mut self, io: Io<'_>) -> Result<()> {
         if !self.is_end_clear() {
-            // Whoever writes has the end cleared first.
+            // Callers clear the end first, by `commit::clear_end`.
             return Err(io.damaged(self.end, "bytes where the next frame goes"));
         }
         if self.head_is_damaged {
@@ -116,7 +116,7 @@ impl Log {
     }
 }
 
-/// Takes away what is left of a header, for good. A gap's header that a crash tears would else be
+/// Overwrites the rest of a header with zeros. A gap's header that a crash tears would else be
 /// mixed with it, and the two can add up to a whole header: that of the frame which the crash
 /// before had torn, and which was left out.
 pub fn blank_header(io: Io<'_>, identity: &Identity, offset: u64) -> Result<()> {

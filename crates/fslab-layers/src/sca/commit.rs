@@ -1,8 +1,7 @@
 //! Making a stored file durable: the one place that syncs.
 //!
 //! A commit is prepared and published under the file's lock, and made durable between the two
-//! without it, so that nobody waits for the device but those who asked for it. Order is everything
-//! here: frames and a checkpoint are durable before a slot leads to the checkpoint, and space of
+//! without it, so that only callers of fsync wait for the device. The order matters: frames and a checkpoint are durable before a slot leads to the checkpoint, and space of
 //! dead frames is given back only after that (see `space`).
 
 use fslab_vfs::{Errno, Error, Result};
@@ -19,7 +18,7 @@ use super::roots::Slot;
 /// At most one caller a file commits, moves or packs at a time: it has the turn. Readers and
 /// writers may come between the steps.
 pub trait Steps {
-    /// Waits until nobody else commits, moves or packs, and keeps others from it.
+    /// Waits for the right to commit, move or pack, which one caller has at a time.
     fn turn(&self) -> MutexGuard<'_, ()>;
 
     /// Looks at the file beside others who read it.
@@ -34,7 +33,7 @@ pub trait Steps {
     /// [`Stop::Gone`] if it is no longer the same stored file.
     fn step<T>(&self, work: impl FnOnce(Io<'_>, &mut Log) -> Result<T>) -> Stepped<T>;
 
-    /// Makes durable what was written below, without the lock. The file remembers a failure.
+    /// Syncs the lower file without the lock. The file remembers a failure.
     fn sync_below(&self, data_only: bool) -> Stepped<()>;
 }
 
@@ -82,8 +81,8 @@ pub struct Ticket {
 /// commit.
 ///
 /// # Errors
-/// What the file below answers. Once it has failed to keep something, nobody knows what it kept,
-/// and `EIO` stays until the file is opened anew.
+/// The errors of the lower file. After a failed sync it is unknown which writes are durable, so
+/// `EIO` stays until the file is opened anew.
 pub fn commit(file: &impl Steps, data_only: bool) -> Stepped<bool> {
     clear_end(file)?;
     if file.look(|_, log| Ok(log.is_committed()))? {
@@ -114,7 +113,7 @@ pub fn clear_end(file: &impl Steps) -> Stepped<()> {
     }
     keep_aside(file)?;
     if file.step(|_, log| Ok(std::mem::take(&mut log.has_left_out)))? {
-        // What was decided once must not be decided again with other frames behind it.
+        // Recovery must not decide again, with other frames behind the ones it left out.
         commit(file, true)?;
     }
     Ok(())
@@ -184,7 +183,7 @@ impl Log {
             Some(_) => (std::mem::take(&mut self.dead), std::mem::take(&mut self.superseded)),
             None => (Vec::new(), Vec::new()),
         };
-        // The slot that was written last is durable afterwards, and so is what it leads to.
+        // The sync that follows makes the last slot durable, with the checkpoint that it leads to.
         let joinable = self.slotted.end();
         Ok(Ticket { slot, dead, superseded, joinable, writes: self.writes })
     }

@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use fslab_layers::LayerChoice;
 use fslab_vfs::testing::client::Client;
-use fslab_vfs::{FileSystem, Handle, Ino, MemFs, OpenMode, Request, Result};
+use fslab_vfs::{Errno, FileSystem, Handle, Ino, MemFs, OpenMode, Request, Result};
 use parking_lot::{Condvar, Mutex};
 
-use super::below::{random, text, write_file};
+use super::below::{Below, Failing, random, text, write_file};
 
 /// A slow disk: syncs, or releases, wait until they are let go.
 #[derive(Default)]
@@ -172,4 +172,86 @@ fn nobody_waits_for_another_file_to_be_closed() {
         assert_eq!(client.attr(attr.ino).unwrap().size, 5000);
     };
     beside(&below, || file.close().unwrap(), look);
+}
+
+/// An inode that the kernel forgets is gone for the layer, and with it the file's times and
+/// capabilities that packing puts back.
+#[test]
+fn packing_holds_the_inode() {
+    let below = Arc::new(Holding::default());
+    let layer: LayerChoice = "zstd:chunk=4KiB,garbage=4KiB,pack-after=1ms".parse().unwrap();
+    let fs = layer.build(Arc::clone(&below) as Arc<dyn FileSystem>).unwrap();
+    let data = text(400_000);
+    write_file(&*fs, "file", &data);
+    let client = Client::new(&*fs);
+    let ino = client.lookup(Ino::ROOT, "file").unwrap().ino;
+    let file = client.open(ino, OpenMode::READ_WRITE).unwrap();
+    for start in (0..data.len()).step_by(7000) {
+        file.write_all(start as u64, &data[start..start + 100]).unwrap();
+    }
+    file.close().unwrap();
+    while below.syncs.load(Ordering::SeqCst) < 3 {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    fs.shutdown().unwrap();
+    assert_eq!(below.unheld_syncs.load(Ordering::SeqCst), 0);
+    assert_eq!(below.held.load(Ordering::SeqCst), 0, "held for ever");
+}
+
+/// Counts how often an inode is held, and the packer's syncs with and without that.
+#[derive(Default)]
+struct Holding {
+    inner: MemFs,
+    held: AtomicU64,
+    syncs: AtomicU64,
+    unheld_syncs: AtomicU64,
+}
+
+impl FileSystem for Holding {
+    fn fallback(&self) -> Option<&dyn FileSystem> {
+        Some(&self.inner)
+    }
+
+    fn hold(&self, ino: Ino) -> Result<()> {
+        self.held.fetch_add(1, Ordering::SeqCst);
+        self.inner.hold(ino)
+    }
+
+    fn let_go(&self, ino: Ino) {
+        self.held.fetch_sub(1, Ordering::SeqCst);
+        self.inner.let_go(ino);
+    }
+
+    fn fsync(&self, request: &Request, ino: Ino, handle: Handle, data_only: bool) -> Result<()> {
+        if std::thread::current().name() == Some("packer") {
+            self.syncs.fetch_add(1, Ordering::SeqCst);
+            let is_held = self.held.load(Ordering::SeqCst) > 0;
+            self.unheld_syncs.fetch_add(u64::from(!is_held), Ordering::SeqCst);
+        }
+        self.inner.fsync(request, ino, handle, data_only)
+    }
+}
+
+/// A write counts, although the commit that it made due fails: readers see it, and fsync fails.
+#[test]
+fn failed_commit_after_a_write_shows_no_old_bytes() {
+    let below = Below::new();
+    let failing = Failing::over(&below, "copy:chunk=128KiB", "");
+    let client = Client::new(&*failing.fs);
+    let (attr, file) = client.create(Ino::ROOT, "file", 0o644, OpenMode::EXCLUSIVE).unwrap();
+    file.write_all(0, b"old").unwrap();
+    let piece = vec![1; 1 << 20];
+    for number in 1..64 {
+        file.write_all(number << 20, &piece).unwrap();
+    }
+    failing.by("fsync error EIO");
+    for _ in 0..20 {
+        file.write_all(0, b"new").unwrap();
+        file.write_all(64 << 20, &piece).unwrap();
+    }
+    assert_eq!(&client.contents(attr.ino).unwrap()[..3], b"new");
+    failing.by("");
+    assert_eq!(file.fsync(false).unwrap_err().errno(), Errno::IO);
+    // Closing would give space back, which needs a sync.
+    assert_eq!(file.close().unwrap_err().errno(), Errno::IO);
 }
