@@ -1,8 +1,9 @@
 //! Making a stored file durable: the one place that syncs.
 //!
 //! A commit is prepared and published under the file's lock, and made durable between the two
-//! without it, so that only callers of fsync wait for the device. The order matters: frames and a checkpoint are durable before a slot leads to the checkpoint, and space of
-//! dead frames is given back only after that (see `space`).
+//! without it, so that only callers of fsync wait for the device. The order matters: frames and a
+//! checkpoint are durable before a slot leads to the checkpoint, and space of dead frames is given
+//! back only after that (see `space`).
 
 use fslab_vfs::{Errno, Error, Result};
 use parking_lot::MutexGuard;
