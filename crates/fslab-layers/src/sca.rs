@@ -10,12 +10,15 @@
 //!
 //! - `format`: records, byte for byte. `codec`: encodings and containers, one file each.
 //! - `frame`, `roots`, `index`, `mark`: frames, the head, the tree of pages, the xattrs.
-//! - `log`: a stored file in memory; `reader`, `writer`, `holes`, `checkpoint`, `space`, `clean`,
-//!   `pack`, `settle`, `aside` and `recovery` are what can be done with it. `commit` makes it
-//!   durable, and is the only one that syncs it.
+//! - `log`: a stored file in memory, of four parts with private state: `chunk_map` tells which
+//!   frames hold what, `journal` is the one writer of frames, `commits` knows what is durable, and
+//!   `space` gives back the space of frames of no more use.
+//! - What is done with them: `reader`, `writer`, `holes`, `settle`; `recovery` and `aside` after a
+//!   crash; `commit` (the only one that syncs), `checkpoint`, `clean` and `pack` in steps.
+//! - `reclaim`: the policy that says when space is given back.
 //! - `ahead`: chunks decoded before they are asked for.
 //! - `stored_file`: a file in use; `in_use`: all of them; `access`: how they are opened below.
-//! - `packer`: packing when nothing else is to be done. `layer`: the file system.
+//! - `reclaimer`: the thread that gives space back. `layer`: the file system.
 //! - `dump`, `tools`: stored files taken apart, checked, read and packed while nothing is mounted;
 //!   `convert`: whole trees encoded and decoded.
 
@@ -23,28 +26,34 @@ mod access;
 mod ahead;
 mod aside;
 mod checkpoint;
+mod chunk_map;
 mod clean;
 mod codec;
 mod commit;
+mod commits;
+mod content;
 mod context;
 pub mod convert;
 mod dump;
 mod encoder;
+mod fetch;
 mod format;
 mod frame;
 mod holes;
 mod in_use;
 mod index;
+mod journal;
 mod layer;
 mod log;
 mod lower;
 mod mark;
 mod options;
 mod pack;
-mod packer;
 mod prepared;
 mod ranges;
 mod reader;
+mod reclaim;
+mod reclaimer;
 mod recovery;
 mod roots;
 mod settle;

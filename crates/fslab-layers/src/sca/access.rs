@@ -10,7 +10,7 @@ use super::mark;
 use super::pack::Packed;
 use super::stored_file::{OpenBelow, StoredFile};
 
-/// What is needed to use a file, by requests and by the packer.
+/// What is needed to use a file, by requests and by the reclaimer.
 pub struct Access {
     lower: Arc<dyn FileSystem>,
     settings: Arc<Settings>,
@@ -90,6 +90,15 @@ impl Access {
         }
     }
 
+    /// Commits or cleans a file as far as that is due, if somebody uses it.
+    pub fn tend(&self, request: &Request, ino: Ino) -> Result<()> {
+        self.holding(ino, || {
+            let Some(file) = self.files.enter_used(request, ino)? else { return Ok(()) };
+            file.tend(request);
+            self.files.leave(request, ino, &file)
+        })
+    }
+
     /// Packs a file, whose access time stays; `goes_on` as for [`StoredFile::pack`].
     pub fn pack(
         &self,
@@ -97,27 +106,24 @@ impl Access {
         ino: Ino,
         goes_on: &mut dyn FnMut(u64) -> bool,
     ) -> Result<Packed> {
-        // The kernel may forget the file meanwhile.
-        self.lower.hold(ino)?;
-        let packed = self.pack_held(request, ino, goes_on);
-        self.lower.let_go(ino);
-        packed
+        self.holding(ino, || {
+            let mode = mark::lower_mode(true);
+            let file = match self.enter(request, ino, mode | OpenMode::NO_ACCESS_TIME) {
+                // Only the owner of a file may do that.
+                Err(error) if error.errno() == Errno::PERM => self.enter(request, ino, mode)?,
+                file => file?,
+            };
+            let packed = file.pack(request, goes_on);
+            let left = self.files.leave(request, ino, &file);
+            packed.and_then(|packed| left.map(|()| packed))
+        })
     }
 
-    fn pack_held(
-        &self,
-        request: &Request,
-        ino: Ino,
-        goes_on: &mut dyn FnMut(u64) -> bool,
-    ) -> Result<Packed> {
-        let mode = mark::lower_mode(true);
-        let file = match self.enter(request, ino, mode | OpenMode::NO_ACCESS_TIME) {
-            // Only the owner of a file may do that.
-            Err(error) if error.errno() == Errno::PERM => self.enter(request, ino, mode)?,
-            file => file?,
-        };
-        let packed = file.pack(request, goes_on);
-        let left = self.files.leave(request, ino, &file);
-        packed.and_then(|packed| left.map(|()| packed))
+    /// Does something to a file that the kernel may forget meanwhile.
+    fn holding<T>(&self, ino: Ino, work: impl FnOnce() -> Result<T>) -> Result<T> {
+        self.lower.hold(ino)?;
+        let done = work();
+        self.lower.let_go(ino);
+        done
     }
 }

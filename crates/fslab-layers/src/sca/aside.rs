@@ -9,56 +9,33 @@ use fslab_vfs::{Errno, Result, WriteOptions};
 
 use super::context::Io;
 use super::format::{Kind, METADATA_BYTES_MAX};
-use super::frame::{Draft, Frame, Identity, append, gap};
+use super::frame::{Frame, Identity, gap};
+use super::journal::{Batch, Behind};
 use super::log::Log;
-use super::roots::{mend_head, new_head};
 
 /// Copies of bytes behind the end, and the gap that they become.
 pub struct Aside {
-    draft: Draft,
+    gap: Frame,
     length: u32,
     kept: Vec<Frame>,
 }
 
 impl Log {
-    /// Prepares the end for a frame, where nothing must be durable for that.
-    pub fn clear_the_end(&mut self, io: Io<'_>) -> Result<()> {
-        if !self.is_end_clear() {
-            // Callers clear the end first, by `commit::clear_end`.
-            return Err(io.damaged(self.end, "bytes where the next frame goes"));
-        }
-        if self.head_is_damaged {
-            mend_head(io, &self.identity)?;
-            self.head_is_damaged = false;
-        }
-        if self.closing_bytes > 0 {
-            io.lower.truncate(io.request, self.end)?;
-            self.closing_bytes = 0;
-        }
-        Ok(())
-    }
-
     /// Copies bytes behind the end into frames behind them.
     pub fn copy_aside(&mut self, io: Io<'_>, leftover: &Range<u64>) -> Result<Aside> {
-        if !self.has_head {
-            let head = new_head(&self.identity);
-            io.lower.write(io.request, 0, &head, WriteOptions::default())?;
-            self.has_head = true;
-        }
-        let header_bytes = self.identity.header_bytes() as u64;
+        self.journal.write_head(io)?;
+        let header_bytes = self.identity().header_bytes() as u64;
         // The gap needs room for its own header.
         let behind = leftover.end.max(leftover.start + header_bytes);
         let length = u32::try_from(behind - leftover.start).or(Err(Errno::FBIG))?;
-        let draft = self.gap_draft(leftover);
-        let sequence = draft.sequence + draft.position + 1;
-        let kept = self.copies_of(io, leftover, behind, sequence)?;
-        Ok(Aside { draft, length, kept })
+        let gap = self.gap_for(leftover);
+        let kept = self.copies_of(io, leftover, behind, gap.last_sequence())?;
+        Ok(Aside { gap, length, kept })
     }
 
     /// Makes a gap of bytes whose copies are durable.
     pub fn end_aside(&mut self, io: Io<'_>, leftover: &Range<u64>, aside: Aside) -> Result<()> {
-        let Aside { draft, length, kept } = aside;
-        let header = gap(&self.identity, &draft, leftover.start, length);
+        let header = gap(self.identity(), aside.gap, leftover.start, aside.length);
         io.lower.write(io.request, leftover.start, &header, WriteOptions::default())?;
         tracing::warn!(
             file = %io.lower.name(),
@@ -66,28 +43,24 @@ impl Log {
             bytes = leftover.end - leftover.start,
             "bytes that are no frame were kept aside; see `fslab sca dump`"
         );
-        self.leftover = None;
-        self.writes += 1;
-        (self.in_order, self.sequence) = (false, draft.sequence + draft.position);
-        kept.iter().try_for_each(|frame| self.apply(io, frame, &[]))
+        self.journal.note_behind(Behind::Nothing);
+        self.journal.note_write();
+        self.journal.go_on_at(leftover.start, aside.gap.last_sequence());
+        self.map.note_disorder();
+        aside.kept.iter().try_for_each(|frame| self.apply(io, frame, &[]))
     }
 
     /// The gap stands for more sequences than there can be frames in the leftover. Headers of
     /// frames that are not whole may be in it: if the gap does not survive the next crash, the walk
     /// over them must not go on into the copies, as if they had been written behind them.
-    fn gap_draft(&self, leftover: &Range<u64>) -> Draft {
-        Draft {
-            kind: Kind::Gap,
-            raw: false,
-            sequence: self.sequence + 1,
-            position: (leftover.end - leftover.start) / self.identity.header_bytes() as u64 + 1,
-            file_size: self.size,
-            from: 0,
-            length: 0,
-        }
+    fn gap_for(&self, leftover: &Range<u64>) -> Frame {
+        let header_bytes = self.identity().header_bytes() as u64;
+        let first = self.journal.sequence() + 1;
+        let more = (leftover.end - leftover.start) / header_bytes + 1;
+        Frame::gap(&(first..=first + more), self.size())
     }
 
-    /// Copies a range into frames that begin at `behind`, the first of them with `sequence`.
+    /// Copies a range into frames that begin at `behind`, and follow the one with `sequence`.
     fn copies_of(
         &self,
         io: Io<'_>,
@@ -103,12 +76,10 @@ impl Log {
             if bytes.is_empty() {
                 break;
             }
-            let new = self.metadata(Kind::Kept, place, self.size, &bytes);
-            let sequence = sequence + frames.len() as u64;
-            let draft = Draft { sequence, ..new.draft };
-            let mut out = Vec::new();
-            let frame = append(&mut out, target, &self.identity, &draft, &new.body);
-            io.lower.write(io.request, target, &out, WriteOptions::default())?;
+            let new = self.metadata(Kind::Kept, place, self.size(), &bytes);
+            let mut batch = Batch::new(target, sequence + frames.len() as u64);
+            let frame = batch.add(self.identity(), new);
+            batch.write(io)?;
             (place, target) = (place + bytes.len() as u64, frame.reference.end());
             frames.push(frame);
         }

@@ -14,28 +14,18 @@ use std::ops::Range;
 use fslab_vfs::{Errno, Result, WriteOptions};
 
 use super::commit::{Stepped, Steps, Stop, clear_end, commit, commit_with_slot};
-use super::context::{Io, Settings, is_full};
+use super::context::{Io, is_full};
+use super::fetch;
 use super::format::{HEAD_BYTES, Kind};
-use super::frame::{Frame, Reference};
+use super::frame::{Frame, NewFrame};
 use super::log::Log;
 use super::pack::end_of;
-use super::space::Gap;
-use super::writer::NewFrame;
-
-/// Bytes moved before the space they were in is given back: what cleaning takes beyond what the
-/// file takes already.
-pub const MOVED_BYTES: u64 = 8 << 20;
+use super::reclaim::{MOVED_BYTES, free_bytes};
+use super::space::{Gap, make_gap};
 
 /// Bytes moved with one write, and frames: each may need a page of the index of its own.
 const BATCH_BYTES: usize = 1 << 20;
 pub const BATCH_FRAMES: usize = 512;
-
-/// Bytes written after which a file is looked at again at the latest: so much more than twice what
-/// is of use may it take.
-const LOOK_BYTES: u64 = 8 << 20;
-
-/// Room that must be left below, besides what is moved at a time.
-pub const SPARE_BYTES: u64 = 8 << 20;
 
 /// The longest gap.
 pub const GAP_BYTES_MAX: u64 = 1 << 31;
@@ -53,15 +43,21 @@ pub struct Move {
     is_everything: bool,
 }
 
-/// Cleans the file if it holds too much garbage. Where there is no room for that, it stays.
-pub fn clean_where_due(file: &impl Steps) -> Stepped<()> {
-    if !file.look(|io, log| Ok(log.may_hold_too_much(io.settings)))? {
+/// Does what is due: commits the file, and cleans it if it holds too much garbage. Where there is no
+/// room for that, it stays. Whatever came of it, nobody tries again for a while.
+pub fn tend(file: &impl Steps) -> Stepped<()> {
+    let committed = commit_where_due(file);
+    file.look_and_note(|io, log| {
+        log.put_off_commit(free_bytes(io)?);
+        Ok(())
+    })?;
+    committed?;
+    if !file.look(|io, log| Ok(log.may_want_cleaning(io.settings)))? {
         return Ok(());
     }
-    let cleaned = look_and_clean(file);
-    file.step(|io, log| {
-        // So long, nobody looks again.
-        log.next_look = log.end + (log.garbage_bytes_max(io.settings) / 2).min(LOOK_BYTES);
+    let cleaned = clean_where_due(file);
+    file.look_and_note(|io, log| {
+        log.put_off_cleaning(io.settings);
         Ok(())
     })?;
     match cleaned {
@@ -70,13 +66,20 @@ pub fn clean_where_due(file: &impl Steps) -> Stepped<()> {
     }
 }
 
-fn look_and_clean(file: &impl Steps) -> Stepped<()> {
-    if !file.look(|io, log| log.holds_too_much(io))? {
+fn commit_where_due(file: &impl Steps) -> Stepped<()> {
+    if file.look(|io, log| log.wants_commit(io))? {
+        commit(file, true)?;
+    }
+    Ok(())
+}
+
+fn clean_where_due(file: &impl Steps) -> Stepped<()> {
+    if !file.look(|io, log| log.wants_cleaning(io))? {
         return Ok(());
     }
     // Perhaps it is enough to punch.
     commit(file, true)?;
-    if file.look(|io, log| Ok(log.holds_too_much(io)? && log.has_room(io)?))? {
+    if file.look(|io, log| Ok(log.wants_cleaning(io)? && log.has_room_to_clean(io)?))? {
         clean(file)?;
     }
     Ok(())
@@ -92,7 +95,7 @@ pub fn clean(file: &impl Steps) -> Stepped<()> {
 /// Moves about a mebibyte; answers whether there may be more. Others may write meanwhile.
 pub fn move_some(file: &impl Steps, moving: &mut Move) -> Stepped<bool> {
     clear_end(file)?;
-    let (has_more, end) = file.step(|io, log| Ok((log.move_some(io, moving)?, log.end)))?;
+    let (has_more, end) = file.step(|io, log| Ok((log.move_some(io, moving)?, log.end())))?;
     if end.saturating_sub(moving.given_back) >= MOVED_BYTES {
         commit(file, true)?;
         moving.given_back = end;
@@ -105,7 +108,8 @@ pub fn end_move(file: &impl Steps, moving: &Move) -> Stepped<bool> {
     let is_led_to = commit_with_slot(file)?;
     let gaps = file.step(|io, log| {
         // Any older checkpoint, behind the border or not, may have pages of its index before it.
-        let is_free = moving.is_everything && is_led_to && log.slotted.offset >= moving.border;
+        let is_free =
+            moving.is_everything && is_led_to && log.commits.slotted().offset >= moving.border;
         if is_free { log.gaps_before(io, moving).map(Some) } else { Ok(None) }
     })?;
     let Some(gaps) = gaps else { return Ok(false) };
@@ -117,46 +121,22 @@ pub fn end_move(file: &impl Steps, moving: &Move) -> Stepped<bool> {
     }
     file.step(|io, log| {
         log.make_gaps(io, std::slice::from_ref(first))?;
-        log.fragments.retain(|frame| frame.offset >= moving.border);
-        log.dead.retain(|frame| frame.offset >= moving.border);
-        log.superseded.retain(|frame| frame.offset >= moving.border);
+        log.garbage.forget_before(moving.border);
         Ok(true)
     })
 }
 
 impl Log {
-    /// Garbage that is put up with.
-    fn garbage_bytes_max(&self, settings: &Settings) -> u64 {
-        settings.garbage_bytes_max.max(self.live_bytes)
-    }
-
-    /// From what is in memory: the space that was given back is still counted.
-    pub fn may_hold_too_much(&self, settings: &Settings) -> bool {
-        let garbage = (self.end - HEAD_BYTES).saturating_sub(self.live_bytes);
-        garbage > self.garbage_bytes_max(settings) && self.end >= self.next_look
-    }
-
-    fn holds_too_much(&self, io: Io<'_>) -> Result<bool> {
-        let allocated = io.lower.attr(io.request)?.blocks * 512;
-        let most = self.live_bytes.saturating_add(self.garbage_bytes_max(io.settings));
-        Ok(allocated.min(self.end) > most)
-    }
-
-    /// Whether moving takes nothing from others who want to write.
-    fn has_room(&self, io: Io<'_>) -> Result<bool> {
-        Ok(free_bytes(io)? >= 2 * self.live_bytes.min(MOVED_BYTES) + SPARE_BYTES)
-    }
-
     /// Begins to move everything behind the present end.
     pub fn begin_move(&mut self) -> Move {
-        let (border, sequence) = (self.end, self.sequence);
+        let (border, sequence) = (self.end(), self.journal.sequence());
         Move { border, sequence, next: 0, given_back: border, is_everything: true }
     }
 
     fn move_some(&mut self, io: Io<'_>, moving: &mut Move) -> Result<bool> {
         let (mut batch, mut batch_bytes, mut is_last) = (Vec::new(), 0, false);
         while batch_bytes < BATCH_BYTES && batch.len() < BATCH_FRAMES && !is_last {
-            let Some(chunk) = self.next_present(io, moving.next)? else {
+            let Some(chunk) = self.map.next_present(io, moving.next)? else {
                 is_last = true;
                 continue;
             };
@@ -171,23 +151,23 @@ impl Log {
                 Err(error) => return Err(error),
             }
         }
-        self.in_order = false;
+        self.map.note_disorder();
         self.append_frames(io, batch, WriteOptions::default())?;
-        self.index.lock().trim();
+        self.map.trim();
         Ok(!is_last)
     }
 
     /// All that a chunk holds in one new frame: with the body of the old one if that is all.
     pub fn moved(&self, io: Io<'_>, chunk: u64) -> Result<NewFrame> {
-        let entry = self.entry(io, chunk)?.filter(|_| !self.segments.contains_key(&chunk));
-        if let Some(entry) = entry {
-            let (frame, body) = self.read_frame(io.of_chunk(chunk), entry.frame)?;
+        let has_tail = !self.map.segments(chunk).is_empty();
+        if let Some(entry) = self.map.entry(io, chunk)?.filter(|_| !has_tail) {
+            let (frame, body) = fetch::frame(io.of_chunk(chunk), self.identity(), entry.frame)?;
             let Frame { kind, position, raw, from, length, .. } = frame;
             if (kind, position, frame.entry()) == (Kind::Data, chunk, entry) {
                 return Ok(self.data_frame(chunk, raw, (from, length), body.to_vec()));
             }
         }
-        self.encoded(io, chunk, &self.chunk_content(io, chunk)?)
+        self.encoded(io, chunk, &self.map.chunk_content(io, chunk)?)
     }
 
     /// The gaps that take the place of all before a move's border, where no frame is of use any
@@ -197,22 +177,16 @@ impl Log {
         if end_of(&self.leading_gaps(io)?) >= moving.border {
             return Ok(Vec::new());
         }
-        let there = Reference { offset: HEAD_BYTES, stored_length: 0, header_crc: 0 };
-        let first = self.header_of(io, there)?;
+        let first = fetch::header(io, self.identity(), HEAD_BYTES)?;
         let made = gaps(HEAD_BYTES..moving.border, first.sequence, moving.sequence);
         Ok(made.unwrap_or_default())
     }
 
     /// Writes gaps, the last one first.
     fn make_gaps(&self, io: Io<'_>, gaps: &[Gap]) -> Result<()> {
-        gaps.iter().rev().try_for_each(|gap| self.make_gap(io, gap, self.size).map(drop))
+        let make = |gap| make_gap(io, self.identity(), gap, self.size()).map(drop);
+        gaps.iter().rev().try_for_each(make)
     }
-}
-
-/// Room that is left below.
-pub fn free_bytes(io: Io<'_>) -> Result<u64> {
-    let below = io.lower.fs.statfs(io.request, io.lower.ino)?;
-    Ok(below.blocks_available.saturating_mul(u64::from(below.fragment_size)))
 }
 
 /// Gaps that fill a range and stand for the sequences from `first` to `last`; none if these are

@@ -10,9 +10,10 @@ use parking_lot::MutexGuard;
 
 use super::aside::{blank_header, is_zero};
 use super::context::{Io, is_full};
-use super::frame::Reference;
+use super::journal::Behind;
 use super::log::Log;
 use super::roots::Slot;
+use super::space::ToGiveBack;
 
 /// A stored file in use, whose lock is held for one step at a time.
 ///
@@ -33,6 +34,12 @@ pub trait Steps {
     /// # Errors
     /// [`Stop::Gone`] if it is no longer the same stored file.
     fn step<T>(&self, work: impl FnOnce(Io<'_>, &mut Log) -> Result<T>) -> Stepped<T>;
+
+    /// Looks at the file under its lock, and changes what is in memory only.
+    ///
+    /// # Errors
+    /// As [`Self::step`].
+    fn look_and_note<T>(&self, work: impl FnOnce(Io<'_>, &mut Log) -> Result<T>) -> Stepped<T>;
 
     /// Syncs the lower file without the lock. The file remembers a failure.
     fn sync_below(&self, data_only: bool) -> Stepped<()>;
@@ -69,9 +76,8 @@ pub fn unless_gone<T>(stepped: Stepped<T>) -> Result<Option<T>> {
 pub struct Ticket {
     /// Nothing where there was no room for a checkpoint: the frames are enough to find everything.
     slot: Option<Slot>,
-    /// Frames that were dead by then, and what the checkpoint replaced.
-    dead: Vec<Reference>,
-    superseded: Vec<Reference>,
+    /// Frames that were of no more use by then, the checkpoint before among them.
+    garbage: ToGiveBack,
     /// Frames that end at or before this place may be joined.
     joinable: u64,
     writes: u64,
@@ -86,8 +92,11 @@ pub struct Ticket {
 /// `EIO` stays until the file is opened anew.
 pub fn commit(file: &impl Steps, data_only: bool) -> Stepped<bool> {
     clear_end(file)?;
-    if file.look(|_, log| Ok(log.is_committed()))? {
+    if file.look(|_, log| Ok(log.commits.is_committed(log.journal.writes())))? {
         file.sync_below(data_only)?;
+        if file.look(|_, log| Ok(log.garbage.may_join(log.commits.slotted().end())))? {
+            file.step(|io, log| Ok(log.join_dead_frames(io)))?;
+        }
         return Ok(true);
     }
     let ticket = file.step(|io, log| log.prepare_commit(io))?;
@@ -106,14 +115,14 @@ pub fn commit_with_slot(file: &impl Steps) -> Stepped<bool> {
 /// Makes sure that nothing lies where the next frame goes: neither what the file was before it was
 /// packed, nor bytes that are no frame (see `aside`), nor frames that recovery left out.
 pub fn clear_end(file: &impl Steps) -> Stepped<()> {
-    if file.look(|_, log| Ok(log.is_end_clear()))? {
+    if file.look(|_, log| Ok(log.journal.is_end_clear()))? {
         return Ok(());
     }
-    if file.look(|_, log| Ok(log.is_superseding))? {
+    if file.look(|_, log| Ok(log.journal.is_superseding()))? {
         cut_off_superseded(file)?;
     }
     keep_aside(file)?;
-    if file.step(|_, log| Ok(std::mem::take(&mut log.has_left_out)))? {
+    if file.look_and_note(|_, log| Ok(log.journal.take_left_out()))? {
         // Recovery must not decide again, with other frames behind the ones it left out.
         commit(file, true)?;
     }
@@ -124,12 +133,12 @@ pub fn clear_end(file: &impl Steps) -> Stepped<()> {
 pub fn cut_off_superseded(file: &impl Steps) -> Stepped<()> {
     file.step(|io, log| log.shorten_first_gap(io))?;
     file.sync_below(true)?;
-    file.step(|io, log| io.lower.truncate(io.request, log.end))?;
+    file.step(|io, log| io.lower.truncate(io.request, log.end()))?;
     file.sync_below(false)?;
-    file.step(|_, log| {
-        (log.is_superseding, log.leftover) = (false, None);
+    file.look_and_note(|_, log| {
+        log.journal.note_behind(Behind::Nothing);
         // The next slot does not say any more that anything is to be cut off.
-        log.frames_since_checkpoint += 1;
+        log.commits.outdate();
         Ok(())
     })?;
     commit(file, true).map(drop)
@@ -138,12 +147,13 @@ pub fn cut_off_superseded(file: &impl Steps) -> Stepped<()> {
 /// Copies bytes behind the end that are no frame into frames behind them, durably, before their
 /// space becomes a gap.
 fn keep_aside(file: &impl Steps) -> Stepped<()> {
-    let Some(leftover) = file.look(|_, log| Ok(log.leftover.clone()))? else { return Ok(()) };
+    let behind = file.look(|_, log| Ok(log.journal.behind().clone()))?;
+    let Behind::Unknown(leftover) = behind else { return Ok(()) };
     let is_empty = file.step(|io, log| {
         let is_empty = is_zero(io, &leftover)?;
         if is_empty {
             io.lower.truncate(io.request, leftover.start)?;
-            log.leftover = None;
+            log.journal.note_behind(Behind::Nothing);
         }
         Ok(is_empty)
     })?;
@@ -152,57 +162,47 @@ fn keep_aside(file: &impl Steps) -> Stepped<()> {
     }
     let aside = file.step(|io, log| log.copy_aside(io, &leftover))?;
     file.sync_below(false)?;
-    file.step(|io, log| blank_header(io, &log.identity, leftover.start))?;
+    file.step(|io, log| blank_header(io, log.identity(), leftover.start))?;
     file.sync_below(false)?;
     file.step(|io, log| log.end_aside(io, &leftover, aside))
 }
 
 impl Log {
-    /// Whether all is durable, and a slot leads to it.
-    fn is_committed(&self) -> bool {
-        let is_led_to = self.frames_since_checkpoint == 0 && self.slotted == self.checkpoint;
-        is_led_to && !self.is_unsynced() && !self.sync_has_failed
-    }
-
     /// Begins a commit.
     fn prepare_commit(&mut self, io: Io<'_>) -> Result<Ticket> {
-        if self.sync_has_failed {
+        if self.commits.sync_has_failed() {
             return Err(Errno::IO.into());
         }
-        self.is_commit_due = false;
-        self.committed_end = self.end;
-        if self.checkpoint != self.slotted && self.is_slot_taken(self.ordinal) {
-            // A checkpoint that was written without a slot, and whose slot has been used since.
-            self.frames_since_checkpoint += 1;
-        }
+        self.commits.begin(self.end());
         let slot = match self.write_checkpoint(io) {
             Err(error) if is_full(&error) => None,
             written => Some(written).transpose()?.map(|()| self.slot_of_checkpoint(false)),
         };
-        self.index.lock().trim();
-        let (dead, superseded) = match &slot {
-            Some(_) => (std::mem::take(&mut self.dead), std::mem::take(&mut self.superseded)),
-            None => (Vec::new(), Vec::new()),
-        };
+        self.map.trim();
+        let garbage = if slot.is_some() { self.garbage.take() } else { ToGiveBack::default() };
         // The sync that follows makes the last slot durable, with the checkpoint that it leads to.
-        let joinable = self.slotted.end();
-        Ok(Ticket { slot, dead, superseded, joinable, writes: self.writes })
+        let joinable = self.commits.slotted().end();
+        Ok(Ticket { slot, garbage, joinable, writes: self.journal.writes() })
+    }
+
+    /// Joins dead frames before the checkpoint that a durable slot leads to.
+    fn join_dead_frames(&mut self, io: Io<'_>) {
+        let (identity, joinable) = (*self.identity(), self.commits.slotted().end());
+        self.garbage.give_back(io, &identity, ToGiveBack::default(), joinable);
     }
 
     /// Ends a commit, whose writes are durable; answers whether a slot leads to its checkpoint.
     fn publish(&mut self, io: Io<'_>, ticket: Ticket) -> Result<bool> {
-        self.durable_writes = self.durable_writes.max(ticket.writes);
+        self.commits.note_durable(ticket.writes);
         let Some(slot) = ticket.slot else { return Ok(false) };
-        if slot.checkpoint != self.slotted
+        if slot.checkpoint != self.commits.slotted()
             && let Err(error) = self.write_slot(io, &slot)
         {
-            self.dead.extend(ticket.dead);
-            self.superseded.extend(ticket.superseded);
+            self.garbage.take_again(ticket.garbage);
             return Err(error);
         }
-        self.give_space_back(io, ticket.dead, ticket.joinable);
-        // The other slot still leads to these: they go with the next commit.
-        self.dead.extend(ticket.superseded);
+        let identity = *self.identity();
+        self.garbage.give_back(io, &identity, ticket.garbage, ticket.joinable);
         Ok(true)
     }
 }

@@ -1,5 +1,7 @@
 //! Frames: building them into a buffer, and reading their headers back.
 
+use std::ops::RangeInclusive;
+
 use zerocopy::{FromBytes, IntoBytes};
 
 use super::codec::{Body, CodecSpec, RecordBytes};
@@ -117,19 +119,6 @@ impl Entry {
     }
 }
 
-/// What the writer decides of a frame.
-#[derive(Clone, Copy, Debug)]
-pub struct Draft {
-    pub kind: Kind,
-    pub raw: bool,
-    pub sequence: u64,
-    pub position: u64,
-    pub file_size: u64,
-    pub from: u32,
-    /// Of the content or payload, decoded.
-    pub length: u32,
-}
-
 /// A frame, as its header tells.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Frame {
@@ -145,6 +134,27 @@ pub struct Frame {
 }
 
 impl Frame {
+    /// What the writer decides of a frame; the rest is still to be given.
+    pub fn new(kind: Kind, position: u64, file_size: u64) -> Self {
+        Self {
+            kind,
+            raw: false,
+            sequence: 0,
+            position,
+            file_size,
+            from: 0,
+            length: 0,
+            body_crc: 0,
+            reference: Reference::NONE,
+        }
+    }
+
+    /// A gap that stands for the sequences of a range.
+    pub fn gap(sequences: &RangeInclusive<u64>, file_size: u64) -> Self {
+        let (first, last) = (*sequences.start(), *sequences.end());
+        Self { sequence: first, ..Self::new(Kind::Gap, last - first, file_size) }
+    }
+
     /// The content as an entry of the index.
     pub fn entry(&self) -> Entry {
         Entry { frame: self.reference, from: self.from, to: self.from + self.length }
@@ -161,25 +171,36 @@ impl Frame {
     }
 }
 
-/// Appends a frame to a buffer that will lie at `base` in the stored file.
+/// A frame to be written: what the writer decides of its header, and its body.
+pub struct NewFrame {
+    /// Its sequence, place and checksums are still to be given.
+    pub frame: Frame,
+    pub body: Vec<u8>,
+    /// Of metadata, unpacked.
+    pub payload: Vec<u8>,
+}
+
+/// Appends a frame to a buffer that will lie at `base` in the stored file; answers it with its
+/// place and checksums.
 pub fn append(
     out: &mut Vec<u8>,
     base: u64,
     identity: &Identity,
-    draft: &Draft,
+    frame: Frame,
     body: &[u8],
 ) -> Frame {
     let offset = base + out.len() as u64;
     let stored_length = (identity.header_bytes() + body.len()) as u32;
-    let frame = build(identity, draft, offset, stored_length, crc32c::crc32c(body));
-    out.extend(header(identity, &frame));
+    let body_crc = crc32c::crc32c(body);
+    let sealed = seal(identity, Frame { body_crc, ..frame }, offset, stored_length);
+    out.extend(header(identity, &sealed));
     out.extend(body);
-    frame
+    sealed
 }
 
-/// The header of a gap: its body is what lies there.
-pub fn gap(identity: &Identity, draft: &Draft, offset: u64, stored_length: u32) -> Vec<u8> {
-    header(identity, &build(identity, draft, offset, stored_length, 0))
+/// The header of a gap at a place: its body is what lies there.
+pub fn gap(identity: &Identity, gap: Frame, offset: u64, stored_length: u32) -> Vec<u8> {
+    header(identity, &seal(identity, gap, offset, stored_length))
 }
 
 /// The header of a frame, as it was written.
@@ -192,25 +213,9 @@ pub fn header(identity: &Identity, frame: &Frame) -> Vec<u8> {
     (identity.codec.container.wrap)(&record_of(identity, frame), body)
 }
 
-fn build(
-    identity: &Identity,
-    draft: &Draft,
-    offset: u64,
-    stored_length: u32,
-    body_crc: u32,
-) -> Frame {
+fn seal(identity: &Identity, frame: Frame, offset: u64, stored_length: u32) -> Frame {
     let reference = Reference { offset, stored_length, header_crc: 0 };
-    let mut frame = Frame {
-        kind: draft.kind,
-        raw: draft.raw,
-        sequence: draft.sequence,
-        position: draft.position,
-        file_size: draft.file_size,
-        from: draft.from,
-        length: draft.length,
-        body_crc,
-        reference,
-    };
+    let mut frame = Frame { reference, ..frame };
     frame.reference.header_crc = crc_of(&unsealed(identity, &frame));
     frame
 }

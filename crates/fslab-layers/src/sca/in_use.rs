@@ -48,6 +48,20 @@ impl FilesInUse {
         }
     }
 
+    /// Begins a use of a file that somebody uses already.
+    pub fn enter_used(&self, request: &Request, ino: Ino) -> Result<Option<Arc<StoredFile>>> {
+        let mut files = self.files.lock();
+        let Some(known) = files.get_mut(&ino) else { return Ok(None) };
+        known.users += 1;
+        let opening = Arc::clone(&known.opening);
+        drop(files);
+        let file = opening.lock().clone();
+        if file.is_none() {
+            self.part(request, ino)?;
+        }
+        Ok(file)
+    }
+
     /// Ends a use of a file. The last one leaves it in order and closes it below.
     pub fn leave(&self, request: &Request, ino: Ino, file: &StoredFile) -> Result<()> {
         // Who comes while the file is being left in order finds it still in use.

@@ -21,7 +21,8 @@ use super::access::Access;
 use super::ahead::Ahead;
 use super::context::Settings;
 use super::mark::{self, Mark};
-use super::packer::Packer;
+use super::reclaim::Due;
+use super::reclaimer::Reclaimer;
 use super::stored_file::{OpenBelow, Place, StoredFile};
 
 /// Most that one copy moves; the caller goes on from there.
@@ -32,7 +33,7 @@ pub struct Sca {
     lower: Arc<dyn FileSystem>,
     settings: Arc<Settings>,
     access: Arc<Access>,
-    packer: Packer,
+    reclaimer: Reclaimer,
     handles: RwLock<Slab<Arc<OpenFile>>>,
 }
 
@@ -56,26 +57,35 @@ impl Sca {
     pub fn new(lower: Arc<dyn FileSystem>, settings: Settings) -> Self {
         let settings = Arc::new(settings);
         let access = Arc::new(Access::new(Arc::clone(&lower), Arc::clone(&settings)));
-        let packer = Packer::new(Arc::clone(&access));
-        Self { lower, settings, access, packer, handles: RwLock::default() }
+        let reclaimer = Reclaimer::new(Arc::clone(&access));
+        Self { lower, settings, access, reclaimer, handles: RwLock::default() }
     }
 
     fn enter(&self, request: &Request, ino: Ino, writes: bool) -> Result<Use> {
-        self.packer.note_request();
+        self.reclaimer.note_request();
         self.access.enter(request, ino, mark::lower_mode(writes))
     }
 
     /// Begins a use of a file, which is emptied: what it holds need not be read for that.
     fn enter_emptied(&self, request: &Request, ino: Ino, kill_set_id: bool) -> Result<Use> {
-        self.packer.note_request();
+        self.reclaimer.note_request();
         self.access.enter_emptied(request, ino, kill_set_id)
     }
 
     /// Ends a use of a file. The last one leaves it in order and closes it below.
     fn leave(&self, request: &Request, ino: Ino, file: &StoredFile) -> Result<()> {
         self.access.files.leave(request, ino, file)?;
-        self.packer.offer(ino, file);
+        self.reclaimer.offer(ino, file);
         Ok(())
+    }
+
+    /// Has done what the last changes of a file made due.
+    fn attend(&self, request: &Request, ino: Ino, file: &StoredFile) {
+        match file.due() {
+            Due::Nothing => {}
+            Due::Soon if self.reclaimer.ask(ino) => {}
+            Due::Soon | Due::Now => file.tend(request),
+        }
     }
 
     /// Asks the file below, through its handle if it is open.
@@ -93,7 +103,7 @@ impl Sca {
         ino: Ino,
         change: impl Fn(Option<Handle>) -> Result<T>,
     ) -> Result<T> {
-        self.packer.note_request();
+        self.reclaimer.note_request();
         let used = |file: &StoredFile| file.while_open(|handle| change(Some(handle)));
         let done = self.access.files.look(request, ino, used, || Ok(Some(change(None))))?;
         done.unwrap_or_else(|| change(None))
@@ -146,7 +156,7 @@ impl Sca {
     }
 
     fn logical_size(&self, request: &Request, attr: &Attr) -> Result<u64> {
-        self.packer.note_request();
+        self.reclaimer.note_request();
         if let Some(file) = self.access.files.get(attr.ino) {
             return Ok(file.size().unwrap_or(attr.size));
         }
@@ -273,6 +283,7 @@ impl Sca {
         let options = WriteOptions { kill_set_id: !set_id::may_keep(request), append: false };
         let place = Place::At(target_offset);
         let copied = target.file.write(request, place, &buffer[..count], options)?;
+        self.attend(request, target.ino, &target.file);
         if target.mode.contains(OpenMode::DATA_SYNC) {
             target.file.sync(request, !target.mode.contains(OpenMode::SYNC))?;
         }
@@ -328,9 +339,9 @@ impl FileSystem for Sca {
         let request = own_request();
         // A kernel that unmounts drops the releases that nobody has read yet.
         for (_, open) in &*self.handles.read() {
-            self.packer.offer(open.ino, &open.file);
+            self.reclaimer.offer(open.ino, &open.file);
         }
-        self.packer.finish();
+        self.reclaimer.finish();
         let files = self.access.files.all();
         let mut answers: Vec<_> = files.iter().map(|file| file.settle(&request)).collect();
         let synced = self.lower.syncfs(&request, Ino::ROOT);
@@ -380,6 +391,7 @@ impl FileSystem for Sca {
                 0 => Ok(()),
                 _ => file.set_size(request, size, changes.kill_set_id),
             };
+            self.attend(request, ino, &file);
             let left = self.leave(request, ino, &file);
             done.and(left)?;
         }
@@ -499,7 +511,7 @@ impl FileSystem for Sca {
         offset: u64,
         buffer: &mut [u8],
     ) -> Result<usize> {
-        self.packer.note_request();
+        self.reclaimer.note_request();
         let open = self.readable(handle)?;
         self.decode_ahead(&open, offset..offset.saturating_add(buffer.len() as u64));
         open.file.read(request, offset, buffer, Some(&open.ahead))
@@ -514,13 +526,14 @@ impl FileSystem for Sca {
         data: &[u8],
         options: WriteOptions,
     ) -> Result<usize> {
-        self.packer.note_request();
+        self.reclaimer.note_request();
         let open = self.writable(handle)?;
         if data.is_empty() {
             return Ok(0);
         }
         let place = if options.append { Place::End } else { Place::At(offset) };
         let count = open.file.write(request, place, data, options.placed())?;
+        self.attend(request, open.ino, &open.file);
         if open.mode.contains(OpenMode::DATA_SYNC) {
             open.file.sync(request, !open.mode.contains(OpenMode::SYNC))?;
         }
@@ -539,7 +552,10 @@ impl FileSystem for Sca {
     }
 
     fn fsync(&self, request: &Request, _ino: Ino, handle: Handle, data_only: bool) -> Result<()> {
-        self.handle(handle)?.file.sync(request, data_only)
+        let open = self.handle(handle)?;
+        open.file.sync(request, data_only)?;
+        self.attend(request, open.ino, &open.file);
+        Ok(())
     }
 
     fn opendir(&self, request: &Request, ino: Ino) -> Result<Handle> {
@@ -636,7 +652,10 @@ impl FileSystem for Sca {
         if length == 0 {
             return Err(Errno::INVAL.into());
         }
-        self.writable(handle)?.file.fallocate(request, offset, length, mode)
+        let open = self.writable(handle)?;
+        open.file.fallocate(request, offset, length, mode)?;
+        self.attend(request, open.ino, &open.file);
+        Ok(())
     }
 
     fn lseek(

@@ -14,29 +14,23 @@ use std::sync::Arc;
 
 use fslab_vfs::{Errno, Result, WriteOptions};
 
-use super::clean::{
-    BATCH_FRAMES, GAP_BYTES_MAX, MOVED_BYTES, Move, SPARE_BYTES, end_move, free_bytes, move_some,
-};
+use super::clean::{BATCH_FRAMES, GAP_BYTES_MAX, Move, end_move, move_some};
 use super::commit::{Stepped, Steps, Stop, clear_end, commit_with_slot, cut_off_superseded};
-use super::context::{Io, Settings};
+use super::content::Content;
+use super::context::Io;
+use super::fetch;
 use super::format::{HEAD_BYTES, Kind};
-use super::frame::{self, Draft, Frame, Reference};
-use super::log::{Content, Log};
-use super::space::Gap;
-use super::writer::NewFrame;
+use super::frame::{self, Frame, NewFrame};
+use super::journal::Journal;
+use super::log::Log;
+use super::reclaim::{MOVED_BYTES, SPARE_BYTES, free_bytes};
+use super::space::{Gap, make_gap, punch};
 
 /// Bytes copied with one write.
 const BATCH_BYTES: usize = 1 << 20;
 
 /// Holes up to this length become zeros, so that ordinary tools decode the file as it is.
 const SMALL_HOLE_BYTES: u64 = 1 << 20;
-
-/// Packing is worth it above this part of garbage, and so many bytes (or `garbage`, if less).
-const GARBAGE_PART: u64 = 4;
-const GARBAGE_BYTES: u64 = 64 << 10;
-
-/// A tail that is raw is put up with up to this length, and the same part of all content.
-const TAIL_BYTES: u64 = 4 << 10;
 
 /// A file on its way into packed form.
 struct Packing {
@@ -141,14 +135,14 @@ fn begin(file: &impl Steps) -> Stepped<Packing> {
 fn pack_some(file: &impl Steps, packing: &mut Packing) -> Stepped<Progress> {
     match &mut packing.stage {
         Stage::Moving(moving) => {
-            let before = file.look(|_, log| Ok(log.end))?;
+            let before = file.look(|_, log| Ok(log.end()))?;
             if !move_some(file, moving)? {
                 if !end_move(file, moving)? {
                     return Ok(Progress::GivenUp);
                 }
                 packing.stage = Stage::Copying(begin_copying(file, packing.room_end)?);
             }
-            let after = file.look(|_, log| Ok(log.end))?;
+            let after = file.look(|_, log| Ok(log.end()))?;
             Ok(Progress::Going(after.saturating_sub(before)))
         }
         Stage::Copying(copying) => match copy_some(file, copying) {
@@ -199,51 +193,23 @@ fn give_up(file: &impl Steps, packing: &Packing) -> Stepped<()> {
 }
 
 impl Log {
-    /// Whether there is so much garbage, or so long a tail, that the file should be packed when
-    /// nothing else is to be done. From what is in memory.
-    pub fn wants_packing(&self, settings: &Settings) -> bool {
-        self.is_whole() && self.has_much_to_pack(settings)
-    }
-
-    fn has_much_to_pack(&self, settings: &Settings) -> bool {
-        self.garbage_in_all() > self.garbage_allowed(settings) || self.has_long_tail()
-    }
-
-    /// Whether much of a file is what was appended in small pieces, which are raw. A file of less
-    /// than a chunk may be nothing else.
-    fn has_long_tail(&self) -> bool {
-        let pieces = self.segments.values().flatten();
-        let tail: u64 = pieces.map(|entry| u64::from(entry.frame.stored_length)).sum();
-        self.identity.codec.compresses && tail > TAIL_BYTES + self.live_bytes / GARBAGE_PART
-    }
-
-    /// Everything but the head and content of use.
-    fn garbage_in_all(&self) -> u64 {
-        (self.end - HEAD_BYTES).saturating_sub(self.live_bytes)
-    }
-
-    fn garbage_allowed(&self, settings: &Settings) -> u64 {
-        let least = GARBAGE_BYTES.min(settings.garbage_bytes_max);
-        (self.live_bytes / GARBAGE_PART).saturating_add(least)
-    }
-
     /// Whether packing would change anything that matters.
     pub fn gains_by_packing(&self, io: Io<'_>) -> Result<bool> {
-        if !self.has_head || self.sync_has_failed {
+        if !self.journal.has_head() || self.commits.sync_has_failed() {
             return Ok(false);
         }
         if self.has_much_to_pack(io.settings) {
             return Ok(true);
         }
         let shape = self.shape(io)?;
-        let is_cut = self.content_end > self.size;
-        Ok(!self.is_packed() && (!shape.is_ascending || shape.has_small_holes || is_cut))
+        let is_other = !shape.is_ascending || shape.has_small_holes || self.map.is_cut();
+        Ok(!self.is_packed() && is_other)
     }
 
     /// Whether everything is in order, though there are holes: tools write less than the content.
     pub fn is_packed_but_for_holes(&self, io: Io<'_>) -> Result<bool> {
-        let few = self.garbage_in_all() <= self.garbage_allowed(io.settings);
-        let is_whole = self.leftover.is_none() && self.content_end <= self.size;
+        let few = self.garbage_in_all() <= self.garbage_left_unpacked(io.settings);
+        let is_whole = self.journal.ends_well() && !self.map.is_cut();
         Ok(few && is_whole && self.shape(io)?.is_ascending)
     }
 
@@ -253,11 +219,11 @@ impl Log {
     /// `ENOSPC` where there is no room below for a copy of what is of use.
     fn room_for_a_copy(&self, io: Io<'_>) -> Result<u64> {
         let shape = self.shape(io)?;
-        let live = self.live_bytes.min(self.end);
+        let live = self.map.live_bytes().min(self.end());
         if free_bytes(io)? < live + 2 * MOVED_BYTES.min(live) + SPARE_BYTES {
             return Err(Errno::NOSPC.into());
         }
-        let zeros = shape.zeros * (64 + self.chunk_bytes() / 128);
+        let zeros = shape.zeros * (64 + self.map.chunk_bytes() / 128);
         Ok(HEAD_BYTES + live + live / 8 + shape.chunks * 64 + zeros + (256 << 10))
     }
 
@@ -268,9 +234,9 @@ impl Log {
             return Ok(());
         }
         for gap in gaps {
-            let (header, offset) = (frame::header(&self.identity, gap), gap.reference.offset);
+            let (header, offset) = (frame::header(self.identity(), gap), gap.reference.offset);
             io.lower.write(io.request, offset, &header, WriteOptions::default())?;
-            self.punch(io, gap.reference)?;
+            punch(io, self.identity(), gap.reference)?;
         }
         Ok(())
     }
@@ -284,27 +250,26 @@ impl Log {
                 shape.has_small_holes = true;
                 shape.zeros += self.chunks_within(&hole).count() as u64;
             }
-            let Some(chunk) = self.next_present(io, next)? else { break };
-            let segments = self.segments.get(&chunk).into_iter().flatten().copied();
-            for entry in self.entry(io, chunk)?.into_iter().chain(segments) {
+            let Some(chunk) = self.map.next_present(io, next)? else { break };
+            for entry in self.map.entries(io, chunk)? {
                 shape.is_ascending &= entry.frame.offset > place;
                 place = entry.frame.offset;
             }
             shape.chunks += 1;
             (hole, next) = (self.hole_behind(io, Some(chunk))?, chunk + 1);
-            self.trim_after(shape.chunks);
+            self.map.trim_after(shape.chunks);
         }
-        self.index.lock().trim();
+        self.map.trim();
         Ok(shape)
     }
 
     /// The hole behind the content of a chunk, or that at the beginning; perhaps nothing.
     fn hole_behind(&self, io: Io<'_>, chunk: Option<u64>) -> Result<Range<u64>> {
-        let extent = chunk.map_or(Ok(None), |chunk| self.extent(io, chunk))?;
+        let extent = chunk.map_or(Ok(None), |chunk| self.map.extent(io, chunk))?;
         let start = extent.map_or(0, |(_, end)| end);
-        let end = match self.next_present(io, chunk.map_or(0, |chunk| chunk + 1))? {
-            Some(next) => self.extent(io, next)?.map_or(self.size, |(start, _)| start),
-            None => self.size,
+        let end = match self.map.next_present(io, chunk.map_or(0, |chunk| chunk + 1))? {
+            Some(next) => self.map.extent(io, next)?.map_or(self.size(), |(start, _)| start),
+            None => self.size(),
         };
         Ok(start..end.max(start))
     }
@@ -312,13 +277,13 @@ impl Log {
     /// Whether a hole becomes zeros: only where ordinary tools then decode the file.
     fn is_filled(&self, hole: &Range<u64>) -> bool {
         let length = hole.end - hole.start;
-        self.identity.codec.compresses && (1..=SMALL_HOLE_BYTES).contains(&length)
+        self.identity().codec.compresses && (1..=SMALL_HOLE_BYTES).contains(&length)
     }
 
     /// Chunks that hold nothing but a part of a hole.
     fn chunks_within(&self, hole: &Range<u64>) -> Range<u64> {
-        let chunk = self.chunk_bytes();
-        let is_last = hole.end == self.size;
+        let chunk = self.map.chunk_bytes();
+        let is_last = hole.end == self.size();
         let end = if is_last { hole.end.div_ceil(chunk) } else { hole.end / chunk };
         hole.start.div_ceil(chunk)..end
     }
@@ -326,10 +291,9 @@ impl Log {
     /// The gaps that the file begins with.
     pub fn leading_gaps(&self, io: Io<'_>) -> Result<Vec<Frame>> {
         let (mut gaps, mut place) = (Vec::new(), HEAD_BYTES);
-        while place < self.end {
-            let there = Reference { offset: place, stored_length: 0, header_crc: 0 };
-            match self.header_of(io, there) {
-                Ok(frame) if frame.kind == Kind::Gap && frame.reference.end() <= self.end => {
+        while place < self.end() {
+            match fetch::header(io, self.identity(), place) {
+                Ok(frame) if frame.kind == Kind::Gap && frame.reference.end() <= self.end() => {
                     place = frame.reference.end();
                     gaps.push(frame);
                 }
@@ -343,14 +307,13 @@ impl Log {
 
     /// Lets what is moved begin at `room_end`, by gaps without content.
     fn add_room(&mut self, io: Io<'_>, room_end: u64) -> Result<()> {
-        let header_bytes = self.identity.header_bytes() as u64;
-        while self.end < room_end {
-            let length = (room_end - self.end).clamp(header_bytes, GAP_BYTES_MAX) as u32;
-            let draft = gap_draft(self.sequence + 1, 0, self.size);
-            let header = frame::gap(&self.identity, &draft, self.end, length);
-            self.write_batch(io, self.end, &header, WriteOptions::default())?;
-            let there = Reference { offset: self.end, stored_length: length, header_crc: 0 };
-            let made = self.header_of(io, there)?;
+        let header_bytes = self.identity().header_bytes() as u64;
+        while self.end() < room_end {
+            let (end, next) = (self.end(), self.journal.sequence() + 1);
+            let length = (room_end - end).clamp(header_bytes, GAP_BYTES_MAX) as u32;
+            let gap = Frame::gap(&(next..=next), self.size());
+            self.journal.write_gap(io, &frame::gap(self.identity(), gap, end, length))?;
+            let made = fetch::header(io, self.identity(), end)?;
             self.apply(io, &made, &[])?;
         }
         Ok(())
@@ -361,33 +324,32 @@ impl Log {
         if end_of(&gaps) < room_end {
             return Err(Errno::NOSPC.into());
         }
-        let nothing = (self.identity.codec.store)(&[]);
-        let header_bytes = self.identity.header_bytes() as u64;
+        let nothing = (self.identity().codec.store)(&[]);
+        let header_bytes = self.identity().header_bytes() as u64;
         let body = HEAD_BYTES + header_bytes;
         io.lower.write(io.request, body, &nothing, WriteOptions::default())?;
-        let mut packed = Log::new(self.identity);
-        (packed.size, packed.sequence, packed.has_head) = (self.size, self.sequence, true);
-        packed.end = body + nothing.len() as u64;
-        packed.limit = Some(end_of(&gaps) - header_bytes);
-        (packed.ordinal, packed.slotted) = (self.ordinal, self.slotted);
-        packed.slot_ordinal = self.slot_ordinal;
+        let (identity, sequence) = (*self.identity(), self.journal.sequence());
+        let (begin, limit) = (body + nothing.len() as u64, end_of(&gaps) - header_bytes);
+        let mut packed = Log::new(identity);
+        packed.map.begin_with_size(self.size());
+        packed.journal = Journal::of_copy(identity, begin, sequence, limit);
+        packed.commits = self.commits.of_copy();
         let hole = self.hole_behind(io, None)?;
         let fills = self.is_filled(&hole);
         let pending = if fills { self.zeros(io, &hole)? } else { Vec::new() };
-        let sequence = self.sequence;
         Ok(Box::new(Copying { packed, sequence, gaps, next: 0, fills, pending }))
     }
 
     /// Copies about a mebibyte; done once everything is copied.
     fn copy_some(&self, io: Io<'_>, copying: &mut Copying) -> Result<Progress> {
-        if copying.sequence != self.sequence || self.sync_has_failed {
+        if self.has_changed_since(copying) {
             self.empty_gaps(io, &copying.gaps)?;
             return Ok(Progress::GivenUp);
         }
-        let before = copying.packed.end;
+        let before = copying.packed.end();
         let (mut batch, mut bytes) = (std::mem::take(&mut copying.pending), 0);
         while bytes < BATCH_BYTES && batch.len() < BATCH_FRAMES {
-            let Some(chunk) = self.next_present(io, copying.next)? else { break };
+            let Some(chunk) = self.map.next_present(io, copying.next)? else { break };
             let hole = self.hole_behind(io, Some(chunk))?;
             let fills = self.is_filled(&hole);
             let frame = self.filled(io, chunk, (copying.fills, fills))?;
@@ -398,18 +360,18 @@ impl Log {
             }
             (copying.next, copying.fills) = (chunk + 1, fills);
         }
-        self.index.lock().trim();
+        self.map.trim();
         let is_last = batch.is_empty();
         copying.packed.append_frames(io, batch, WriteOptions::default())?;
-        copying.packed.index.lock().trim();
+        copying.packed.map.trim();
         if is_last { self.finish_copy(io, copying) } else { Ok(going(copying, before)) }
     }
 
     /// All that a chunk holds in one frame, with zeros before and behind if asked for.
     fn filled(&self, io: Io<'_>, chunk: u64, (before, behind): (bool, bool)) -> Result<NewFrame> {
-        let base = chunk * self.chunk_bytes();
-        let end = self.chunk_bytes().min(self.size.saturating_sub(base)) as u32;
-        let extent = self.extent(io, chunk)?.unwrap_or((base, base));
+        let base = chunk * self.map.chunk_bytes();
+        let end = self.map.chunk_bytes().min(self.size().saturating_sub(base)) as u32;
+        let extent = self.map.extent(io, chunk)?.unwrap_or((base, base));
         let (start, to) = ((extent.0 - base) as u32, (extent.1 - base) as u32);
         let from = if before { 0 } else { start };
         let until = if behind { end.max(to) } else { to };
@@ -417,14 +379,15 @@ impl Log {
             return self.moved(io, chunk);
         }
         let mut bytes = vec![0; (until - from) as usize];
-        self.chunk_content(io, chunk)?.copy_to(from, &mut bytes);
+        self.map.chunk_content(io, chunk)?.copy_to(from, &mut bytes);
         self.encoded(io, chunk, &Content { from, bytes: Arc::new(bytes) })
     }
 
     /// Frames of zeros for the chunks within a hole.
     fn zeros(&self, io: Io<'_>, hole: &Range<u64>) -> Result<Vec<NewFrame>> {
         let frame = |chunk: u64| {
-            let length = self.chunk_bytes().min(self.size - chunk * self.chunk_bytes());
+            let chunk_bytes = self.map.chunk_bytes();
+            let length = chunk_bytes.min(self.size() - chunk * chunk_bytes);
             let bytes = Arc::new(vec![0; length as usize]);
             self.encoded(io, chunk, &Content { from: 0, bytes })
         };
@@ -435,43 +398,45 @@ impl Log {
     fn finish_copy(&self, io: Io<'_>, copying: &mut Copying) -> Result<Progress> {
         copying.packed.write_checkpoint(io)?;
         // A frame of a packing that was given up must not follow the last one.
-        let blank = vec![0; self.identity.header_bytes()];
-        io.lower.write(io.request, copying.packed.end, &blank, WriteOptions::default())?;
+        let blank = vec![0; self.identity().header_bytes()];
+        io.lower.write(io.request, copying.packed.end(), &blank, WriteOptions::default())?;
         Ok(Progress::Done)
+    }
+
+    /// Whether a copy is one of something else by now.
+    fn has_changed_since(&self, copying: &Copying) -> bool {
+        copying.sequence != self.journal.sequence() || self.commits.sync_has_failed()
     }
 
     /// Writes the slot that leads to the copy, which is durable, and lets it be the file, as it is
     /// for whoever opens it from now on.
     fn point_to_copy(&mut self, io: Io<'_>, copying: &mut Copying) -> Result<Progress> {
-        if copying.sequence != self.sequence || self.sync_has_failed {
+        if self.has_changed_since(copying) {
             self.empty_gaps(io, &copying.gaps)?;
             return Ok(Progress::GivenUp);
         }
-        copying.packed.limit = None;
         let slot = copying.packed.slot_of_checkpoint(true);
         copying.packed.write_slot(io, &slot)?;
         // Frames that are gone need no room.
-        io.settings.cache.retain(|(file, _), _| *file != self.identity.file_id);
-        *self = std::mem::replace(&mut copying.packed, Log::new(self.identity));
-        self.is_superseding = true;
-        tracing::debug!(file = %io.lower.name(), bytes = self.end, "packed a stored file");
+        let identity = *self.identity();
+        io.settings.cache.retain(|(file, _), _| *file != identity.file_id);
+        *self = std::mem::replace(&mut copying.packed, Log::new(identity));
+        self.journal.become_file();
+        tracing::debug!(file = %io.lower.name(), bytes = self.end(), "packed a stored file");
         Ok(Progress::Done)
     }
 
     /// Lets the gap before the first frame end there, so that the walk over all frames works. If
     /// the two are not what packing leaves, the slot alone leads to the frames.
     pub fn shorten_first_gap(&self, io: Io<'_>) -> Result<()> {
-        let nothing = (self.identity.codec.store)(&[]).len();
-        let end = HEAD_BYTES + (self.identity.header_bytes() + nothing) as u64;
-        let at = |offset| Reference { offset, stored_length: 0, header_crc: 0 };
-        let headers = self.header_of(io, at(HEAD_BYTES)).and_then(|gap| {
-            let first = self.header_of(io, at(end))?;
-            Ok((gap, first))
-        });
+        let nothing = (self.identity().codec.store)(&[]).len();
+        let end = HEAD_BYTES + (self.identity().header_bytes() + nothing) as u64;
+        let header = |place| fetch::header(io, self.identity(), place);
+        let headers = header(HEAD_BYTES).and_then(|gap| Ok((gap, header(end)?)));
         match headers {
             Ok((gap, first)) if gap.kind == Kind::Gap && first.sequence > 1 => {
                 let gap = Gap { range: HEAD_BYTES..end, sequences: 1..=first.sequence - 1 };
-                self.make_gap(io, &gap, self.size).map(drop)
+                make_gap(io, self.identity(), &gap, self.size()).map(drop)
             }
             Ok(_) => Ok(()),
             Err(error) if error.errno() == Errno::IO => Ok(()),
@@ -481,17 +446,12 @@ impl Log {
 }
 
 fn going(copying: &Copying, before: u64) -> Progress {
-    Progress::Going(copying.packed.end - before)
+    Progress::Going(copying.packed.end() - before)
 }
 
 /// Where gaps that the file begins with end.
 pub fn end_of(gaps: &[Frame]) -> u64 {
     gaps.last().map_or(HEAD_BYTES, |gap| gap.reference.end())
-}
-
-fn gap_draft(sequence: u64, more: u64, file_size: u64) -> Draft {
-    let (kind, raw, from, length) = (Kind::Gap, false, 0, 0);
-    Draft { kind, raw, sequence, position: more, file_size, from, length }
 }
 
 #[cfg(test)]

@@ -5,10 +5,11 @@ use std::sync::Arc;
 use fslab_vfs::{Errno, Result, SeekTo};
 
 use super::ahead::Ready;
+use super::chunk_map::ChunkMap;
+use super::content::{Content, merge};
 use super::context::Io;
-use super::format::Kind;
-use super::frame::{Entry, Frame, Reference};
-use super::log::{Body, Content, Log};
+use super::fetch::{self, Body};
+use super::frame::{Entry, Frame};
 
 /// What is wrong with content whose checksum is right.
 const UNDECODED: &str = "content that can't be decoded";
@@ -43,12 +44,12 @@ pub fn pieces(chunk_bytes: u64, offset: u64, length: u64) -> impl Iterator<Item 
     })
 }
 
-impl Log {
+impl ChunkMap {
     /// Reads what lies between `offset` and the end; answers how much that was. Less is never
     /// answered, also where only a part is damaged: the kernel would take it for the end of the
     /// file and show zeros behind it.
     pub fn read(&self, io: Io<'_>, offset: u64, buffer: &mut [u8]) -> Result<usize> {
-        let length = self.size.saturating_sub(offset).min(buffer.len() as u64);
+        let length = self.size().saturating_sub(offset).min(buffer.len() as u64);
         let mut rest = &mut buffer[..length as usize];
         let mut parts = Vec::new();
         for piece in pieces(self.chunk_bytes(), offset, length) {
@@ -57,22 +58,22 @@ impl Log {
             rest = behind;
         }
         self.read_parts(io, &mut parts)?;
-        self.index.lock().trim();
+        self.trim();
         Ok(length as usize)
     }
 
     /// Reads parts of several chunks, side by side if that is worth it.
     fn read_parts(&self, io: Io<'_>, parts: &mut [(Piece, &mut [u8])]) -> Result<()> {
         let read = |(piece, target): &mut (Piece, &mut [u8])| self.read_piece(io, *piece, target);
-        if parts.len() < 2 || !self.identity.codec.compresses {
+        if parts.len() < 2 || !self.identity().codec.compresses {
             return parts.iter_mut().try_for_each(read);
         }
         io.settings.workers.side_by_side(parts, &read).into_iter().collect()
     }
 
     fn read_piece(&self, io: Io<'_>, piece: Piece, target: &mut [u8]) -> Result<()> {
-        if let Some(hot) = self.hot.as_ref().filter(|hot| hot.chunk == piece.chunk) {
-            hot.content.copy_to(piece.start, target);
+        if let Some(content) = self.hot(piece.chunk) {
+            content.copy_to(piece.start, target);
             return Ok(());
         }
         let holds = |entry: &Entry| entry.from < piece.end && piece.start < entry.to;
@@ -80,10 +81,10 @@ impl Log {
             Some(entry) => self.read_entry(io, piece, entry, target)?,
             None => target.fill(0),
         }
-        for segment in self.segments.get(&piece.chunk).into_iter().flatten() {
+        for segment in self.segments(piece.chunk) {
             if segment.from < piece.end && piece.start < segment.to {
                 let content = self.content_of(io, piece.chunk, *segment, false)?;
-                overlay(&content, piece.start, target);
+                content.overlay(piece.start, target);
             }
         }
         Ok(())
@@ -93,7 +94,7 @@ impl Log {
     /// chunk will not ask for it again soon: it is decoded to where it is wanted.
     fn read_entry(&self, io: Io<'_>, piece: Piece, entry: Entry, target: &mut [u8]) -> Result<()> {
         let is_whole = piece.start <= entry.from && entry.to <= piece.end;
-        let key = (self.identity.file_id, entry.frame);
+        let key = (self.identity().file_id, entry.frame);
         let is_decoded = io.settings.cache.peek(&key).is_some()
             || io.ahead.is_some_and(|ahead| ahead.has(piece.chunk));
         if is_whole && !is_decoded {
@@ -112,14 +113,14 @@ impl Log {
 
     /// All that a chunk holds.
     pub fn chunk_content(&self, io: Io<'_>, chunk: u64) -> Result<Content> {
-        if let Some(hot) = self.hot.as_ref().filter(|hot| hot.chunk == chunk) {
-            return Ok(hot.content.clone());
+        if let Some(content) = self.hot(chunk) {
+            return Ok(content.clone());
         }
         let mut content = match self.entry(io, chunk)? {
             Some(entry) => self.content_of(io, chunk, entry, false)?,
             None => Content::default(),
         };
-        for segment in self.segments.get(&chunk).into_iter().flatten() {
+        for segment in self.segments(chunk) {
             let piece = self.content_of(io, chunk, *segment, false)?;
             merge(&mut content, segment.from, &piece.bytes);
         }
@@ -128,7 +129,7 @@ impl Log {
 
     /// The content that a frame holds of a chunk, as far as it counts.
     fn content_of(&self, io: Io<'_>, chunk: u64, entry: Entry, keep: bool) -> Result<Content> {
-        let key = (self.identity.file_id, entry.frame);
+        let key = (self.identity().file_id, entry.frame);
         let whole = match io.settings.cache.get(&key) {
             Some(whole) => whole,
             None => {
@@ -159,7 +160,7 @@ impl Log {
 
     fn decode(&self, io: Io<'_>, chunk: u64, entry: Entry) -> Result<Vec<u8>> {
         let (frame, body) = self.frame_of(io, chunk, entry)?;
-        let content = self.identity.codec.decode(&body, frame.length as usize);
+        let content = self.identity().codec.decode(&body, frame.length as usize);
         content.ok_or_else(|| io.of_chunk(chunk).damaged(entry.frame.offset, UNDECODED))
     }
 
@@ -169,11 +170,11 @@ impl Log {
         if frame.length as usize != target.len() {
             return Ok(false);
         }
-        match self.identity.codec.decode_exactly(&body, target) {
+        match self.identity().codec.decode_exactly(&body, target) {
             // A page in memory of what was decoded is enough.
             true => {
                 io.lower.drop_pages(frame.reference.offset, frame.reference.stored_length.into());
-                if chunk == self.size.saturating_sub(1) / self.chunk_bytes() {
+                if chunk == self.size().saturating_sub(1) / self.chunk_bytes() {
                     io.lower.drop_pages_before(frame.reference.end());
                 }
                 Ok(true)
@@ -187,13 +188,13 @@ impl Log {
         let entry = self.entry(io, chunk).ok()??;
         let content = Arc::new(self.decode(io, chunk, entry).ok()?);
         io.lower.drop_pages(entry.frame.offset, entry.frame.stored_length.into());
-        Some(Ready { key: (self.identity.file_id, entry.frame), content })
+        Some(Ready { key: (self.identity().file_id, entry.frame), content })
     }
 
     /// The frame that holds content of a chunk.
     fn frame_of(&self, io: Io<'_>, chunk: u64, entry: Entry) -> Result<(Frame, Body)> {
         let (io, offset) = (io.of_chunk(chunk), entry.frame.offset);
-        let (frame, body) = self.read_frame(io, entry.frame)?;
+        let (frame, body) = fetch::frame(io, self.identity(), entry.frame)?;
         if !frame.kind.has_content() || frame.position != chunk || frame.from != entry.from {
             return Err(io.damaged(offset, "content of another place"));
         }
@@ -207,15 +208,15 @@ impl Log {
 
     /// The next data or hole at or behind `offset`.
     pub fn seek(&self, io: Io<'_>, offset: u64, to: SeekTo) -> Result<u64> {
-        if offset >= self.size {
+        if offset >= self.size() {
             return Err(Errno::NXIO.into());
         }
         let found = match to {
             SeekTo::Data => self.next_data(io, offset)?,
             SeekTo::Hole => Some(self.next_hole(io, offset)?),
         };
-        self.index.lock().trim();
-        found.filter(|place| *place < self.size || to == SeekTo::Hole).ok_or(Errno::NXIO.into())
+        self.trim();
+        found.filter(|place| *place < self.size() || to == SeekTo::Hole).ok_or(Errno::NXIO.into())
     }
 
     fn next_data(&self, io: Io<'_>, offset: u64) -> Result<Option<u64>> {
@@ -234,7 +235,7 @@ impl Log {
 
     fn next_hole(&self, io: Io<'_>, offset: u64) -> Result<u64> {
         let (mut place, mut passed) = (offset, 0);
-        while place < self.size {
+        while place < self.size() {
             match self.extent(io, place / self.chunk_bytes())? {
                 Some((start, end)) if start <= place && place < end => place = end,
                 _ => return Ok(place),
@@ -242,60 +243,15 @@ impl Log {
             passed += 1;
             self.trim_after(passed);
         }
-        Ok(self.size)
+        Ok(self.size())
     }
 
     /// Where in the logical file a chunk's content begins and ends.
     pub fn extent(&self, io: Io<'_>, chunk: u64) -> Result<Option<(u64, u64)>> {
         let base = chunk * self.chunk_bytes();
-        let segments = self.segments.get(&chunk).into_iter().flatten().copied();
-        let entries: Vec<Entry> = self.entry(io, chunk)?.into_iter().chain(segments).collect();
+        let entries = self.entries(io, chunk)?;
         let from = entries.iter().map(|entry| entry.from).min();
         let to = entries.iter().map(|entry| entry.to).max();
         Ok(from.zip(to).map(|(from, to)| (base + u64::from(from), base + u64::from(to))))
     }
-
-    /// Reads a frame of metadata that must be there; answers its payload, checked.
-    pub fn read_metadata(&self, io: Io<'_>, reference: Reference) -> Result<(Frame, Vec<u8>)> {
-        let (frame, body) = self.read_frame(io, reference)?;
-        if frame.kind == Kind::Gap {
-            return Ok((frame, Vec::new()));
-        }
-        (self.identity.codec.container.unpack)(&body)
-            .filter(|payload| payload.len() == frame.length as usize)
-            .map(|payload| (frame, payload))
-            .ok_or_else(|| io.damaged(reference.offset, "metadata that make no sense"))
-    }
-}
-
-/// Puts content over what a buffer holds.
-fn overlay(content: &Content, start: u32, buffer: &mut [u8]) {
-    let end = start + buffer.len() as u32;
-    let (from, to) = (content.from.max(start), content.to().min(end));
-    if from < to {
-        let source = &content.bytes[(from - content.from) as usize..(to - content.from) as usize];
-        buffer[(from - start) as usize..(to - start) as usize].copy_from_slice(source);
-    }
-}
-
-/// Writes bytes into content, which grows as far as needed.
-pub fn merge(content: &mut Content, start: u32, data: &[u8]) {
-    if data.is_empty() {
-        return;
-    }
-    if content.bytes.is_empty() {
-        *content = Content { from: start, bytes: Arc::new(data.to_vec()) };
-        return;
-    }
-    let bytes = Arc::make_mut(&mut content.bytes);
-    if start < content.from {
-        let gap = (content.from - start) as usize;
-        bytes.splice(0..0, std::iter::repeat_n(0, gap));
-        content.from = start;
-    }
-    let at = (start - content.from) as usize;
-    if bytes.len() < at + data.len() {
-        bytes.resize(at + data.len(), 0);
-    }
-    bytes[at..at + data.len()].copy_from_slice(data);
 }

@@ -4,14 +4,15 @@
 //! stored file kept in a stored file can't confuse it. Frames behind a checkpoint may be what a
 //! crash left of them; a body that is not whole is left out, and what the chunk held before stays.
 
-use std::sync::atomic::Ordering;
-
 use fslab_vfs::Result;
 use zerocopy::FromBytes;
 
+use super::chunk_map::chunks_of_hole;
 use super::context::Io;
-use super::format::{CheckpointRecord, HEAD_BYTES, Kind, SIZE_MAX};
+use super::fetch;
+use super::format::{CheckpointRecord, Kind, SIZE_MAX};
 use super::frame::{Entry, Frame, Identity, Reference, mended_body, parse_mending};
+use super::journal::{Behind, Head};
 use super::log::Log;
 use super::mark::Clean;
 use super::ranges::Ranges;
@@ -46,18 +47,20 @@ pub fn open(
     mark: Option<&Clean>,
 ) -> Result<Log> {
     let slots = roots::slots(&identity, beginning);
-    let mut log = mark
+    let (mut log, is_packed) = mark
         .and_then(|mark| from_mark(io, identity, &slots, mark))
-        .unwrap_or_else(|| from_slots(io, identity, &slots));
-    log.has_head = true;
-    log.head_is_damaged = !roots::is_head_whole(&identity, beginning);
-    let packed_end = log.is_superseding.then_some(log.end);
+        .map_or_else(|| from_slots(io, identity, &slots), |log| (log, false));
+    let is_whole = roots::is_head_whole(&identity, beginning);
+    log.journal.note_head(if is_whole { Head::Whole } else { Head::Damaged });
+    let packed_end = is_packed.then_some(log.end());
     let mut log = walk_on(io, log, length, mark.is_some())?;
     // Once anything was added, what lay behind had been cut off.
-    log.is_superseding = packed_end == Some(log.end) && log.leftover.is_some();
-    let disagrees = |mark: &Clean| (mark.file_size, mark.sequence) != (log.size, log.sequence);
-    if mark.is_some_and(disagrees) {
-        return Err(io.damaged(log.end, "a frame header; frames behind it can't be found"));
+    if packed_end == Some(log.end()) && matches!(log.journal.behind(), Behind::Unknown(_)) {
+        log.journal.note_behind(Behind::Superseded);
+    }
+    let found = (log.size(), log.journal.sequence());
+    if mark.is_some_and(|mark| (mark.file_size, mark.sequence) != found) {
+        return Err(io.damaged(log.end(), "a frame header; frames behind it can't be found"));
     }
     Ok(log)
 }
@@ -66,7 +69,9 @@ fn walk_on(io: Io<'_>, mut log: Log, length: u64, is_left_well: bool) -> Result<
     if let Err(error) = Walk::new(io, length, is_left_well).run(&mut log) {
         return without_index(io, &log, length)?.ok_or(error);
     }
-    log.writes |= u64::from(log.frames_since_checkpoint > 0);
+    if log.commits.frames_since() > 0 {
+        log.journal.note_write();
+    }
     look_behind(io, &mut log, length)?;
     Ok(log)
 }
@@ -78,9 +83,9 @@ fn walk_on(io: Io<'_>, mut log: Log, length: u64, is_left_well: bool) -> Result<
 /// What reading the file below answers.
 pub fn by_frames(io: Io<'_>, identity: Identity, length: u64) -> Result<Log> {
     let mut log = Log::new(identity);
-    log.has_head = true;
+    log.journal.note_head(Head::Whole);
     Walk::new(io, length, false).run(&mut log)?;
-    log.writes = 1;
+    log.journal.note_write();
     look_behind(io, &mut log, length)?;
     Ok(log)
 }
@@ -91,31 +96,32 @@ pub fn by_frames(io: Io<'_>, identity: Identity, length: u64) -> Result<Log> {
 /// # Errors
 /// What reading the file below answers.
 pub fn without_index(io: Io<'_>, log: &Log, length: u64) -> Result<Option<Log>> {
-    if !log.index_is_damaged.load(Ordering::Relaxed) {
+    if !log.map.is_damaged() {
         return Ok(None);
     }
-    let found = by_frames(io, log.identity, length)?;
-    if found.end < log.end || found.sequence < log.sequence {
+    let mut found = by_frames(io, *log.identity(), length)?;
+    if found.end() < log.end() || found.journal.sequence() < log.journal.sequence() {
         return Ok(None);
     }
     tracing::warn!(file = %io.lower.name(), "an index is damaged; the frames tell what it told");
-    let ordinal = log.ordinal_before_anew(found.ordinal);
-    let (head_is_damaged, sync_has_failed) = (log.head_is_damaged, log.sync_has_failed);
-    Ok(Some(Log { ordinal, head_is_damaged, sync_has_failed, ..found }))
+    found.commits = log.commits.anew(found.commits);
+    found.journal.note_head_of(&log.journal);
+    Ok(Some(found))
 }
 
-/// The state at the newest checkpoint that is whole, or that of an empty file.
-fn from_slots(io: Io<'_>, identity: Identity, slots: &[Slot]) -> Log {
+/// The state at the newest checkpoint that is whole, or that of an empty file; and whether packing
+/// made it.
+fn from_slots(io: Io<'_>, identity: Identity, slots: &[Slot]) -> (Log, bool) {
     for slot in slots {
         let mut log = Log::new(identity);
         match adopt(io, &mut log, slot) {
-            Ok(()) => return log,
+            Ok(()) => return (log, slot.is_packed),
             Err(error) => {
                 tracing::warn!(%error, file = %io.lower.name(), "a checkpoint is damaged");
             }
         }
     }
-    Log::new(identity)
+    (Log::new(identity), false)
 }
 
 /// The state at the checkpoint that a mark leads to, if that is whole: it may have no slot.
@@ -125,44 +131,42 @@ fn from_mark(io: Io<'_>, identity: Identity, slots: &[Slot], mark: &Clean) -> Op
         return None;
     }
     let mut log = Log::new(identity);
-    let (frame, payload) = log.read_metadata(io, mark.checkpoint).ok()?;
+    let (frame, payload) = fetch::metadata(io, &identity, mark.checkpoint).ok()?;
     if frame.kind != Kind::Checkpoint || frame.sequence > mark.sequence {
         return None;
     }
     log.adopt(&frame, &payload)?;
     io.lower.drop_pages(mark.checkpoint.offset, mark.checkpoint.stored_length.into());
-    log.slotted = slot.map_or(Reference::NONE, |slot| slot.checkpoint);
-    log.slot_ordinal = slot.map_or(0, |slot| slot.ordinal);
-    log.ordinal = log.ordinal.max(log.slot_ordinal);
-    log.committed_end = if log.slotted.is_none() { HEAD_BYTES } else { log.slotted.end() };
-    log.writes = u64::from(!mark.durable);
+    log.commits = log.commits.with_slot(slot);
+    if !mark.durable {
+        log.journal.note_write();
+    }
     Some(log)
 }
 
 fn adopt(io: Io<'_>, log: &mut Log, slot: &Slot) -> Result<()> {
     let offset = slot.checkpoint.offset;
-    let (frame, payload) = log.read_metadata(io, slot.checkpoint)?;
+    let (frame, payload) = fetch::metadata(io, log.identity(), slot.checkpoint)?;
     // A slot whose number is not its checkpoint's would be taken for newer, or for older, than one
     // that is written next.
     let is_right = frame.kind == Kind::Checkpoint
         && frame.sequence == slot.sequence
         && log.adopt(&frame, &payload).is_some()
-        && log.ordinal == slot.ordinal;
-    log.is_superseding = slot.is_packed;
+        && log.commits.ordinal() == slot.ordinal;
     if is_right { Ok(()) } else { Err(io.damaged(offset, "a checkpoint that makes no sense")) }
 }
 
 /// What lies behind the last frame: nothing, a seek table, or something to be kept aside.
 fn look_behind(io: Io<'_>, log: &mut Log, length: u64) -> Result<()> {
-    let behind = length.saturating_sub(log.end);
+    let behind = length.saturating_sub(log.end());
     if behind == 0 {
         return Ok(());
     }
-    if log.identity.codec.container.closing.is_some() && is_closing(io, log.end, behind)? {
-        log.closing_bytes = behind;
-    } else {
-        log.leftover = Some(log.end..length);
-    }
+    let has_closing = log.identity().codec.container.closing.is_some();
+    log.journal.note_behind(match has_closing && is_closing(io, log.end(), behind)? {
+        true => Behind::SeekTable(behind),
+        false => Behind::Unknown(log.end()..length),
+    });
     Ok(())
 }
 
@@ -232,8 +236,8 @@ impl<'a> Walk<'a> {
     pub fn run(&mut self, log: &mut Log) -> Result<()> {
         // Where frames begin that are not whole, with no whole one behind them yet.
         let mut torn = None;
-        let (mut end, mut sequence) = (log.end, log.sequence);
-        while let Some(frame) = self.next(&log.identity, end, sequence)? {
+        let (mut end, mut sequence) = (log.end(), log.journal.sequence());
+        while let Some(frame) = self.next(log.identity(), end, sequence)? {
             let before = (end, sequence);
             (end, sequence) = (frame.reference.end(), frame.last_sequence());
             match self.body(log, &frame)? {
@@ -258,7 +262,7 @@ impl<'a> Walk<'a> {
     fn lose_all(&mut self, log: &mut Log, from: (u64, u64), until: u64) -> Result<()> {
         let mut headers = Walk::new(self.io, until, true);
         let (mut end, mut sequence) = from;
-        while let Some(lost) = headers.next(&log.identity, end, sequence)? {
+        while let Some(lost) = headers.next(log.identity(), end, sequence)? {
             (end, sequence) = (lost.reference.end(), lost.last_sequence());
             self.lose(log, &lost)?;
             self.keep_bounded(log)?;
@@ -269,12 +273,12 @@ impl<'a> Walk<'a> {
     /// Whoever crafts a file must not fill the memory by it. Space of what is of no more use, and
     /// forgotten, comes back with packing.
     fn keep_bounded(&mut self, log: &mut Log) -> Result<()> {
-        log.dead.truncate(self.dead_max);
+        log.garbage.keep_at_most(self.dead_max);
         if self.has_too_many_segments(log) {
-            return Err(self.io.damaged(log.end, "more raw pieces than there can be"));
+            return Err(self.io.damaged(log.end(), "more raw pieces than there can be"));
         }
-        if log.index.lock().changed_pages() > self.pages_max {
-            return Err(self.io.damaged(log.end, "frames too far apart to do without an index"));
+        if log.map.changed_pages() > self.pages_max {
+            return Err(self.io.damaged(log.end(), "frames too far apart to do without an index"));
         }
         Ok(())
     }
@@ -284,7 +288,7 @@ impl<'a> Walk<'a> {
         if self.segments < self.segments_max {
             return false;
         }
-        self.segments = log.segment_count();
+        self.segments = log.map.segment_count();
         self.segments > self.segments_max / 2
     }
 
@@ -306,9 +310,9 @@ impl<'a> Walk<'a> {
         if frame.kind == Kind::Gap || self.trusts && !is_needed {
             return Ok(Some(Vec::new()));
         }
-        let header_bytes = log.identity.header_bytes();
+        let header_bytes = log.identity().header_bytes();
         let at = frame.reference.offset + header_bytes as u64;
-        let Some(mut body) = self.get(at, frame.body_bytes(&log.identity))? else {
+        let Some(mut body) = self.get(at, frame.body_bytes(log.identity()))? else {
             return Ok(None);
         };
         if crc32c::crc32c(&body) != frame.body_crc {
@@ -320,26 +324,25 @@ impl<'a> Walk<'a> {
         if !is_needed {
             return Ok(Some(Vec::new()));
         }
-        Ok((log.identity.codec.container.unpack)(&body))
+        Ok((log.identity().codec.container.unpack)(&body))
     }
 
     fn take(&mut self, log: &mut Log, frame: &Frame, payload: &[u8]) -> Result<()> {
         match frame.kind {
             // Pages belong to a checkpoint that was not reached by a slot: they are built anew.
-            Kind::Index => log.dead.push(frame.reference),
+            Kind::Index => log.garbage.add(vec![frame.reference]),
             Kind::Segment => self.segments += 1,
             Kind::Checkpoint => {
                 if let Ok((record, _)) = CheckpointRecord::read_from_prefix(payload) {
-                    log.ordinal = log.ordinal.max(record.ordinal.get().min(SIZE_MAX));
-                    log.checkpoint = frame.reference;
+                    let ordinal = record.ordinal.get().min(SIZE_MAX);
+                    log.commits.note_found(ordinal, frame.reference);
                 }
             }
-            Kind::Size if frame.file_size < log.size => {
-                self.emptied.insert(frame.file_size / log.chunk_bytes()..u64::MAX);
+            Kind::Size if frame.file_size < log.size() => {
+                self.emptied.insert(frame.file_size / log.map.chunk_bytes()..u64::MAX);
             }
             Kind::Hole => {
-                let count = payload.first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes));
-                self.emptied.insert(frame.position..frame.position.saturating_add(count));
+                self.emptied.insert(chunks_of_hole(frame, payload));
             }
             _ => {}
         }
@@ -356,25 +359,27 @@ impl<'a> Walk<'a> {
         if !frame.kind.has_content() {
             return Ok(());
         }
-        // The file was this long for a while: the next one to cut it cuts off what is lost as well.
-        log.size = log.size.max(frame.file_size);
+        log.map.note_lost_size(frame.file_size);
         tracing::warn!(
             file = %self.io.lower.name(),
             chunk = frame.position,
             offset = frame.reference.offset,
             "a frame is not whole and was left out"
         );
-        (log.in_order, log.has_left_out) = (false, true);
+        log.map.note_disorder();
+        log.journal.note_left_out();
         // What it added lay behind the end, where there were zeros; what the chunk held before may
         // have been synced, and must not be refused together with it.
         if frame.kind == Kind::Segment {
             return Ok(());
         }
-        if self.emptied.contains(frame.position) || log.entry(self.io, frame.position)?.is_some() {
+        if self.emptied.contains(frame.position)
+            || log.map.entry(self.io, frame.position)?.is_some()
+        {
             return Ok(());
         }
         let entry = Entry { frame: Reference::NONE, ..frame.entry() };
-        log.mark_lost(self.io, frame.position, entry)
+        log.map.mark_lost(self.io, frame.position, entry)
     }
 
     fn get(&mut self, at: u64, length: usize) -> Result<Option<Vec<u8>>> {

@@ -10,9 +10,8 @@ use std::ops::{Range, RangeInclusive};
 use fslab_vfs::{Errno, Result, WriteOptions};
 
 use super::context::Io;
-use super::format::Kind;
-use super::frame::{self, Draft, Frame, Reference, parse_mending};
-use super::log::Log;
+use super::fetch;
+use super::frame::{self, Frame, Identity, Reference};
 
 /// Unit in which the file system below gives space back.
 const BLOCK_BYTES: u64 = 4096;
@@ -29,10 +28,90 @@ pub struct Gap {
     pub sequences: RangeInclusive<u64>,
 }
 
-impl Log {
+/// Frames of no more use whose space was not given back.
+#[derive(Default)]
+pub struct Garbage {
+    dead: Vec<Reference>,
+    /// Pages and checkpoints that were replaced and that a slot may still lead to: dead once
+    /// another checkpoint has a slot.
+    superseded: Vec<Reference>,
+    /// Dead frames whose headers could be joined.
+    fragments: Vec<Reference>,
+    /// Bytes of the dead frames.
+    dead_bytes: u64,
+    /// Fragments before this place were joined as far as they can be.
+    joined: u64,
+}
+
+/// Frames whose space may be given back once a commit is durable.
+#[derive(Default)]
+pub struct ToGiveBack {
+    dead: Vec<Reference>,
+    superseded: Vec<Reference>,
+}
+
+impl Garbage {
+    /// Frames are of no more use.
+    pub fn add(&mut self, frames: Vec<Reference>) {
+        self.dead_bytes += bytes_of(&frames);
+        self.dead.extend(frames);
+    }
+
+    /// A slot may still lead to frames that are of no more use.
+    pub fn add_superseded(&mut self, frames: Vec<Reference>) {
+        self.superseded.extend(frames);
+    }
+
+    /// Bytes of dead frames: what the next commit may give back.
+    pub fn bytes(&self) -> u64 {
+        self.dead_bytes
+    }
+
+    /// How many frames are known to be dead.
+    #[cfg(test)]
+    pub fn dead_count(&self) -> usize {
+        self.dead.len()
+    }
+
+    /// Remembers at most so many dead frames: space of the others comes back with packing.
+    pub fn keep_at_most(&mut self, frames: usize) {
+        self.dead.truncate(frames);
+        self.dead_bytes = bytes_of(&self.dead);
+    }
+
+    /// What lies before a place became gaps, which need no more care.
+    pub fn forget_before(&mut self, border: u64) {
+        for frames in [&mut self.fragments, &mut self.dead, &mut self.superseded] {
+            frames.retain(|frame| frame.offset >= border);
+        }
+        self.dead_bytes = bytes_of(&self.dead);
+    }
+
+    /// Hands over what may be given back after the next commit.
+    pub fn take(&mut self) -> ToGiveBack {
+        self.dead_bytes = 0;
+        let (dead, superseded) =
+            (std::mem::take(&mut self.dead), std::mem::take(&mut self.superseded));
+        ToGiveBack { dead, superseded }
+    }
+
+    /// The commit failed.
+    pub fn take_again(&mut self, frames: ToGiveBack) {
+        self.add(frames.dead);
+        self.superseded.extend(frames.superseded);
+    }
+
     /// Punches dead frames. Those that end at or before `joinable` may be joined.
-    pub fn give_space_back(&mut self, io: Io<'_>, dead: Vec<Reference>, joinable: u64) {
-        if let Err(error) = self.try_to_give_back(io, dead, joinable) {
+    pub fn give_back(
+        &mut self,
+        io: Io<'_>,
+        identity: &Identity,
+        frames: ToGiveBack,
+        joinable: u64,
+    ) {
+        // The other slot still leads to these: they go with the next commit.
+        self.add(frames.superseded);
+        if let Err(error) = self.try_to_give_back(io, identity, frames.dead, joinable) {
             match error.errno() {
                 // The file system below has no holes: space comes back with packing.
                 Errno::OPNOTSUPP => {}
@@ -41,21 +120,33 @@ impl Log {
         }
     }
 
-    fn try_to_give_back(&mut self, io: Io<'_>, dead: Vec<Reference>, joinable: u64) -> Result<()> {
+    fn try_to_give_back(
+        &mut self,
+        io: Io<'_>,
+        identity: &Identity,
+        dead: Vec<Reference>,
+        joinable: u64,
+    ) -> Result<()> {
         for frame in dead {
-            self.punch(io, frame)?;
+            punch(io, identity, frame)?;
             self.fragments.push(frame);
         }
-        self.join_fragments(io, joinable)
+        self.join_fragments(io, identity, joinable)
+    }
+
+    /// Whether fragments before a place may be joined that could not be before.
+    pub fn may_join(&self, joinable: u64) -> bool {
+        let is_new = |frame: &Reference| frame.end() > self.joined && frame.end() <= joinable;
+        joinable > self.joined && self.fragments.iter().any(is_new)
     }
 
     /// Joins runs of dead frames. What can't be joined is not tried again.
-    fn join_fragments(&mut self, io: Io<'_>, joinable: u64) -> Result<()> {
+    fn join_fragments(&mut self, io: Io<'_>, identity: &Identity, joinable: u64) -> Result<()> {
         self.fragments.sort_unstable_by_key(|frame| frame.offset);
         let (mut done, mut gaps, mut answer) = (Vec::new(), Vec::new(), Ok(()));
-        for run in runs(&self.fragments, joinable, self.identity.header_bytes() as u64) {
+        for run in runs(&self.fragments, joinable, identity.header_bytes() as u64) {
             done.push(run[0].offset..run[run.len() - 1].end());
-            match self.join(io, &run) {
+            match join(io, identity, &run) {
                 Ok(gap) => gaps.push(gap),
                 Err(error) => answer = Err(error),
             }
@@ -63,57 +154,48 @@ impl Log {
         leave_out(&mut self.fragments, &done);
         self.fragments.extend(gaps);
         self.fragments.truncate(FRAGMENTS_MAX);
+        self.joined = joinable;
         answer
     }
+}
 
-    pub fn punch(&self, io: Io<'_>, frame: Reference) -> Result<()> {
-        let Range { start, end } = self.blocks_of(frame);
-        if start < end { io.lower.punch(io.request, start, end - start) } else { Ok(()) }
-    }
+fn bytes_of(frames: &[Reference]) -> u64 {
+    frames.iter().map(|frame| u64::from(frame.stored_length)).sum()
+}
 
-    /// The whole blocks in a frame's body, which go once it is of no more use.
-    pub fn blocks_of(&self, frame: Reference) -> Range<u64> {
-        let body = frame.offset + self.identity.header_bytes() as u64;
-        body.next_multiple_of(BLOCK_BYTES)..frame.end() / BLOCK_BYTES * BLOCK_BYTES
-    }
+/// Gives back the space of a frame's body.
+pub fn punch(io: Io<'_>, identity: &Identity, frame: Reference) -> Result<()> {
+    let Range { start, end } = blocks_of(identity, frame);
+    if start < end { io.lower.punch(io.request, start, end - start) } else { Ok(()) }
+}
 
-    /// Makes one gap of frames that lie one behind the other.
-    fn join(&self, io: Io<'_>, run: &[Reference]) -> Result<Reference> {
-        let (first, last) = (run[0], run[run.len() - 1]);
-        let (begin, end) = (self.header_of(io, first)?, self.header_of(io, last)?);
-        let sequences = begin.sequence..=end.last_sequence();
-        let gap = Gap { range: first.offset..last.end(), sequences };
-        // A walk that goes over the gap finds the size that was there behind the last frame.
-        self.make_gap(io, &gap, end.file_size)
-    }
+/// The whole blocks in a frame's body, which go once it is of no more use.
+pub fn blocks_of(identity: &Identity, frame: Reference) -> Range<u64> {
+    let body = frame.offset + identity.header_bytes() as u64;
+    body.next_multiple_of(BLOCK_BYTES)..frame.end() / BLOCK_BYTES * BLOCK_BYTES
+}
 
-    /// Writes the header of a gap, and gives its space back.
-    pub fn make_gap(&self, io: Io<'_>, gap: &Gap, file_size: u64) -> Result<Reference> {
-        let (offset, sequence) = (gap.range.start, *gap.sequences.start());
-        let stored_length = (gap.range.end - offset) as u32;
-        let draft = Draft {
-            kind: Kind::Gap,
-            raw: false,
-            sequence,
-            position: gap.sequences.end() - sequence,
-            file_size,
-            from: 0,
-            length: 0,
-        };
-        let header = frame::gap(&self.identity, &draft, offset, stored_length);
-        io.lower.write(io.request, offset, &header, WriteOptions::default())?;
-        let made = Reference { offset, stored_length, header_crc: 0 };
-        self.punch(io, made)?;
-        Ok(made)
-    }
+/// Makes one gap of frames that lie one behind the other.
+fn join(io: Io<'_>, identity: &Identity, run: &[Reference]) -> Result<Reference> {
+    let (first, last) = (run[0], run[run.len() - 1]);
+    let begin = fetch::header(io, identity, first.offset)?;
+    let end = fetch::header(io, identity, last.offset)?;
+    let sequences = begin.sequence..=end.last_sequence();
+    let gap = Gap { range: first.offset..last.end(), sequences };
+    // A walk that goes over the gap finds the size that was there behind the last frame.
+    make_gap(io, identity, &gap, end.file_size)
+}
 
-    /// The header of a frame, of which only the place need be known.
-    pub fn header_of(&self, io: Io<'_>, frame: Reference) -> Result<Frame> {
-        let header = io.lower.read(io.request, frame.offset, self.identity.header_bytes())?;
-        // As the walk does, for whom a frame with one wrong byte in its header is one.
-        parse_mending(&self.identity, &header, frame.offset)
-            .map_err(|what| io.damaged(frame.offset, what))
-    }
+/// Writes the header of a gap, and gives its space back.
+pub fn make_gap(io: Io<'_>, identity: &Identity, gap: &Gap, file_size: u64) -> Result<Reference> {
+    let offset = gap.range.start;
+    let stored_length = (gap.range.end - offset) as u32;
+    let frame = Frame::gap(&gap.sequences, file_size);
+    let header = frame::gap(identity, frame, offset, stored_length);
+    io.lower.write(io.request, offset, &header, WriteOptions::default())?;
+    let made = Reference { offset, stored_length, header_crc: 0 };
+    punch(io, identity, made)?;
+    Ok(made)
 }
 
 /// Leaves out the frames in some ranges. Both are ordered: there may be a great many of either.

@@ -17,8 +17,8 @@ use fslab_vfs::{
 use parking_lot::{Mutex, RwLock, RwLockWriteGuard};
 
 use super::ahead::{Ahead, Slot};
-use super::clean::clean_where_due;
-use super::commit::{Steps, clear_end, commit, unless_gone};
+use super::clean::tend;
+use super::commit::{Steps, clear_end, commit, commit_with_slot, unless_gone};
 use super::context::{Io, Settings, WhenToPack, is_full, too_large};
 use super::format::SIZE_MAX;
 use super::frame::Identity;
@@ -27,6 +27,7 @@ use super::lower::LowerFile;
 use super::mark::{self, Clean, Mark};
 use super::pack::{self, Packed};
 use super::prepared::{Prepared, Shape};
+use super::reclaim::Due;
 use super::recovery;
 use super::turns::Turns;
 use super::writer::check_range;
@@ -244,7 +245,7 @@ impl StoredFile {
             Kind::Empty => Some(0),
             Kind::Foreign => None,
             Kind::Unread(clean) => Some(clean.file_size),
-            Kind::Stored(log) => Some(log.size),
+            Kind::Stored(log) => Some(log.size()),
         }
     }
 
@@ -277,7 +278,7 @@ impl StoredFile {
         let count = match &state.kind {
             Kind::Empty | Kind::Unread(_) => 0,
             Kind::Foreign => return io.lower.read_into(request, offset, buffer),
-            Kind::Stored(log) => log.read(io, offset, buffer)?,
+            Kind::Stored(log) => log.map.read(io, offset, buffer)?,
         };
         if self.access_is_due.swap(false, Ordering::Relaxed) {
             io.lower.read_into(request, 0, &mut [0])?;
@@ -289,11 +290,11 @@ impl StoredFile {
     pub fn to_decode_ahead(&self, ahead: &Ahead, read: Range<u64>) -> Vec<(u64, Arc<Slot>)> {
         let Kind::Stored(log) = &self.state.read().kind else { return Vec::new() };
         let workers = self.settings.workers.count() as u64;
-        let keeps_all_busy = read.end - read.start >= workers * log.chunk_bytes();
-        if keeps_all_busy || !log.identity.codec.compresses {
+        let keeps_all_busy = read.end - read.start >= workers * log.map.chunk_bytes();
+        if keeps_all_busy || !log.identity().codec.compresses {
             return Vec::new();
         }
-        ahead.note(read, log.chunk_bytes(), workers)
+        ahead.note(read, log.map.chunk_bytes(), workers)
     }
 
     /// Decodes a chunk for who will read it soon.
@@ -304,7 +305,7 @@ impl StoredFile {
         let state = self.state.try_read();
         match state.as_ref().map(|state| (&state.kind, state)) {
             Some((Kind::Stored(log), state)) if !state.is_closed => {
-                slot.fill(|| log.decode_ahead(state.io(request, &self.settings), chunk));
+                slot.fill(|| log.map.decode_ahead(state.io(request, &self.settings), chunk));
             }
             _ => slot.fill(|| None),
         }
@@ -322,6 +323,22 @@ impl StoredFile {
         let turn = self.turns.come();
         let mut prepared = self.prepare(place, data)?;
         turn.wait();
+        match self.write_once(request, place, data, &mut prepared, options) {
+            Err(error) if is_full(&error) && self.make_room(request)? => {
+                self.write_once(request, place, data, &mut prepared, options)
+            }
+            answer => answer,
+        }
+    }
+
+    fn write_once(
+        &self,
+        request: &Request,
+        place: Place,
+        data: &[u8],
+        prepared: &mut Prepared,
+        options: WriteOptions,
+    ) -> Result<usize> {
         let mut state = self.to_be_changed(request)?;
         if matches!(state.kind, Kind::Foreign) {
             return state.write_foreign(request, place, data, options);
@@ -334,13 +351,10 @@ impl StoredFile {
             return Err(too_large());
         }
         let length = (SIZE_MAX - offset).min(data.len() as u64) as usize;
-        let written = state.healing(request, &self.settings, |state| {
+        state.healing(request, &self.settings, |state| {
             let (io, log) = state.begin_change(request, &self.settings)?;
-            write_in_batches(io, log, (offset, &data[..length]), &mut prepared, options)
-        });
-        drop((state, turn));
-        self.tidy(request);
-        written
+            write_in_batches(io, log, (offset, &data[..length]), prepared, options)
+        })
     }
 
     /// The file, for who changes it, with nothing where the next frame goes.
@@ -350,7 +364,7 @@ impl StoredFile {
             let state = self.state.write();
             self.access_is_due.store(true, Ordering::Relaxed);
             match &state.kind {
-                Kind::Stored(log) if !log.is_end_clear() => {}
+                Kind::Stored(log) if !log.journal.is_end_clear() => {}
                 _ => return Ok(state),
             }
             drop(state);
@@ -360,32 +374,41 @@ impl StoredFile {
         }
     }
 
-    /// Does what a change made due: a commit, or cleaning. The change counts already, so that
-    /// nobody is told where this fails: the next sync is, if anything is at stake.
-    fn tidy(&self, request: &Request) {
-        let is_due = match &self.state.read().kind {
-            Kind::Stored(log) => log.is_commit_due || log.may_hold_too_much(&self.settings),
-            Kind::Empty | Kind::Foreign | Kind::Unread(_) => false,
-        };
-        let Some(file) = self.in_steps(request).filter(|_| is_due) else { return };
+    /// What the last changes made due.
+    pub fn due(&self) -> Due {
+        match &self.state.read().kind {
+            Kind::Stored(log) => log.due(&self.settings),
+            Kind::Empty | Kind::Foreign | Kind::Unread(_) => Due::Nothing,
+        }
+    }
+
+    /// Does what is due: a commit, or cleaning. The changes count already, so that nobody is told
+    /// where this fails: the next sync is, if anything is at stake.
+    pub fn tend(&self, request: &Request) {
+        let Some(file) = self.in_steps(request) else { return };
         let _turn = file.turn();
-        let tidied = file.look(|_, log| Ok(log.is_commit_due)).and_then(|is_due| {
-            if is_due {
-                commit(&file, true)?;
-            }
-            clean_where_due(&file)
-        });
-        if let Err(error) = unless_gone(tidied) {
+        if let Err(error) = unless_gone(tend(&file)) {
             let file = self.state.read().lower.name();
             tracing::warn!(%error, file, "could not commit or clean a stored file");
         }
+    }
+
+    /// Gives back what space commits can where the disk is full; answers whether there was any.
+    fn make_room(&self, request: &Request) -> Result<bool> {
+        let Some(file) = self.in_steps(request) else { return Ok(false) };
+        let _turn = file.turn();
+        if unless_gone(file.look(|_, log| Ok(log.garbage.bytes() == 0)))?.unwrap_or(true) {
+            return Ok(false);
+        }
+        // Small frames are joined by the second.
+        Ok(unless_gone(commit_with_slot(&file))?.unwrap_or(false))
     }
 
     /// The stored file, to do something with it step by step; nothing if it is none.
     fn in_steps<'a>(&'a self, request: &'a Request) -> Option<InSteps<'a>> {
         match &self.state.read().kind {
             Kind::Stored(log) => {
-                Some(InSteps { file: self, request, file_id: log.identity.file_id })
+                Some(InSteps { file: self, request, file_id: log.identity().file_id })
             }
             Kind::Empty | Kind::Foreign | Kind::Unread(_) => None,
         }
@@ -397,7 +420,7 @@ impl StoredFile {
         let shape = match &self.state.read().kind {
             Kind::Foreign | Kind::Unread(_) => return Ok(Prepared::default()),
             Kind::Empty => self.settings.shape(),
-            Kind::Stored(log) => Shape::from(&log.identity),
+            Kind::Stored(log) => Shape::from(log.identity()),
         };
         let length = SIZE_MAX.saturating_sub(offset).min(BATCH_BYTES.min(data.len()) as u64);
         if length < shape.chunk_bytes {
@@ -424,13 +447,10 @@ impl StoredFile {
         if size == state.stored_size() {
             return state.lower.touch(request, kill_set_id);
         }
-        let done = state.healing(request, &self.settings, |state| {
+        state.healing(request, &self.settings, |state| {
             let (io, log) = state.begin_change(request, &self.settings)?;
             log.set_size(io, size, WriteOptions { kill_set_id, ..WriteOptions::default() })
-        });
-        drop(state);
-        self.tidy(request);
-        done
+        })
     }
 
     /// Reserves (which promises no space), punches or zeroes.
@@ -466,8 +486,6 @@ impl StoredFile {
         } else {
             state.lower.touch(request, kill_set_id)?;
         }
-        drop(state);
-        self.tidy(request);
         Ok(())
     }
 
@@ -490,7 +508,7 @@ impl StoredFile {
                 let lower = &state.lower;
                 lower.fs.lseek(request, lower.ino, lower.handle, offset, to)
             }
-            Kind::Stored(log) => log.seek(state.io(request, &self.settings), offset, to),
+            Kind::Stored(log) => log.map.seek(state.io(request, &self.settings), offset, to),
         }
     }
 
@@ -502,12 +520,7 @@ impl StoredFile {
             return lower.sync(request, data_only);
         };
         let _turn = file.turn();
-        unless_gone(commit(&file, data_only))?;
-        if let Err(error) = unless_gone(clean_where_due(&file)) {
-            let file = self.state.read().lower.name();
-            tracing::warn!(%error, file, "could not clean a stored file");
-        }
-        Ok(())
+        unless_gone(commit(&file, data_only)).map(drop)
     }
 
     /// Whether there is so much garbage that it should be packed when nothing else is to be done.
@@ -556,7 +569,7 @@ impl StoredFile {
         }
         let io = Io::new(lower, request, &self.settings);
         let Kind::Stored(log) = kind else { return Ok(()) };
-        if *is_writable && *mark == MarkState::Void && log.has_head {
+        if *is_writable && *mark == MarkState::Void && log.journal.has_head() {
             log.settle(io)?;
         }
         if !self.settings.size_xattr || *is_believed || !log.is_whole() {
@@ -575,7 +588,8 @@ impl StoredFile {
     fn give_back_at_close(&self, request: &Request) -> Result<()> {
         let state = self.state.read();
         let Kind::Stored(log) = &state.kind else { return Ok(()) };
-        let was_changed = state.is_writable && state.mark == MarkState::Void && log.has_head;
+        let was_changed =
+            state.is_writable && state.mark == MarkState::Void && log.journal.has_head();
         if state.is_closed || !was_changed {
             return Ok(());
         }
@@ -616,13 +630,13 @@ fn write_in_batches(
 
 fn clean_mark(io: Io<'_>, log: &Log) -> Mark {
     Mark::Clean(Clean {
-        file_size: log.size,
+        file_size: log.size(),
         // Nothing else lies behind the end of a file that is whole.
-        stored_length: log.end + log.closing_bytes,
-        sequence: log.sequence,
-        durable: !log.is_unsynced() && log.closing_bytes == 0,
+        stored_length: log.end() + log.journal.closing_bytes(),
+        sequence: log.journal.sequence(),
+        durable: !log.is_unsynced() && log.journal.closing_bytes() == 0,
         session: io.settings.session.number,
-        checkpoint: log.checkpoint,
+        checkpoint: log.commits.checkpoint(),
     })
 }
 
@@ -632,22 +646,22 @@ impl State {
     }
 
     fn stored_size(&self) -> u64 {
-        if let Kind::Stored(log) = &self.kind { log.size } else { 0 }
+        if let Kind::Stored(log) = &self.kind { log.size() } else { 0 }
     }
 
     /// Replaces an index that is damaged by what the frames tell; answers whether it did.
     fn heal(&mut self, request: &Request, settings: &Settings) -> Result<bool> {
         let Kind::Stored(log) = &self.kind else { return Ok(false) };
         // By its frames it may be found as it was before it was packed, which is to be cut off.
-        if log.is_superseding || self.heal_has_failed {
+        if log.journal.is_superseding() || self.heal_has_failed {
             return Ok(false);
         }
         let io = Io::new(&self.lower, request, settings);
-        if !log.index_is_damaged.load(Ordering::Relaxed) {
+        if !log.map.is_damaged() {
             return Ok(false);
         }
         let found = recovery::without_index(io, log, self.lower.length(request)?)?;
-        let healed = found.filter(|healed| healed.size == log.size);
+        let healed = found.filter(|healed| healed.size() == log.size());
         let is_healed = healed.is_some();
         self.heal_has_failed = !is_healed;
         if let Some(healed) = healed {

@@ -14,7 +14,7 @@ use zerocopy::{FromBytes, IntoBytes};
 use super::codec::CODECS;
 use super::dump::{self, Stretch};
 use super::format::{HEAD_BYTES, Kind, SLOT_OFFSETS, SlotRecord, crc_of};
-use super::frame::{self, Draft, Identity, Reference};
+use super::frame::{self, Frame, Identity, Reference};
 use super::lower::LowerFile;
 use super::{context::Io, options, roots};
 use crate::LayerChoice;
@@ -206,7 +206,7 @@ fn seal_frames(identity: &Identity, file: &mut [u8]) -> HashMap<u64, Reference> 
             seal_references(body, &frames);
         }
         let mut out = Vec::new();
-        let frame = frame::append(&mut out, at as u64, identity, &draft, body);
+        let frame = frame::append(&mut out, at as u64, identity, draft, body);
         file[at..at + length].copy_from_slice(&out);
         frames.insert(at as u64, frame.reference);
         (at, sequence) = (at + length, frame.last_sequence() + 1);
@@ -215,20 +215,20 @@ fn seal_frames(identity: &Identity, file: &mut [u8]) -> HashMap<u64, Reference> 
 }
 
 /// What bytes say of a frame, as far as it may be.
-fn drafted(identity: &Identity, bytes: &[u8], sequence: u64) -> Option<(Draft, usize)> {
+fn drafted(identity: &Identity, bytes: &[u8], sequence: u64) -> Option<(Frame, usize)> {
     let header_bytes = identity.header_bytes();
     let record = (identity.codec.container.unwrap)(bytes.get(..header_bytes)?)?;
     let record = super::format::FrameRecord::read_from_bytes(&record).ok()?;
     let longest = bytes.len().min(super::format::FRAME_BYTES_MAX as usize);
     let length = (record.stored_length.get() as usize).clamp(header_bytes, longest);
-    let draft = Draft {
-        kind: Kind::from_number(record.kind).unwrap_or(Kind::Data),
+    let kind = Kind::from_number(record.kind).unwrap_or(Kind::Data);
+    let position = record.position.get() >> (record.flags & 0x3e);
+    let draft = Frame {
         raw: record.flags & 1 != 0,
         sequence,
-        position: record.position.get() >> (record.flags & 0x3e),
-        file_size: record.file_size.get() >> (record.flags & 0x3e),
         from: record.from.get() % 4096,
         length: record.length.get() % 4097,
+        ..Frame::new(kind, position, record.file_size.get() >> (record.flags & 0x3e))
     };
     Some((draft, length))
 }

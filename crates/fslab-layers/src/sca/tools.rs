@@ -139,7 +139,7 @@ impl Tool {
         let mut figures = Figures {
             codec: self.identity.codec.name,
             chunk_bytes: self.identity.chunk_bytes(),
-            size: log.size,
+            size: log.size(),
             stored_bytes: self.length,
             allocated_bytes: attr.blocks * 512,
             form: form(self.io(), &log).map_err(|error| self.failed(error))?,
@@ -166,7 +166,7 @@ impl Tool {
             .map_err(|error| self.failed(error))?;
         let stored = u64::from(entry.frame.stored_length);
         figures.live_bytes += stored;
-        let is_segment = log.segments.get(&chunk).is_some_and(|segments| segments.contains(&entry));
+        let is_segment = log.map.segments(chunk).contains(&entry);
         if is_segment {
             figures.segments += 1;
             return Ok(());
@@ -183,10 +183,11 @@ impl Tool {
     /// Everything that holds content, in order.
     fn entries(&self, log: &Log) -> Result<Vec<(u64, Entry)>> {
         let (io, mut all, mut next) = (self.io(), Vec::new(), 0);
-        while let Some(chunk) = log.next_present(io, next).map_err(|error| self.failed(error))? {
-            let entry = log.entry(io, chunk).map_err(|error| self.failed(error))?;
-            let segments = log.segments.get(&chunk).into_iter().flatten().copied();
-            all.extend(entry.into_iter().chain(segments).map(|entry| (chunk, entry)));
+        while let Some(chunk) =
+            log.map.next_present(io, next).map_err(|error| self.failed(error))?
+        {
+            let entries = log.map.entries(io, chunk).map_err(|error| self.failed(error))?;
+            all.extend(entries.into_iter().map(|entry| (chunk, entry)));
             next = chunk + 1;
         }
         Ok(all)
@@ -200,8 +201,9 @@ impl Tool {
         let Found { log, missing, .. } = self.look()?;
         let (io, mut offset) = (self.io(), 0);
         let mut buffer = vec![0; 1 << 20];
-        while offset < log.size {
-            let count = log.read(io, offset, &mut buffer).map_err(|error| self.failed(error))?;
+        while offset < log.size() {
+            let count =
+                log.map.read(io, offset, &mut buffer).map_err(|error| self.failed(error))?;
             out.write_all(&buffer[..count]).map_err(|error| self.failed(error.into()))?;
             offset += count as u64;
         }
@@ -237,21 +239,23 @@ impl Tool {
         let Found { log, size, missing } = found.map_err(|error| self.failed(error))?;
         let mut lost = Vec::new();
         let mut next = 0;
-        while let Some(chunk) = log.next_present(io, next).map_err(|error| self.failed(error))? {
-            match log.chunk_content(io, chunk) {
+        while let Some(chunk) =
+            log.map.next_present(io, next).map_err(|error| self.failed(error))?
+        {
+            match log.map.chunk_content(io, chunk) {
                 Ok(content) => {
-                    let offset = chunk * log.chunk_bytes() + u64::from(content.from);
+                    let offset = chunk * log.map.chunk_bytes() + u64::from(content.from);
                     write_at(offset, &content.bytes).map_err(|error| self.failed(error.into()))?;
                 }
                 Err(error) => lost.push(Finding {
-                    offset: chunk * log.chunk_bytes(),
+                    offset: chunk * log.map.chunk_bytes(),
                     chunk: Some(chunk),
                     what: error.to_string(),
                 }),
             }
             next = chunk + 1;
         }
-        Ok(Salvaged { size, lost, missing, chunk_bytes: log.chunk_bytes() })
+        Ok(Salvaged { size, lost, missing, chunk_bytes: log.map.chunk_bytes() })
     }
 
     /// The codec, and the chunk as an option, for a layer that writes the same.

@@ -1,22 +1,19 @@
 //! Changing a stored file: every change is frames behind all others, written before the change
-//! counts.
-//!
-//! If the file below does not take them, nothing has changed: what was written of them is cut off
-//! again, and if even that fails it is written over next time.
+//! counts. If the file below does not take them, nothing has changed (see `journal`).
 
 use std::ops::Range;
 use std::sync::Arc;
 
 use fslab_vfs::{Errno, Result, WriteOptions};
 
+use super::content::{Content, merge};
 use super::context::{Io, too_large};
 use super::encoder::{Encoded, encode, encode_all};
-use super::format::{FAN_OUT, Kind, METADATA_BYTES_MAX, SEGMENTS_MAX, SIZE_MAX};
-use super::frame::{Draft, Frame, append};
-use super::log::{Content, Hot, Log};
+use super::format::{Kind, METADATA_BYTES_MAX, SEGMENTS_MAX, SIZE_MAX};
+use super::frame::{Frame, NewFrame};
+use super::log::Log;
 use super::prepared::{Prepared, Shape};
-use super::reader::{Piece, merge, pieces};
-use super::roots::new_head;
+use super::reader::{Piece, pieces};
 
 /// Bytes written after which everything becomes durable, with a checkpoint.
 const COMMIT_BYTES: u64 = 64 << 20;
@@ -25,14 +22,6 @@ const COMMIT_BYTES: u64 = 64 << 20;
 const CHANGED_PAGES_MAX: usize = 4096;
 /// An appended piece is kept raw if it is at most this part of a chunk.
 const RAW_PART: u64 = 4;
-
-/// A frame to be written.
-pub struct NewFrame {
-    pub draft: Draft,
-    pub body: Vec<u8>,
-    /// Of metadata, unpacked.
-    pub payload: Vec<u8>,
-}
 
 /// What becomes of one piece of a write.
 enum Plan<'a> {
@@ -56,17 +45,17 @@ impl Log {
         let length = data.len() as u64;
         let end = offset.checked_add(length).filter(|end| *end <= SIZE_MAX);
         end.ok_or_else(too_large)?;
-        if offset == self.size {
-            self.settle_other_tail(io, offset / self.chunk_bytes())?;
+        if offset == self.size() {
+            self.settle_other_tail(io, offset / self.map.chunk_bytes())?;
         }
-        let pieces: Vec<Piece> = pieces(self.chunk_bytes(), offset, length).collect();
+        let pieces: Vec<Piece> = pieces(self.map.chunk_bytes(), offset, length).collect();
         let plans: Vec<Plan<'_>> =
             pieces.iter().map(|piece| self.plan(io, *piece, data)).collect::<Result<_>>()?;
         let encoded = self.encode_plans(io, &pieces, &plans, prepared)?;
         let mut frames = Vec::with_capacity(plans.len());
-        let mut size = self.size;
+        let mut size = self.size();
         for ((piece, plan), encoded) in pieces.iter().zip(&plans).zip(encoded) {
-            size = size.max(piece.chunk * self.chunk_bytes() + u64::from(piece.end));
+            size = size.max(piece.chunk * self.map.chunk_bytes() + u64::from(piece.end));
             frames.push(content_frame(piece, plan, encoded, size));
         }
         self.append_frames(io, frames, options)?;
@@ -78,7 +67,7 @@ impl Log {
         if let Some((piece, plan)) = pieces.into_iter().zip(plans).next_back() {
             self.keep_hot(piece, plan);
         }
-        self.index.lock().trim();
+        self.map.trim();
         Ok(())
     }
 
@@ -87,36 +76,39 @@ impl Log {
         if self.takes_raw(io, piece)? {
             return Ok(Plan::Append(data));
         }
-        if data.len() as u64 == self.chunk_bytes() {
+        if data.len() as u64 == self.map.chunk_bytes() {
             return Ok(Plan::Whole(data));
         }
         // What is overwritten as a whole need not be read.
         let covers_all = piece.start == 0
-            && piece.chunk * self.chunk_bytes() + u64::from(piece.end)
-                >= self.size.min((piece.chunk + 1) * self.chunk_bytes());
-        let mut content =
-            if covers_all { Content::default() } else { self.chunk_content(io, piece.chunk)? };
+            && piece.chunk * self.map.chunk_bytes() + u64::from(piece.end)
+                >= self.size().min((piece.chunk + 1) * self.map.chunk_bytes());
+        let mut content = if covers_all {
+            Content::default()
+        } else {
+            self.map.chunk_content(io, piece.chunk)?
+        };
         merge(&mut content, piece.start, data);
         Ok(Plan::Replace(content))
     }
 
     /// Whether a piece is added to a fast tail.
     fn takes_raw(&self, io: Io<'_>, piece: Piece) -> Result<bool> {
-        let chunk_bytes = self.chunk_bytes();
-        let appends = piece.chunk * chunk_bytes + u64::from(piece.start) == self.size;
+        let chunk_bytes = self.map.chunk_bytes();
+        let appends = piece.chunk * chunk_bytes + u64::from(piece.start) == self.size();
         let is_small = u64::from(piece.end - piece.start) <= chunk_bytes / RAW_PART;
         let leaves_room = u64::from(piece.end) < chunk_bytes;
         if !(io.settings.tails && appends && piece.start > 0 && is_small && leaves_room)
-            || self.segment_count() >= SEGMENTS_MAX
+            || self.map.segment_count() >= SEGMENTS_MAX
         {
             return Ok(false);
         }
-        Ok(self.segments.contains_key(&piece.chunk) || self.entry(io, piece.chunk)?.is_some())
+        Ok(!self.map.segments(piece.chunk).is_empty() || self.map.entry(io, piece.chunk)?.is_some())
     }
 
     /// Only one chunk has a tail: that of another is encoded before this one gets one.
     fn settle_other_tail(&mut self, io: Io<'_>, chunk: u64) -> Result<()> {
-        let other = self.segments.keys().copied().find(|other| *other != chunk);
+        let other = self.map.tails().map(|(other, _)| other).find(|other| *other != chunk);
         match other.map_or(Ok(()), |other| self.encode_tail(io, other)) {
             // What is damaged stays in pieces, of which some can be read.
             Err(error) if error.errno() == Errno::IO => Ok(()),
@@ -131,11 +123,11 @@ impl Log {
         plans: &[Plan<'_>],
         prepared: &mut Prepared,
     ) -> Result<Vec<Encoded>> {
-        let codec = self.identity.codec;
+        let codec = self.identity().codec;
         if let [Plan::Append(data)] = plans {
             return Ok(vec![Encoded { raw: true, body: (codec.store)(data) }]);
         }
-        let shape = Shape::from(&self.identity);
+        let shape = Shape::from(self.identity());
         let (mut bodies, mut contents) = (Vec::with_capacity(plans.len()), Vec::new());
         for (piece, plan) in pieces.iter().zip(plans) {
             let (content, known): (&[u8], _) = match plan {
@@ -154,18 +146,15 @@ impl Log {
 
     fn keep_hot(&mut self, piece: Piece, plan: Plan<'_>) {
         match plan {
-            Plan::Replace(content) => self.hot = Some(Hot { chunk: piece.chunk, content }),
-            Plan::Whole(_) => self.hot = None,
-            Plan::Append(data) => match self.hot.as_mut().filter(|hot| hot.chunk == piece.chunk) {
-                Some(hot) => merge(&mut hot.content, piece.start, data),
-                None => self.hot = None,
-            },
+            Plan::Replace(content) => self.map.keep_hot(piece.chunk, content),
+            Plan::Whole(_) => self.map.cool_down(),
+            Plan::Append(data) => self.map.add_to_hot(piece.chunk, piece.start, data),
         }
     }
 
     /// Encodes a chunk that has a tail into one frame.
     pub fn encode_tail(&mut self, io: Io<'_>, chunk: u64) -> Result<()> {
-        let content = self.chunk_content(io, chunk)?;
+        let content = self.map.chunk_content(io, chunk)?;
         self.replace(io, chunk, content, WriteOptions::default())
     }
 
@@ -180,14 +169,14 @@ impl Log {
         let frame = self.encoded(io, chunk, &content)?;
         self.append_frames(io, vec![frame], options)?;
         self.keep_decoded(io, chunk, &content)?;
-        self.hot = Some(Hot { chunk, content });
+        self.map.keep_hot(chunk, content);
         Ok(())
     }
 
     /// What was changed in part was known as a whole: who reads or changes it next need not decode.
     fn keep_decoded(&self, io: Io<'_>, chunk: u64, content: &Content) -> Result<()> {
-        if let Some(entry) = self.entry(io, chunk)? {
-            let key = (self.identity.file_id, entry.frame);
+        if let Some(entry) = self.map.entry(io, chunk)? {
+            let key = (self.identity().file_id, entry.frame);
             io.settings.cache.insert(key, Arc::clone(&content.bytes));
         }
         Ok(())
@@ -195,7 +184,7 @@ impl Log {
 
     /// A frame for all that a chunk holds.
     pub fn encoded(&self, io: Io<'_>, chunk: u64, content: &Content) -> Result<NewFrame> {
-        let encoded = encode(io.settings, self.identity.codec, &content.bytes)?;
+        let encoded = encode(io.settings, self.identity().codec, &content.bytes)?;
         let extent = (content.from, content.bytes.len() as u32);
         Ok(self.data_frame(chunk, encoded.raw, extent, encoded.body))
     }
@@ -208,9 +197,8 @@ impl Log {
         (from, length): (u32, u32),
         body: Vec<u8>,
     ) -> NewFrame {
-        let (kind, position, file_size) = (Kind::Data, chunk, self.size);
-        let draft = Draft { kind, raw, sequence: 0, position, file_size, from, length };
-        NewFrame { draft, body, payload: Vec::new() }
+        let frame = Frame { raw, from, length, ..Frame::new(Kind::Data, chunk, self.size()) };
+        NewFrame { frame, body, payload: Vec::new() }
     }
 
     /// Sets the logical size; what is cut off is gone, what is added reads as zeros.
@@ -218,8 +206,8 @@ impl Log {
         if size > SIZE_MAX {
             return Err(too_large());
         }
-        if size < self.size {
-            let behind = size.div_ceil(self.chunk_bytes())..u64::MAX;
+        if size < self.size() {
+            let behind = size.div_ceil(self.map.chunk_bytes())..u64::MAX;
             self.drop_but_for_the_rest(io, behind, options)?;
         }
         let frame = self.metadata(Kind::Size, 0, size, &[]);
@@ -236,7 +224,7 @@ impl Log {
     ) -> Result<u64> {
         let mut rest = chunks;
         loop {
-            let part = rest.start..self.end_of_pages(io, &rest)?;
+            let part = rest.start..self.map.end_of_pages(io, &rest, CHANGED_PAGES_MAX)?;
             if part.end >= rest.end {
                 return Ok(rest.start);
             }
@@ -246,31 +234,19 @@ impl Log {
         }
     }
 
-    /// The end of a range, or where as many pages of the index end as may be changed at once.
-    fn end_of_pages(&self, io: Io<'_>, chunks: &Range<u64>) -> Result<u64> {
-        let mut end = chunks.start;
-        for _ in 0..CHANGED_PAGES_MAX {
-            match self.next_present(io, end)?.filter(|chunk| *chunk < chunks.end) {
-                Some(chunk) => end = (chunk / FAN_OUT + 1) * FAN_OUT,
-                None => return Ok(chunks.end),
-            }
-        }
-        Ok(end.min(chunks.end))
-    }
-
     /// A frame that makes holes of whole chunks.
     pub fn hole(&self, chunks: Range<u64>) -> NewFrame {
         let count = (chunks.end - chunks.start).to_le_bytes();
-        self.metadata(Kind::Hole, chunks.start, self.size, &count)
+        self.metadata(Kind::Hole, chunks.start, self.size(), &count)
     }
 
     /// A frame of metadata, its sequence still to be given.
     pub fn metadata(&self, kind: Kind, position: u64, file_size: u64, payload: &[u8]) -> NewFrame {
         debug_assert!(payload.len() <= METADATA_BYTES_MAX, "no reader takes so much");
         let length = payload.len() as u32;
-        let draft = Draft { kind, raw: false, sequence: 0, position, file_size, from: 0, length };
-        let body = (self.identity.codec.container.pack)(payload);
-        NewFrame { draft, body, payload: payload.to_vec() }
+        let frame = Frame { length, ..Frame::new(kind, position, file_size) };
+        let body = (self.identity().codec.container.pack)(payload);
+        NewFrame { frame, body, payload: payload.to_vec() }
     }
 
     /// Writes frames behind all others, in one go, then lets them count.
@@ -283,22 +259,18 @@ impl Log {
         if frames.is_empty() {
             return Ok(());
         }
-        self.clear_the_end(io)?;
-        self.load_paths(io, &frames)?;
-        let (mut out, base) = self.begin_batch();
-        let header_bytes = self.identity.header_bytes();
-        out.reserve_exact(frames.iter().map(|frame| header_bytes + frame.body.len()).sum());
-        let mut written: Vec<(Frame, Vec<u8>)> = Vec::with_capacity(frames.len());
-        for (sequence, frame) in (self.sequence + 1..).zip(frames) {
-            let draft = Draft { sequence, ..frame.draft };
-            written
-                .push((append(&mut out, base, &self.identity, &draft, &frame.body), frame.payload));
+        self.journal.prepare_end(io)?;
+        for new in &frames {
+            self.map.load_paths(io, &new.frame, &new.payload)?;
         }
-        self.write_batch(io, base, &out, options)?;
-        for (frame, payload) in &written {
-            if matches!(frame.kind, Kind::Size | Kind::Hole) {
-                self.hot = None;
-            }
+        let header_bytes = self.identity().header_bytes();
+        let bytes = frames.iter().map(|frame| header_bytes + frame.body.len()).sum();
+        let mut batch = self.journal.begin(bytes);
+        for new in frames {
+            batch.add(self.identity(), new);
+        }
+        self.journal.write(io, &batch, options)?;
+        for (frame, payload) in &batch.frames {
             self.apply(io, frame, payload)?;
         }
         self.checkpoint_where_due(io)
@@ -307,87 +279,25 @@ impl Log {
     /// Writes the changed pages of the index where there are too many to be kept in memory, and
     /// asks for a commit where the walk behind the last one gets long.
     fn checkpoint_where_due(&mut self, io: Io<'_>) -> Result<()> {
-        let has_many_pages = self.index.lock().changed_pages() >= CHANGED_PAGES_MAX;
-        self.is_commit_due |=
-            has_many_pages || self.end.saturating_sub(self.committed_end) >= COMMIT_BYTES;
+        let has_many_pages = self.map.changed_pages() >= CHANGED_PAGES_MAX;
+        if has_many_pages || self.end().saturating_sub(self.commits.end()) >= COMMIT_BYTES {
+            self.commits.ask();
+        }
         // A checkpoint that has to make room for itself is what called.
-        let is_room_made = self.segment_count() > SEGMENTS_MAX;
+        let is_room_made = self.map.segment_count() > SEGMENTS_MAX;
         if !has_many_pages || is_room_made {
             return Ok(());
         }
         match self.write_checkpoint(io) {
             // The change counts already, and the frames are enough to find everything. A copy that
             // does not fit is given up.
-            Err(error) if self.limit.is_none() => {
+            Err(error) if !self.journal.is_copy() => {
                 tracing::debug!(%error, file = %io.lower.name(), "could not write a checkpoint");
                 Ok(())
             }
             written => written,
         }
     }
-
-    /// The beginning of what is written next, and where it goes.
-    pub fn begin_batch(&self) -> (Vec<u8>, u64) {
-        if self.has_head { (Vec::new(), self.end) } else { (new_head(&self.identity), 0) }
-    }
-
-    /// Writes what was built, or leaves the file as it was.
-    pub fn write_batch(
-        &mut self,
-        io: Io<'_>,
-        base: u64,
-        out: &[u8],
-        options: WriteOptions,
-    ) -> Result<()> {
-        if let Some(limit) = self.limit {
-            // What was written of it lies in a gap, where it means nothing.
-            let fits = base + out.len() as u64 <= limit;
-            return if fits { io.lower.write(io.request, base, out, options) } else { full() };
-        }
-        if let Err(error) = io.lower.write(io.request, base, out, options) {
-            if let Err(second) = io.lower.truncate(io.request, base) {
-                tracing::warn!(%second, "could not cut off a write that failed");
-                self.leftover = io.lower.length(io.request).ok().map(|length| base..length);
-            }
-            return Err(error);
-        }
-        self.has_head = true;
-        self.writes += 1;
-        Ok(())
-    }
-
-    /// Loads every page of the index that applying these frames will need, so that it can't fail.
-    fn load_paths(&self, io: Io<'_>, frames: &[NewFrame]) -> Result<()> {
-        for frame in frames {
-            let draft = &frame.draft;
-            match draft.kind {
-                Kind::Data => drop(self.entry(io, draft.position)?),
-                Kind::Size if draft.file_size < self.size => {
-                    self.load_range(io, draft.file_size / self.chunk_bytes(), u64::MAX)?;
-                }
-                Kind::Hole => {
-                    let count =
-                        frame.payload.first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes));
-                    self.load_range(io, draft.position, draft.position.saturating_add(count))?;
-                }
-                _ => {}
-            }
-        }
-        Ok(())
-    }
-
-    fn load_range(&self, io: Io<'_>, first: u64, end: u64) -> Result<()> {
-        let mut next = first;
-        while let Some(chunk) = self.next_present(io, next)?.filter(|chunk| *chunk < end) {
-            next = chunk + 1;
-        }
-        Ok(())
-    }
-}
-
-/// There was less room than expected.
-fn full() -> Result<()> {
-    Err(Errno::NOSPC.into())
 }
 
 fn content_frame(piece: &Piece, plan: &Plan<'_>, encoded: Encoded, file_size: u64) -> NewFrame {
@@ -396,9 +306,9 @@ fn content_frame(piece: &Piece, plan: &Plan<'_>, encoded: Encoded, file_size: u6
         Plan::Whole(data) => (Kind::Data, 0, data.len() as u32),
         Plan::Append(data) => (Kind::Segment, piece.start, data.len() as u32),
     };
-    let position = piece.chunk;
-    let draft = Draft { kind, raw: encoded.raw, sequence: 0, position, file_size, from, length };
-    NewFrame { draft, body: encoded.body, payload: Vec::new() }
+    let frame =
+        Frame { raw: encoded.raw, from, length, ..Frame::new(kind, piece.chunk, file_size) };
+    NewFrame { frame, body: encoded.body, payload: Vec::new() }
 }
 
 /// The largest offset a range may end at.

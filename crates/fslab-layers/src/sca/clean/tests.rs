@@ -45,7 +45,7 @@ fn what_a_slot_leads_to_stays_where_the_disk_is_full() {
         assert!(log.move_some(io, &mut moving).unwrap());
         sync(&mut log, io);
         while log.move_some(io, &mut moving).unwrap() {}
-        fs.refuse(log.end..u64::MAX, Errno::NOSPC, u64::MAX);
+        fs.refuse(log.end()..u64::MAX, Errno::NOSPC, u64::MAX);
         let is_free = end_move(&alone(&mut log, io), &moving).unwrap();
         // Whoever opens the file finds the pages, even if it is not to be found by its frames.
         let found = content(&reopened(io), io, CHUNKS);
@@ -62,8 +62,8 @@ fn what_a_slot_leads_to_stays_where_the_disk_is_full() {
 fn a_damaged_checkpoint_behind_a_border_costs_nothing() {
     with_file(|_, io, mut log| {
         clean(&alone(&mut log, io)).unwrap();
-        let body = log.checkpoint.offset + log.identity.header_bytes() as u64;
-        for place in (body..log.checkpoint.end()).step_by(7) {
+        let body = log.commits.checkpoint().offset + log.identity().header_bytes() as u64;
+        for place in (body..log.commits.checkpoint().end()).step_by(7) {
             let byte = io.lower.read(io.request, place, 1).unwrap()[0];
             let put = |byte| io.lower.write(io.request, place, &[byte], WriteOptions::default());
             put(byte ^ 1).unwrap();
@@ -84,7 +84,8 @@ fn a_move_that_ends_behind_another_leaves_its_gaps() {
         while log.move_some(io, &mut first).unwrap() {}
         assert!(end_move(&alone(&mut log, io), &first).unwrap());
         let found = by_frames(io);
-        assert_eq!((found.size, found.end, found.sequence), (log.size, log.end, log.sequence));
+        let ends = |log: &Log| (log.size(), log.end(), log.journal.sequence());
+        assert_eq!(ends(&found), ends(&log));
         assert_eq!(content(&found, io, CHUNKS), expected());
     });
 }

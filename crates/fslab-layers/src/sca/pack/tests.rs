@@ -32,7 +32,7 @@ fn with_two_gaps(log: &mut Log, io: Io<'_>) {
     let middle = start + CHUNKS * CHUNK / 4;
     let (first, last) = (gap.sequence, gap.last_sequence());
     for (range, sequences) in [(middle..end, first + 1..=last), (start..middle, first..=first)] {
-        log.make_gap(io, &Gap { range, sequences }, log.size).unwrap();
+        make_gap(io, log.identity(), &Gap { range, sequences }, log.size()).unwrap();
     }
     assert_eq!(log.leading_gaps(io).unwrap().len(), 2);
 }
@@ -66,7 +66,7 @@ fn an_index_that_is_damaged_before_the_cut_brings_nothing_back() {
     let io = Io::new(&lower, &request, &settings);
     let mut log = Log::new(identity());
     let mut expected = with_failed_cut(&mut log, io, &fs, with_a_gap);
-    let in_a_page = log.checkpoint.offset - 10;
+    let in_a_page = log.commits.checkpoint().offset - 10;
     let byte = io.lower.read(io.request, in_a_page, 1).unwrap()[0];
     let put_byte = |byte| {
         io.lower.write(io.request, in_a_page, &[byte], WriteOptions::default()).unwrap();
@@ -103,6 +103,6 @@ fn what_fails_once_a_file_is_packed_takes_nothing_of_it() {
     sync(&mut log, io);
     let mut found = reopened(io);
     assert_eq!(content(&found, io, CHUNKS), expected);
-    assert_eq!(found.sequence, log.sequence);
-    assert!(!found.is_superseding && found.clear_the_end(io).is_ok());
+    assert_eq!(found.journal.sequence(), log.journal.sequence());
+    assert!(!found.journal.is_superseding() && found.journal.prepare_end(io).is_ok());
 }

@@ -5,6 +5,7 @@ use fslab_vfs::Result;
 use super::{Kind, MarkState};
 use crate::sca::context::Io;
 use crate::sca::frame::Identity;
+use crate::sca::journal::Behind;
 use crate::sca::log::Log;
 use crate::sca::mark::{Clean, Mark};
 use crate::sca::{recovery, roots};
@@ -68,7 +69,9 @@ fn classify_unknown(
                 file_id: io.settings.new_file_id(io.request, io.lower.ino),
             };
             let mut log = Log::new(identity);
-            log.leftover = (length > log.end).then_some(log.end..length);
+            if length > log.end() {
+                log.journal.note_behind(Behind::Unknown(log.end()..length));
+            }
             tracing::warn!(file = %io.lower.name(), "nothing of a file survived: it is empty");
             Ok(Kind::Stored(Box::new(log)))
         }

@@ -19,7 +19,7 @@ pub struct InSteps<'a> {
 impl InSteps<'_> {
     fn log<'s>(&self, state: &'s State) -> std::result::Result<&'s Log, Stop> {
         match &state.kind {
-            Kind::Stored(log) if log.identity.file_id == self.file_id && !state.is_closed => {
+            Kind::Stored(log) if log.identity().file_id == self.file_id && !state.is_closed => {
                 Ok(log)
             }
             _ => Err(Stop::Gone),
@@ -46,18 +46,28 @@ impl Steps for InSteps<'_> {
         Ok(lower.keeping_all(self.request, || work(io, log))?)
     }
 
+    fn look_and_note<T>(&self, work: impl FnOnce(Io<'_>, &mut Log) -> Result<T>) -> Stepped<T> {
+        let mut state = self.file.state.write();
+        self.log(&state)?;
+        let lower = state.lower.clone();
+        match &mut state.kind {
+            Kind::Stored(log) => Ok(work(Io::new(&lower, self.request, &self.file.settings), log)?),
+            _ => Err(Stop::Gone),
+        }
+    }
+
     fn sync_below(&self, data_only: bool) -> Stepped<()> {
         let state = self.file.state.read();
-        if self.log(&state)?.sync_has_failed {
+        if self.log(&state)?.commits.sync_has_failed() {
             return Err(Stop::Failed(Errno::IO.into()));
         }
         let lower = state.lower.clone();
         drop(state);
         let Err(error) = lower.sync(self.request, data_only) else { return Ok(()) };
         if let Kind::Stored(log) = &mut self.file.state.write().kind
-            && log.identity.file_id == self.file_id
+            && log.identity().file_id == self.file_id
         {
-            log.sync_has_failed = true;
+            log.commits.note_failed_sync();
         }
         Err(error.into())
     }

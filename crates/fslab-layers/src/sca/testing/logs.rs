@@ -109,9 +109,15 @@ impl Steps for Alone<'_> {
         Ok(work(self.io, &mut self.log.borrow_mut())?)
     }
 
+    fn look_and_note<T>(&self, work: impl FnOnce(Io<'_>, &mut Log) -> Result<T>) -> Stepped<T> {
+        self.step(work)
+    }
+
     fn sync_below(&self, data_only: bool) -> Stepped<()> {
         let synced = self.io.lower.sync(self.io.request, data_only);
-        self.log.borrow_mut().sync_has_failed |= synced.is_err();
+        if synced.is_err() {
+            self.log.borrow_mut().commits.note_failed_sync();
+        }
         Ok(synced?)
     }
 }
@@ -133,7 +139,7 @@ pub fn put(log: &mut Log, io: Io<'_>, (chunk, byte): (u64, u8)) {
 pub fn content(log: &Log, io: Io<'_>, chunks: u64) -> Vec<u8> {
     let first = |chunk| {
         let mut bytes = vec![0; CHUNK as usize];
-        log.read(io, chunk * CHUNK, &mut bytes).unwrap();
+        log.map.read(io, chunk * CHUNK, &mut bytes).unwrap();
         assert!(bytes.iter().all(|byte| *byte == bytes[0]), "chunk {chunk}");
         bytes[0]
     };

@@ -51,17 +51,9 @@ fn decompression_bombs_are_refused() {
     for codec in CODECS.iter().filter(|codec| codec.compresses) {
         let identity = Identity::from_stored(codec.number, 12, FILE_ID).unwrap();
         let body = (codec.encode)(&zeros, 1).unwrap();
-        let draft = Draft {
-            kind: Kind::Data,
-            raw: false,
-            sequence: 1,
-            position: 0,
-            file_size: 4096,
-            from: 0,
-            length: 4096,
-        };
+        let new = Frame { sequence: 1, length: 4096, ..Frame::new(Kind::Data, 0, 4096) };
         let mut file = roots::new_head(&identity);
-        frame::append(&mut file, 0, &identity, &draft, &body);
+        frame::append(&mut file, 0, &identity, new, &body);
         assert!(file.len() < 1 << 20, "{}: {} bytes", codec.name, file.len());
         let below = Below { fs: Arc::new(MemFs::default()) };
         below.put(&file).unwrap();
@@ -138,8 +130,8 @@ fn put(log: &mut Log, io: Io<'_>, bytes: &[u8]) {
 fn an_index_beyond_the_largest_file_is_refused() {
     let below = crafted(|log, io| {
         put(log, io, &[1; 4096]);
-        let entry = log.entry(io, 0).unwrap().unwrap();
-        log.mark_lost(io, 1 << 52, entry).unwrap();
+        let entry = log.map.entry(io, 0).unwrap().unwrap();
+        log.map.mark_lost(io, 1 << 52, entry).unwrap();
         sync(log, io);
     });
     assert_eq!(below.packed().unwrap_err().errno(), fslab_vfs::Errno::IO);
@@ -165,7 +157,7 @@ fn a_chunk_behind_the_end_is_packed_calmly() {
 fn a_checkpoint_in_the_head_is_refused() {
     let below = crafted(|log, io| {
         put(log, io, &[1; 4096]);
-        log.end = 256;
+        log.journal.go_on_at(256, log.journal.sequence());
         sync(log, io);
     });
     assert_eq!(below.packed().unwrap(), None);
@@ -184,7 +176,7 @@ fn a_walk_over_frames_far_apart_keeps_a_bounded_index() {
         below.walk(|mut walk, mut log| {
             walk.pages_max = pages_max;
             assert_eq!(walk.run(&mut log).is_ok(), is_found);
-            assert!(log.index.lock().changed_pages() < pages_max + 10);
+            assert!(log.map.changed_pages() < pages_max + 10);
         });
     }
 }
@@ -199,12 +191,12 @@ fn a_walk_remembers_a_bounded_number_of_dead_frames_and_pieces() {
     rewritten.walk(|mut walk, mut log| {
         walk.dead_max = 10;
         walk.run(&mut log).unwrap();
-        assert_eq!((log.dead.len(), log.sequence), (10, 100));
+        assert_eq!((log.garbage.dead_count(), log.journal.sequence()), (10, 100));
     });
     let pieces = crafted(|log, io| {
         let piece = |number: u64| {
             let mut frame = log.data_frame(number, true, (0, 4), vec![1; 4]);
-            frame.draft.kind = Kind::Segment;
+            frame.frame.kind = Kind::Segment;
             frame
         };
         let frames = (0..100).map(piece).collect();
@@ -214,7 +206,7 @@ fn a_walk_remembers_a_bounded_number_of_dead_frames_and_pieces() {
         pieces.walk(|mut walk, mut log| {
             walk.segments_max = segments_max;
             assert_eq!(walk.run(&mut log).is_ok(), is_found);
-            assert!(log.segment_count() <= 100.min(segments_max));
+            assert!(log.map.segment_count() <= 100.min(segments_max));
         });
     }
 }
@@ -238,9 +230,9 @@ fn a_walk_loses_frames_that_are_not_whole_up_to_one_that_is() {
         });
         below.walk(|mut walk, mut log| {
             walk.run(&mut log).unwrap();
-            assert_eq!(log.size, chunks_left * 4096);
+            assert_eq!(log.size(), chunks_left * 4096);
             let lost = |chunk| {
-                let entry = below.with_io(|io| log.entry(io, chunk)).unwrap();
+                let entry = below.with_io(|io| log.map.entry(io, chunk)).unwrap();
                 entry.is_none_or(|entry| entry.frame.is_none())
             };
             for chunk in 0..chunks_left {

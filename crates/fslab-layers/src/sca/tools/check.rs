@@ -7,10 +7,12 @@ use super::{Finding, Tool};
 use crate::error::Result;
 use crate::sca::aside::is_zero;
 use crate::sca::dump::Stretch;
+use crate::sca::fetch;
 use crate::sca::format::Kind;
 use crate::sca::frame::{self, Entry, Frame};
 use crate::sca::log::Log;
 use crate::sca::roots;
+use crate::sca::space::blocks_of;
 
 /// Chunks checked side by side before progress is told again.
 const CHECKED_AT_ONCE: usize = 256;
@@ -48,7 +50,7 @@ impl Tool {
     }
 
     fn check_entry(&self, log: &Log, chunk: u64, entry: Entry) -> Option<Finding> {
-        let error = log.check_content(self.io(), entry, chunk).err()?;
+        let error = log.map.check_content(self.io(), entry, chunk).err()?;
         let what = error.to_string();
         Some(Finding { offset: entry.frame.offset, chunk: Some(chunk), what })
     }
@@ -56,7 +58,7 @@ impl Tool {
     /// Whether the walk over headers gets to the end, and containers are as they were written.
     fn check_walk(&self) -> Result<Vec<Finding>> {
         let mut findings = self.check_head()?;
-        let has_closing = self.look().is_ok_and(|found| found.log.closing_bytes > 0);
+        let has_closing = self.look().is_ok_and(|found| found.log.journal.closing_bytes() > 0);
         for stretch in self.stretches()? {
             match stretch {
                 Stretch::Rest { offset, .. } if !has_closing => {
@@ -72,14 +74,15 @@ impl Tool {
     /// Whether the seek table, where there is one, is as it was written.
     fn check_closing(&self, log: &Log) -> Option<Finding> {
         let closing = self.identity.codec.container.closing?;
-        if log.closing_bytes == 0 {
+        let bytes = log.journal.closing_bytes() as usize;
+        if bytes == 0 {
             return None;
         }
         let io = self.io();
-        let present = io.lower.read(io.request, log.end, log.closing_bytes as usize).ok();
+        let present = io.lower.read(io.request, log.end(), bytes).ok();
         let expected = log.closing(io, closing).ok();
         let what = "a damaged seek table".to_owned();
-        (present != expected).then_some(Finding { offset: log.end, chunk: None, what })
+        (present != expected).then_some(Finding { offset: log.end(), chunk: None, what })
     }
 
     fn check_head(&self) -> Result<Vec<Finding>> {
@@ -99,9 +102,8 @@ impl Tool {
         let header = read.map_err(|error| self.failed(error))?;
         let as_written = frame::header(&self.identity, frame);
         let is_metadata = !frame.kind.has_content() && frame.kind != Kind::Gap;
-        let read = |frame: &Frame| {
-            Log::new(self.identity).read_frame(self.io(), frame.reference).map(drop)
-        };
+        let read =
+            |frame: &Frame| fetch::frame(self.io(), &self.identity, frame.reference).map(drop);
         if let Some(Err(error)) = is_metadata.then(|| read(frame))
             && !self.was_given_back(frame)?
         {
@@ -113,7 +115,7 @@ impl Tool {
 
     /// Whether the space of a page or checkpoint of no more use was given back.
     fn was_given_back(&self, frame: &Frame) -> Result<bool> {
-        let (place, blocks) = (frame.reference, Log::new(self.identity).blocks_of(frame.reference));
+        let (place, blocks) = (frame.reference, blocks_of(&self.identity, frame.reference));
         if !matches!(frame.kind, Kind::Index | Kind::Checkpoint) || blocks.is_empty() {
             return Ok(false);
         }

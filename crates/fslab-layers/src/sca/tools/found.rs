@@ -9,6 +9,7 @@ use fslab_vfs::Result;
 use super::{Finding, Tool};
 use crate::sca::aside::is_zero;
 use crate::sca::frame::{Frame, parse};
+use crate::sca::journal::Behind;
 use crate::sca::log::Log;
 use crate::sca::mark::Clean;
 use crate::sca::recovery::{self, Walk};
@@ -37,7 +38,7 @@ impl Tool {
     pub(super) fn found(&self) -> Result<Found> {
         let believed = self.mark.filter(|clean| clean.holds(self.length, &self.session));
         if let Some(Ok(log)) = believed.map(|clean| self.open_log(Some(&clean))) {
-            return Ok(Found { size: log.size, log, missing: Vec::new() });
+            return Ok(Found { size: log.size(), log, missing: Vec::new() });
         }
         self.open_log(None).and_then(|log| self.judged(log))
     }
@@ -58,32 +59,32 @@ impl Tool {
     fn judged(&self, log: Log) -> Result<Found> {
         let mut missing = Vec::new();
         let mut tell = |offset, what: &str| missing.push(finding(offset, what));
-        if log.has_left_out {
-            tell(log.end, LEFT_OUT);
+        if log.journal.has_left_out() {
+            tell(log.end(), LEFT_OUT);
         }
         if self.has_rest(&log)? {
-            tell(log.end, NO_FRAME);
+            tell(log.end(), NO_FRAME);
         }
         let disagreeing = self.mark.filter(|clean| self.disagrees(clean, &log));
         if disagreeing.is_some() {
-            tell(log.end, CUT_SHORT);
+            tell(log.end(), CUT_SHORT);
         }
-        let size = disagreeing.map_or(log.size, |clean| clean.file_size);
+        let size = disagreeing.map_or(log.size(), |clean| clean.file_size);
         Ok(Found { log, size, missing })
     }
 
     /// Whether there is anything behind the last frame that may have been one.
     fn has_rest(&self, log: &Log) -> Result<bool> {
         // What lies behind a file that was packed a moment before a crash is what it was before.
-        let rest = log.leftover.as_ref().filter(|_| !log.is_superseding);
-        rest.map_or(Ok(false), |rest| Ok(!is_zero(self.io(), rest)?))
+        let Behind::Unknown(rest) = log.journal.behind() else { return Ok(false) };
+        Ok(!is_zero(self.io(), rest)?)
     }
 
     /// Whether a file was left with other frames than were found. A mark of another length is of
     /// another time; but no file loses what it had then.
     fn disagrees(&self, clean: &Clean, log: &Log) -> bool {
-        let is_other = (clean.file_size, clean.sequence) != (log.size, log.sequence);
-        is_other && (clean.stored_length == self.length || clean.sequence > log.sequence)
+        let is_other = (clean.file_size, clean.sequence) != (log.size(), log.journal.sequence());
+        is_other && (clean.stored_length == self.length || clean.sequence > log.journal.sequence())
     }
 
     /// Goes on behind bytes that are no frame, to the next one of this file at its own place: no
@@ -93,15 +94,18 @@ impl Tool {
         if !self.has_rest(&log)? {
             return Ok(Found { log, ..found });
         }
-        while let Some(frame) = self.next_frame(at.max(log.end + 1), &log)? {
-            let gap = log.end..frame.reference.offset;
+        while let Some(frame) = self.next_frame(at.max(log.end() + 1), &log)? {
+            let gap = log.end()..frame.reference.offset;
             at = gap.end + 1;
-            (log.end, log.sequence) = (gap.end, frame.sequence - 1);
-            log.in_order = false;
+            log.journal.go_on_at(gap.end, frame.sequence - 1);
+            log.map.note_disorder();
             Walk::new(self.io(), self.length, false).run(&mut log)?;
             passed.push(gap);
         }
-        log.leftover = (log.end < self.length).then_some(log.end..self.length);
+        log.journal.note_behind(match log.end() < self.length {
+            true => Behind::Unknown(log.end()..self.length),
+            false => Behind::Nothing,
+        });
         let mut found = self.judged(log)?;
         found.missing.extend(passed.iter().map(passed_over));
         Ok(found)
@@ -118,7 +122,7 @@ impl Tool {
             let mut frames =
                 headers.filter_map(|(header, at)| parse(&self.identity, header, at).ok());
             let fits = |frame: &Frame| {
-                frame.sequence > log.sequence && frame.reference.end() <= self.length
+                frame.sequence > log.journal.sequence() && frame.reference.end() <= self.length
             };
             if let Some(frame) = frames.find(fits) {
                 return Ok(Some(frame));

@@ -367,7 +367,7 @@ impl FileSystem for PanicsOnce {
     }
 
     fn statfs(&self, request: &Request, ino: Ino) -> Result<StatFs> {
-        let is_packer = std::thread::current().name() == Some("packer");
+        let is_packer = std::thread::current().name() == Some("reclaimer");
         let panics = is_packer && !self.is_done.swap(true, Ordering::SeqCst);
         assert!(!panics, "meant: packing fails as a bug would");
         self.inner.statfs(request, ino)

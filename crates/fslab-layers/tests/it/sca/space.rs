@@ -1,11 +1,16 @@
 //! Space: files that are rewritten do not grow, and a full disk loses nothing.
 
+use std::time::Duration;
+
 use fslab_vfs::testing::client::{Client, File};
 use fslab_vfs::{Capacity, Errno, FallocateMode, Ino, MemFs, OpenMode};
 
 use super::below::{Below, CODECS, random, read_file, text, write_file};
 
 const MIB: u64 = 1 << 20;
+
+/// The length of a file that grows.
+const GROWN_BYTES: usize = 32 << 20;
 
 /// What a program does after each small write.
 #[derive(Clone, Copy, Debug)]
@@ -176,4 +181,58 @@ fn shrink(codec: &str, file: &File<'_>, data: &mut Vec<u8>) {
             Err(error) => assert_eq!(error.errno(), Errno::NOSPC, "{codec}"),
         }
     }
+}
+
+/// The most space that a file of random data takes below while it is appended to in pieces, in
+/// hundredths of its size.
+fn peak_percent(layer: &str, piece: usize) -> u64 {
+    let (below, data) = (Below::new(), random(5, GROWN_BYTES));
+    let fs = below.mount(layer);
+    let client = Client::new(&*fs);
+    let (_, file) = client.create(Ino::ROOT, "file", 0o644, OpenMode::EXCLUSIVE).unwrap();
+    let (mut peak, mut looked) = (0, 0);
+    for (number, bytes) in data.chunks(piece).enumerate() {
+        file.write_all((number * piece) as u64, bytes).unwrap();
+        if number * piece >= looked {
+            peak = peak.max(below.allocated("file"));
+            looked += 256 << 10;
+        }
+    }
+    file.close().unwrap();
+    100 * peak / GROWN_BYTES as u64
+}
+
+/// Small pieces lie raw behind the others until a chunk is full, and are dead then.
+#[test]
+fn a_file_that_grows_in_small_pieces_takes_a_tenth_more_than_its_size() {
+    for layer in ["copy:pack=off", "gzip:pack=off", "zstd:pack=off"] {
+        for piece in [700, 4 << 10, 64 << 10] {
+            let percent = peak_percent(layer, piece);
+            assert!(percent <= 110, "{layer}, pieces of {piece} bytes: {percent} % of the size");
+        }
+    }
+}
+
+/// The same where space is given back beside the writer, who may be ahead of that.
+#[test]
+fn space_is_given_back_while_a_file_is_written() {
+    let (below, data) = (Below::new(), random(6, 4 << 20));
+    let fs = below.mount("copy:chunk=16KiB,pack-after=1h");
+    let client = Client::new(&*fs);
+    let (_, file) = client.create(Ino::ROOT, "file", 0o644, OpenMode::EXCLUSIVE).unwrap();
+    for _ in 0..10 {
+        file.write_all(0, &data).unwrap();
+    }
+    for _ in 0..1000 {
+        // Whoever writes makes it due.
+        file.write_all(0, &data[..16]).unwrap();
+        if below.allocated("file") < 3 * data.len() as u64 {
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    let allocated = below.allocated("file");
+    assert!(allocated < 3 * data.len() as u64, "{allocated} bytes");
+    file.close().unwrap();
+    assert!(read_file(&*below.mount("copy"), "file").unwrap() == data);
 }

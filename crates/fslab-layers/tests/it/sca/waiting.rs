@@ -223,7 +223,7 @@ impl FileSystem for Holding {
     }
 
     fn fsync(&self, request: &Request, ino: Ino, handle: Handle, data_only: bool) -> Result<()> {
-        if std::thread::current().name() == Some("packer") {
+        if std::thread::current().name() == Some("reclaimer") {
             self.syncs.fetch_add(1, Ordering::SeqCst);
             let is_held = self.held.load(Ordering::SeqCst) > 0;
             self.unheld_syncs.fetch_add(u64::from(!is_held), Ordering::SeqCst);
@@ -236,7 +236,7 @@ impl FileSystem for Holding {
 #[test]
 fn failed_commit_after_a_write_shows_no_old_bytes() {
     let below = Below::new();
-    let failing = Failing::over(&below, "copy:chunk=128KiB", "");
+    let failing = Failing::over(&below, "copy:chunk=128KiB,pack=off", "");
     let client = Client::new(&*failing.fs);
     let (attr, file) = client.create(Ino::ROOT, "file", 0o644, OpenMode::EXCLUSIVE).unwrap();
     file.write_all(0, b"old").unwrap();

@@ -1,0 +1,449 @@
+//! The chunk map: which frames hold the content of which chunks.
+//!
+//! It changes in two ways only: by a frame that was written behind all others ([`ChunkMap::apply`],
+//! the one place where a frame gets its meaning, for the writer and for recovery), and by a
+//! checkpoint that was found ([`ChunkMap::adopt`]). It writes nothing. What frames it no longer
+//! needs, it answers to its caller.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use fslab_vfs::Result;
+use parking_lot::Mutex;
+
+use super::content::{Content, Hot, merge};
+use super::context::Io;
+use super::fetch;
+use super::format::{
+    CheckpointRecord, FAN_OUT, FLAG_IN_ORDER, Kind, LEVELS_MAX, SIZE_MAX, SegmentRecord,
+};
+use super::frame::{Entry, Frame, Identity, Reference};
+use super::index::{Index, WritePage, leads_at_most_to};
+
+/// Which frames hold what.
+pub struct ChunkMap {
+    identity: Identity,
+    /// Logical size.
+    size: u64,
+    index: Mutex<Index>,
+    /// A page of the index could not be read: all is to be found by the frames again.
+    is_damaged: AtomicBool,
+    /// Raw pieces behind what the index says of a chunk, in the order they were appended.
+    segments: BTreeMap<u64, Vec<Entry>>,
+    /// Where in the logical file the content of the last data frame in order ends.
+    content_end: u64,
+    /// Data frames are in order and nothing of them is void.
+    in_order: bool,
+    /// Bytes of frames with content of use.
+    live_bytes: u64,
+    /// The chunk written last, decoded.
+    hot: Option<Hot>,
+}
+
+/// Frames of no more use.
+pub type Retired = Vec<Reference>;
+
+impl ChunkMap {
+    /// Of a file without frames.
+    pub fn new(identity: Identity) -> Self {
+        Self {
+            identity,
+            size: 0,
+            index: Mutex::default(),
+            is_damaged: AtomicBool::new(false),
+            segments: BTreeMap::new(),
+            content_end: 0,
+            in_order: true,
+            live_bytes: 0,
+            hot: None,
+        }
+    }
+
+    pub fn identity(&self) -> &Identity {
+        &self.identity
+    }
+
+    /// The logical size.
+    pub fn size(&self) -> u64 {
+        self.size
+    }
+
+    pub fn chunk_bytes(&self) -> u64 {
+        self.identity.chunk_bytes()
+    }
+
+    /// Bytes of frames with content of use.
+    pub fn live_bytes(&self) -> u64 {
+        self.live_bytes
+    }
+
+    /// Whether content lies in the order of the logical file, with nothing between that is void.
+    #[cfg(test)]
+    pub fn is_in_order(&self) -> bool {
+        self.in_order
+    }
+
+    /// Whether the last content in order goes beyond the end of the file, which was cut.
+    pub fn is_cut(&self) -> bool {
+        self.content_end > self.size
+    }
+
+    /// Whether content is in order up to the end of the file.
+    pub fn is_complete(&self) -> bool {
+        self.in_order && self.content_end == self.size
+    }
+
+    /// Something lies among the frames that tools can't decode.
+    pub fn note_disorder(&mut self) {
+        self.in_order = false;
+    }
+
+    /// The size of a file of which nothing is written yet.
+    pub fn begin_with_size(&mut self, size: u64) {
+        self.size = size;
+    }
+
+    /// The file was this long for a while: the next one to cut it cuts off what is lost as well.
+    pub fn note_lost_size(&mut self, size: u64) {
+        self.size = self.size.max(size);
+    }
+
+    /// Whether a page of the index could not be read.
+    pub fn is_damaged(&self) -> bool {
+        self.is_damaged.load(Ordering::Relaxed)
+    }
+
+    /// The chunk written last, if it is this one.
+    pub fn hot(&self, chunk: u64) -> Option<&Content> {
+        self.hot.as_ref().filter(|hot| hot.chunk == chunk).map(|hot| &hot.content)
+    }
+
+    /// Keeps what a chunk holds now.
+    pub fn keep_hot(&mut self, chunk: u64, content: Content) {
+        self.hot = Some(Hot { chunk, content });
+    }
+
+    /// Adds what was appended to the chunk that is kept, if it is this one; else none is kept.
+    pub fn add_to_hot(&mut self, chunk: u64, start: u32, data: &[u8]) {
+        match self.hot.as_mut().filter(|hot| hot.chunk == chunk) {
+            Some(hot) => merge(&mut hot.content, start, data),
+            None => self.hot = None,
+        }
+    }
+
+    /// Keeps no chunk.
+    pub fn cool_down(&mut self) {
+        self.hot = None;
+    }
+
+    /// How many raw pieces there are.
+    pub fn segment_count(&self) -> usize {
+        self.segments.values().map(Vec::len).sum()
+    }
+
+    /// Bytes of all raw pieces in the stored file.
+    pub fn segment_bytes(&self) -> u64 {
+        let pieces = self.segments.values().flatten();
+        pieces.map(|entry| u64::from(entry.frame.stored_length)).sum()
+    }
+
+    /// The raw pieces of a chunk.
+    pub fn segments(&self, chunk: u64) -> &[Entry] {
+        self.segments.get(&chunk).map_or(&[], Vec::as_slice)
+    }
+
+    /// Chunks with raw pieces, and how many these are.
+    pub fn tails(&self) -> impl Iterator<Item = (u64, usize)> {
+        self.segments.iter().map(|(chunk, pieces)| (*chunk, pieces.len()))
+    }
+
+    /// What the index says of a chunk.
+    pub fn entry(&self, io: Io<'_>, chunk: u64) -> Result<Option<Entry>> {
+        let load = |page, level, first| self.load_page(io, page, (level, first));
+        self.index.lock().get(chunk, &load)
+    }
+
+    /// Every frame that holds something of a chunk, the oldest first.
+    pub fn entries(&self, io: Io<'_>, chunk: u64) -> Result<Vec<Entry>> {
+        Ok(self.entry(io, chunk)?.into_iter().chain(self.segments(chunk).iter().copied()).collect())
+    }
+
+    /// The first chunk at or behind `chunk` that holds something.
+    pub fn next_present(&self, io: Io<'_>, chunk: u64) -> Result<Option<u64>> {
+        let load = |page, level, first| self.load_page(io, page, (level, first));
+        let indexed = self.index.lock().next_present(chunk, &load)?.map(|(chunk, _)| chunk);
+        let segmented = self.segments.range(chunk..).next().map(|(chunk, _)| *chunk);
+        Ok(indexed.into_iter().chain(segmented).min())
+    }
+
+    /// Where a range of chunks ends, or before that as many pages of the index as `pages` that hold
+    /// something.
+    pub fn end_of_pages(&self, io: Io<'_>, chunks: &Range<u64>, pages: usize) -> Result<u64> {
+        let mut end = chunks.start;
+        for _ in 0..pages {
+            match self.next_present(io, end)?.filter(|chunk| *chunk < chunks.end) {
+                Some(chunk) => end = (chunk / FAN_OUT + 1) * FAN_OUT,
+                None => return Ok(chunks.end),
+            }
+        }
+        Ok(end.min(chunks.end))
+    }
+
+    /// Loads every page of the index that leads to chunks of a range.
+    pub fn load_range(&self, io: Io<'_>, chunks: Range<u64>) -> Result<()> {
+        let mut next = chunks.start;
+        while let Some(chunk) = self.next_present(io, next)?.filter(|chunk| *chunk < chunks.end) {
+            next = chunk + 1;
+        }
+        Ok(())
+    }
+
+    /// Drops pages of the index again that can be loaded once more.
+    pub fn trim(&self) {
+        self.index.lock().trim();
+    }
+
+    /// The same, now and then on a way over all chunks: so many were passed.
+    pub fn trim_after(&self, chunks: u64) {
+        const CHUNKS: u64 = 512;
+        if chunks.is_multiple_of(CHUNKS) {
+            self.trim();
+        }
+    }
+
+    /// Pages of the index that were changed, which must stay in memory.
+    pub fn changed_pages(&self) -> usize {
+        self.index.lock().changed_pages()
+    }
+
+    /// Hands the changed pages of the index to `write`, and answers the new root page. Those that
+    /// they replace are added to `retired`.
+    pub fn write_pages(&self, write: &mut WritePage<'_>, retired: &mut Retired) -> Reference {
+        self.index.lock().write(write, retired)
+    }
+
+    /// The pages that were handed over did not get to the file.
+    pub fn unwrite_pages(&self) {
+        self.index.lock().unwrite();
+    }
+
+    fn load_page(&self, io: Io<'_>, page: Reference, place: (u8, u64)) -> Result<Vec<u8>> {
+        let answer = self.try_to_load_page(io, page, place);
+        if answer.is_err() {
+            self.is_damaged.store(true, Ordering::Relaxed);
+        }
+        answer
+    }
+
+    fn try_to_load_page(
+        &self,
+        io: Io<'_>,
+        page: Reference,
+        (level, first): (u8, u64),
+    ) -> Result<Vec<u8>> {
+        let (frame, body) = fetch::frame(io, &self.identity, page)?;
+        // It stays in memory as it is here.
+        io.lower.drop_pages(page.offset, page.stored_length.into());
+        if frame.kind != Kind::Index || frame.position != first {
+            return Err(io.damaged(page.offset, "an index page that is another"));
+        }
+        let chunk_max = SIZE_MAX >> self.identity.chunk_log2;
+        (self.identity.codec.container.unpack)(&body)
+            .filter(|payload| payload.len() == frame.length as usize)
+            .filter(|payload| leads_at_most_to(payload, level, first, chunk_max))
+            .ok_or_else(|| io.damaged(page.offset, "an index page that makes no sense"))
+    }
+
+    /// Loads every page of the index that applying a frame will need, so that it can't fail.
+    pub fn load_paths(&self, io: Io<'_>, frame: &Frame, payload: &[u8]) -> Result<()> {
+        match frame.kind {
+            Kind::Data => self.entry(io, frame.position).map(drop),
+            Kind::Size if frame.file_size < self.size => {
+                self.load_range(io, frame.file_size / self.chunk_bytes()..u64::MAX)
+            }
+            Kind::Hole => self.load_range(io, chunks_of_hole(frame, payload)),
+            _ => Ok(()),
+        }
+    }
+
+    /// Takes a frame into account that lies behind all others. `payload` is that of metadata.
+    ///
+    /// # Errors
+    /// What loading pages of the index answers; then nothing was changed.
+    pub fn apply(&mut self, io: Io<'_>, frame: &Frame, payload: &[u8]) -> Result<Retired> {
+        let mut retired = Retired::new();
+        match frame.kind {
+            Kind::Data => {
+                let entry = Some(frame.entry());
+                self.forget_chunk(io, frame.position, entry, &mut retired)?;
+                self.follow(frame);
+            }
+            Kind::Segment => {
+                self.segments.entry(frame.position).or_default().push(frame.entry());
+                self.follow(frame);
+            }
+            Kind::Size => self.apply_size(io, frame.file_size, &mut retired)?,
+            Kind::Hole => {
+                self.forget_chunks(io, chunks_of_hole(frame, payload), &mut retired)?;
+                self.in_order = false;
+            }
+            Kind::Gap | Kind::Kept | Kind::Intent => self.in_order = false,
+            Kind::Index | Kind::Checkpoint => {}
+        }
+        if matches!(frame.kind, Kind::Size | Kind::Hole) {
+            self.hot = None;
+        }
+        self.size = frame.file_size;
+        Ok(retired)
+    }
+
+    /// Counts a frame of content, and keeps track of whether content comes in order.
+    fn follow(&mut self, frame: &Frame) {
+        self.live_bytes = self.live_bytes.saturating_add(u64::from(frame.reference.stored_length));
+        let start = frame.position * self.chunk_bytes() + u64::from(frame.from);
+        self.in_order &= start == self.content_end;
+        self.content_end = start + u64::from(frame.length);
+    }
+
+    fn apply_size(&mut self, io: Io<'_>, size: u64, retired: &mut Retired) -> Result<()> {
+        if size < self.size {
+            let chunk = self.chunk_bytes();
+            self.forget_chunks(io, size.div_ceil(chunk)..u64::MAX, retired)?;
+            if !size.is_multiple_of(chunk) {
+                self.cut_chunk(io, size / chunk, (size % chunk) as u32, retired)?;
+            }
+        }
+        self.note_size(size);
+        Ok(())
+    }
+
+    /// What is cut off stays in its frames, where ordinary tools find it: content is not in order
+    /// any more, whatever size the file gets later.
+    fn note_size(&mut self, size: u64) {
+        self.in_order &= self.content_end <= size;
+    }
+
+    /// Lets the content of a chunk end at `to` at the latest.
+    fn cut_chunk(&mut self, io: Io<'_>, chunk: u64, to: u32, retired: &mut Retired) -> Result<()> {
+        if let Some(entry) = self.entry(io, chunk)?.filter(|entry| entry.to > to) {
+            let cut = (entry.from < to).then_some(Entry { to, ..entry });
+            self.set_entry(io, chunk, cut)?;
+            if cut.is_none() {
+                self.retire(entry.frame, retired);
+            }
+        }
+        let segments = self.segments.remove(&chunk).unwrap_or_default();
+        let (kept, cut): (Vec<Entry>, Vec<_>) =
+            segments.into_iter().partition(|segment| segment.from < to);
+        cut.into_iter().for_each(|segment| self.retire(segment.frame, retired));
+        let kept: Vec<_> =
+            kept.into_iter().map(|piece| Entry { to: piece.to.min(to), ..piece }).collect();
+        if !kept.is_empty() {
+            self.segments.insert(chunk, kept);
+        }
+        Ok(())
+    }
+
+    /// Makes holes of chunks.
+    fn forget_chunks(
+        &mut self,
+        io: Io<'_>,
+        chunks: Range<u64>,
+        retired: &mut Retired,
+    ) -> Result<()> {
+        let mut next = chunks.start;
+        while let Some(chunk) = self.next_present(io, next)?.filter(|chunk| *chunk < chunks.end) {
+            self.forget_chunk(io, chunk, None, retired)?;
+            next = chunk + 1;
+        }
+        Ok(())
+    }
+
+    /// Lets something else, or nothing, be all that a chunk holds.
+    fn forget_chunk(
+        &mut self,
+        io: Io<'_>,
+        chunk: u64,
+        entry: Option<Entry>,
+        retired: &mut Retired,
+    ) -> Result<()> {
+        let before = self.set_entry(io, chunk, entry)?;
+        let segments = self.segments.remove(&chunk).unwrap_or_default();
+        before.into_iter().chain(segments).for_each(|entry| self.retire(entry.frame, retired));
+        Ok(())
+    }
+
+    fn set_entry(&self, io: Io<'_>, chunk: u64, entry: Option<Entry>) -> Result<Option<Entry>> {
+        let load = |page, level, first| self.load_page(io, page, (level, first));
+        self.index.lock().set(chunk, entry, &load)
+    }
+
+    /// Records that what a chunk held is lost.
+    pub fn mark_lost(&self, io: Io<'_>, chunk: u64, entry: Entry) -> Result<()> {
+        self.set_entry(io, chunk, Some(entry)).map(drop)
+    }
+
+    fn retire(&mut self, frame: Reference, retired: &mut Retired) {
+        if !frame.is_none() {
+            self.live_bytes = self.live_bytes.saturating_sub(u64::from(frame.stored_length));
+            retired.push(frame);
+        }
+    }
+
+    /// Fills in what a checkpoint says of content; answers the raw pieces that it lists.
+    pub fn describe(&self, record: &mut CheckpointRecord) -> Vec<SegmentRecord> {
+        let pieces = self.segments.iter().flat_map(|(chunk, entries)| {
+            entries.iter().map(move |entry| SegmentRecord {
+                chunk: (*chunk).into(),
+                entry: entry.to_record(),
+            })
+        });
+        let segments: Vec<SegmentRecord> = pieces.collect();
+        record.levels = self.index.lock().levels();
+        record.flags = if self.in_order { FLAG_IN_ORDER } else { 0 };
+        record.segments = (segments.len() as u16).into();
+        record.content_end = self.content_end.into();
+        record.live_bytes = self.live_bytes.into();
+        segments
+    }
+
+    /// Takes over what a checkpoint says of content; nothing where it makes no sense.
+    pub fn adopt(
+        &mut self,
+        record: &CheckpointRecord,
+        segments: &[SegmentRecord],
+        size: u64,
+    ) -> Option<()> {
+        let root = Reference::from_record(&record.root);
+        let is_sound = segments.len() == usize::from(record.segments.get())
+            && record.levels <= LEVELS_MAX
+            && root.is_sound();
+        if !is_sound {
+            return None;
+        }
+        self.segments.clear();
+        for segment in segments {
+            let entry = Entry::from_record(&segment.entry)?;
+            let chunk = segment.chunk.get();
+            if chunk > SIZE_MAX >> self.identity.chunk_log2 {
+                return None;
+            }
+            self.segments.entry(chunk).or_default().push(entry);
+        }
+        self.index = Mutex::new(Index::stored(record.levels, root));
+        self.in_order = record.flags & FLAG_IN_ORDER != 0;
+        self.content_end = record.content_end.get();
+        // Not all who wrote files of this version kept that.
+        self.note_size(size);
+        self.live_bytes = record.live_bytes.get().min(SIZE_MAX);
+        self.size = size;
+        Some(())
+    }
+}
+
+/// The chunks that a frame makes holes of.
+pub fn chunks_of_hole(frame: &Frame, payload: &[u8]) -> Range<u64> {
+    let count = payload.first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes));
+    frame.position..frame.position.saturating_add(count)
+}

@@ -1,0 +1,78 @@
+//! Reading single frames that must be there.
+
+use std::ops::Deref;
+
+use fslab_vfs::Result;
+
+use super::context::Io;
+use super::format::{FRAME_BYTES_MAX, Kind};
+use super::frame::{Frame, Identity, Reference, parse_mending};
+
+/// The body of a frame, as it was read with its header.
+pub struct Body {
+    bytes: Vec<u8>,
+    header_bytes: usize,
+}
+
+impl Deref for Body {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &self.bytes[self.header_bytes..]
+    }
+}
+
+/// Reads a frame, header and body, with every checksum.
+///
+/// # Errors
+/// `EIO` where it is not there whole.
+pub fn frame(io: Io<'_>, identity: &Identity, reference: Reference) -> Result<(Frame, Body)> {
+    let (offset, header_bytes) = (reference.offset, identity.header_bytes());
+    if reference.is_none() {
+        return Err(io.damaged(offset, "content that was lost"));
+    }
+    let length = reference.stored_length as usize;
+    if length as u64 > FRAME_BYTES_MAX || length < header_bytes {
+        return Err(io.damaged(offset, "a frame of impossible length"));
+    }
+    let bytes = io.lower.read(io.request, offset, length)?;
+    if bytes.len() < length {
+        return Err(io.damaged(offset, "the end of the stored file instead of a frame"));
+    }
+    let body = Body { bytes, header_bytes };
+    // As the walk does: what it took for a frame must be one for everybody.
+    let frame = parse_mending(identity, &body.bytes[..header_bytes], offset)
+        .map_err(|what| io.damaged(offset, what))?;
+    if frame.reference != reference {
+        return Err(io.damaged(offset, "another frame than the index says"));
+    }
+    if io.settings.verify && crc32c::crc32c(&body) != frame.body_crc {
+        return Err(io.damaged(offset, "a frame with a wrong checksum"));
+    }
+    Ok((frame, body))
+}
+
+/// Reads the header of a frame, of which only the place need be known.
+///
+/// # Errors
+/// `EIO` where there is none of this file.
+pub fn header(io: Io<'_>, identity: &Identity, offset: u64) -> Result<Frame> {
+    let header = io.lower.read(io.request, offset, identity.header_bytes())?;
+    // As the walk does, for whom a frame with one wrong byte in its header is one.
+    parse_mending(identity, &header, offset).map_err(|what| io.damaged(offset, what))
+}
+
+/// Reads a frame of metadata; answers its payload, checked.
+///
+/// # Errors
+/// As [`frame`].
+pub fn metadata(io: Io<'_>, identity: &Identity, reference: Reference) -> Result<(Frame, Vec<u8>)> {
+    let (found, body) = frame(io, identity, reference)?;
+    if found.kind == Kind::Gap {
+        return Ok((found, Vec::new()));
+    }
+    (identity.codec.container.unpack)(&body)
+        .filter(|payload| payload.len() == found.length as usize)
+        .map(|payload| (found, payload))
+        .ok_or_else(|| io.damaged(reference.offset, "metadata that make no sense"))
+}

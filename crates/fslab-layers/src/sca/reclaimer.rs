@@ -1,0 +1,340 @@
+//! Giving space back in a thread of its own, so that no writer waits for it.
+//!
+//! A file whose changes made something due (see `reclaim`) is committed or cleaned at once, beside
+//! its writers. Files that hold garbage when somebody is done with them are packed once no request
+//! has come for a while, at most at the rate that was asked for; the thread stands back as soon as
+//! requests come again. What it did not come to is packed at the end, for as long as who unmounts
+//! may be kept waiting: the next mount knows of none of these files.
+
+use std::collections::{HashSet, VecDeque};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use fslab_vfs::{Ino, Result};
+use parking_lot::{Condvar, Mutex};
+
+use super::access::Access;
+use super::context::WhenToPack;
+use super::layer::own_request;
+use super::pack::Packed;
+use super::stored_file::StoredFile;
+
+/// Files remembered, in less than 4 MiB. What is offered beyond that comes again when it is used
+/// again.
+const OFFERED_MAX: usize = 1 << 16;
+
+/// How long files are packed at the end.
+const END_MAX: Duration = Duration::from_secs(10);
+
+/// Gives back space of files in the background.
+pub struct Reclaimer {
+    access: Arc<Access>,
+    /// Nothing where whoever changes a file is to wait for it.
+    pace: Option<Pace>,
+    shared: Arc<Shared>,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+/// How patient and how fast it packs.
+#[derive(Clone, Copy)]
+struct Pace {
+    /// So long, nobody must have asked for anything.
+    after: Duration,
+    /// Bytes a second.
+    rate: u64,
+}
+
+#[derive(Default)]
+struct Shared {
+    /// Requests that came.
+    requests: AtomicU64,
+    queue: Mutex<Queue>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct Queue {
+    /// Files that are to be committed or cleaned.
+    due: Files,
+    /// Files that are to be packed.
+    packed: Files,
+    ends: bool,
+}
+
+/// Files in the order in which they came, each once.
+#[derive(Default)]
+struct Files {
+    order: VecDeque<Ino>,
+    known: HashSet<Ino>,
+}
+
+/// What the thread does next.
+enum Job {
+    Tend(Ino),
+    Pack(Ino),
+}
+
+impl Files {
+    /// Answers whether it is new.
+    fn push(&mut self, ino: Ino) -> bool {
+        let is_new = self.order.len() < OFFERED_MAX && self.known.insert(ino);
+        if is_new {
+            self.order.push_back(ino);
+        }
+        is_new
+    }
+
+    fn pop(&mut self) -> Option<Ino> {
+        let ino = self.order.pop_front()?;
+        self.known.remove(&ino);
+        Some(ino)
+    }
+}
+
+impl Queue {
+    fn pop(&mut self) -> Option<Job> {
+        self.due.pop().map(Job::Tend).or_else(|| self.packed.pop().map(Job::Pack))
+    }
+}
+
+impl Reclaimer {
+    pub fn new(access: Arc<Access>) -> Self {
+        let pace = match access.settings().packing {
+            WhenToPack::Idle { after, rate } => Some(Pace { after, rate }),
+            WhenToPack::Close | WhenToPack::Never => None,
+        };
+        Self { access, pace, shared: Arc::default(), thread: Mutex::default() }
+    }
+
+    /// A request came.
+    pub fn note_request(&self) {
+        if self.pace.is_some() {
+            self.shared.requests.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Something is due of a file in use; answers whether it will be done.
+    pub fn ask(&self, ino: Ino) -> bool {
+        self.push(|queue| &mut queue.due, ino)
+    }
+
+    /// Somebody is done with a file.
+    pub fn offer(&self, ino: Ino, file: &StoredFile) {
+        if self.pace.is_some() && file.wants_packing() {
+            self.push(|queue| &mut queue.packed, ino);
+        }
+    }
+
+    fn push(&self, files: impl FnOnce(&mut Queue) -> &mut Files, ino: Ino) -> bool {
+        let Some(pace) = self.pace else { return false };
+        let mut queue = self.shared.queue.lock();
+        if queue.ends {
+            return false;
+        }
+        let is_new = files(&mut queue).push(ino);
+        drop(queue);
+        if is_new {
+            self.shared.changed.notify_all();
+        }
+        self.begin(pace)
+    }
+
+    /// Answers whether there is a thread.
+    fn begin(&self, pace: Pace) -> bool {
+        let mut thread = self.thread.lock();
+        if thread.is_some() {
+            return true;
+        }
+        let (access, shared) = (Arc::clone(&self.access), Arc::clone(&self.shared));
+        let work = move || Run { access: &access, shared: &shared, pace }.run();
+        match std::thread::Builder::new().name("reclaimer".to_owned()).spawn(work) {
+            Ok(begun) => *thread = Some(begun),
+            Err(error) => tracing::warn!(%error, "no thread can be had to give space back"),
+        }
+        thread.is_some()
+    }
+
+    /// Ends what is going on, in order, and begins nothing more.
+    pub fn stop(&self) {
+        self.shared.queue.lock().ends = true;
+        self.shared.changed.notify_all();
+        if let Some(thread) = self.thread.lock().take()
+            && thread.join().is_err()
+        {
+            tracing::error!("the thread that gives space back has failed");
+        }
+    }
+
+    /// Ends, and packs what was offered as far as there is time. Nobody asks for anything any more.
+    pub fn finish(&self) {
+        self.stop();
+        let clock = &self.access.settings().clock;
+        let deadline_ns = clock.now_ns() + END_MAX.as_nanos() as u64;
+        let mut has_time = |_| clock.now_ns() < deadline_ns;
+        let next = || self.shared.queue.lock().packed.pop();
+        while has_time(0)
+            && let Some(ino) = next()
+        {
+            pack(&self.access, ino, &mut has_time);
+        }
+        let left = self.shared.queue.lock().packed.order.len();
+        if left > 0 {
+            tracing::info!("{left} files are left to be packed; `fslab sca pack` does so");
+        }
+    }
+}
+
+impl Drop for Reclaimer {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+/// The thread.
+struct Run<'a> {
+    access: &'a Access,
+    shared: &'a Shared,
+    pace: Pace,
+}
+
+impl Run<'_> {
+    fn run(&self) {
+        // What the last file that was packed saw: nobody waits again as long as it is quiet.
+        let mut seen = None;
+        while let Some(job) = self.shared.next() {
+            match job {
+                Job::Tend(ino) => tend(self.access, ino),
+                Job::Pack(ino) => {
+                    let is_idle = seen.is_some_and(|seen| self.shared.is_quiet(seen));
+                    if !is_idle && !self.wait_until_idle() {
+                        self.shared.queue.lock().packed.push(ino);
+                        return;
+                    }
+                    seen = Some(self.pack(ino));
+                }
+            }
+        }
+    }
+
+    /// Packs a file; answers how many requests had come by then.
+    fn pack(&self, ino: Ino) -> u64 {
+        let mut last = self.shared.requests.load(Ordering::Relaxed);
+        let mut goes_on = |bytes: u64| {
+            let pause = Duration::from_secs_f64(bytes as f64 / self.pace.rate as f64);
+            let goes_on =
+                self.wait(pause) && (self.shared.is_quiet(last) || self.wait_until_idle());
+            last = self.shared.requests.load(Ordering::Relaxed);
+            goes_on
+        };
+        if pack(self.access, ino, &mut goes_on) == Some(Packed::GivenUp) {
+            self.shared.put_back_at_the_end(ino);
+        }
+        last
+    }
+
+    /// Waits until nobody asked for anything for a while; answers whether to go on at all.
+    fn wait_until_idle(&self) -> bool {
+        loop {
+            let seen = self.shared.requests.load(Ordering::Relaxed);
+            if !self.wait(self.pace.after) {
+                return false;
+            }
+            if self.shared.is_quiet(seen) {
+                return true;
+            }
+        }
+    }
+
+    /// Waits for a time, or until the end; does what becomes due meanwhile. Answers whether to go
+    /// on.
+    fn wait(&self, pause: Duration) -> bool {
+        let clock = &self.access.settings().clock;
+        let until_ns = clock.now_ns() + pause.as_nanos() as u64;
+        loop {
+            let rest = Duration::from_nanos(until_ns.saturating_sub(clock.now_ns()));
+            match self.shared.wait_for_due(rest) {
+                Woken::ByFile(ino) => tend(self.access, ino),
+                Woken::ByTime => return true,
+                Woken::ByEnd => return false,
+            }
+        }
+    }
+}
+
+/// Commits or cleans a file, as far as that is due, if somebody uses it.
+fn tend(access: &Access, ino: Ino) {
+    caught(ino, "committing or cleaning", || access.tend(&own_request(), ino));
+}
+
+/// Packs a file; nothing where that failed.
+fn pack(access: &Access, ino: Ino, goes_on: &mut dyn FnMut(u64) -> bool) -> Option<Packed> {
+    let packed = caught(ino, "packing", || access.pack(&own_request(), ino, goes_on));
+    packed.inspect(|packed| tracing::debug!(ino = ino.0, ?packed, "packing"))
+}
+
+/// Does something to a file; nothing where that failed.
+fn caught<T>(ino: Ino, what: &str, work: impl FnOnce() -> Result<T>) -> Option<T> {
+    match catch_unwind(AssertUnwindSafe(work)) {
+        Ok(Ok(done)) => Some(done),
+        // It may be gone, or be on a disk that is full or read-only.
+        Ok(Err(error)) => {
+            tracing::debug!(%error, ino = ino.0, "{what} a file failed");
+            None
+        }
+        // One file must not keep all others from it. It stays in use: whoever left it in order
+        // would trust what is not known to be in order.
+        Err(_) => {
+            tracing::error!(ino = ino.0, "{what} a file went wrong: this is a bug");
+            None
+        }
+    }
+}
+
+/// Why a wait ended.
+enum Woken {
+    ByFile(Ino),
+    ByTime,
+    ByEnd,
+}
+
+impl Shared {
+    /// What to do next; waits for something. Nothing at the end.
+    fn next(&self) -> Option<Job> {
+        let mut queue = self.queue.lock();
+        while !queue.ends {
+            if let Some(job) = queue.pop() {
+                return Some(job);
+            }
+            self.changed.wait(&mut queue);
+        }
+        None
+    }
+
+    /// Packing a file was given up: because of the end, or because somebody changed it, who will
+    /// offer it again.
+    fn put_back_at_the_end(&self, ino: Ino) {
+        let mut queue = self.queue.lock();
+        if queue.ends {
+            queue.packed.push(ino);
+        }
+    }
+
+    fn is_quiet(&self, seen: u64) -> bool {
+        self.requests.load(Ordering::Relaxed) == seen
+    }
+
+    /// Waits for a time, until something is due of a file, or until the end.
+    fn wait_for_due(&self, pause: Duration) -> Woken {
+        let mut queue = self.queue.lock();
+        let goes_on = |queue: &mut Queue| !queue.ends && queue.due.order.is_empty();
+        self.changed.wait_while_for(&mut queue, goes_on, pause);
+        match queue.due.pop() {
+            _ if queue.ends => Woken::ByEnd,
+            Some(ino) => Woken::ByFile(ino),
+            None => Woken::ByTime,
+        }
+    }
+}
