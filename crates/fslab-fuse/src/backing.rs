@@ -36,8 +36,6 @@ struct OpenInode {
     /// Those through which the kernel writes pages back, for they may read what they write: others
     /// can't be mapped for writing, and with write-back there are no others.
     writers: Vec<Handle>,
-    /// Those that were opened to pass the kernel's cache by.
-    direct: Vec<Handle>,
 }
 
 /// Tries whether the kernel lets this process name backing files: it may offer passthrough and
@@ -71,12 +69,8 @@ impl BackingFiles {
             openings: 0,
             backing: lower.and_then(|lower| self.register(lower)),
             writers: Vec::new(),
-            direct: Vec::new(),
         });
         inode.openings += 1;
-        if mode.contains(OpenMode::DIRECT) {
-            inode.direct.push(handle);
-        }
         if mode.contains(OpenMode::READ_WRITE) {
             inode.writers.push(handle);
             if inode.writers.len() == 1 && inode.backing.is_some() {
@@ -110,14 +104,6 @@ impl BackingFiles {
         self.open.lock().get(&ino).is_some_and(is_written_later)
     }
 
-    /// Whether the kernel's cache may be filled with bytes of an inode, from the daemon.
-    pub fn may_be_cached(&self, ino: Ino) -> bool {
-        let is_buffered = |inode: &OpenInode| {
-            inode.backing.is_none() && inode.openings > inode.direct.len() as u64
-        };
-        self.open.lock().get(&ino).is_some_and(is_buffered)
-    }
-
     fn register(&self, lower: &OwnedFd) -> Option<i32> {
         // The kernel writes with the privileges of who registers. Without CAP_FSETID the lower
         // file system clears set-id bits at every write, as FUSE leaves to this side.
@@ -146,7 +132,6 @@ impl BackingFiles {
         let Some(inode) = open.get_mut(&ino) else { return };
         inode.openings -= 1;
         inode.writers.retain(|writer| *writer != handle);
-        inode.direct.retain(|direct| *direct != handle);
         if inode.openings > 0 {
             return;
         }

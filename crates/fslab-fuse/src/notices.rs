@@ -6,7 +6,7 @@
 use std::ffi::{OsStr, OsString};
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, SendError, Sender, channel};
+use std::sync::mpsc::{Receiver, Sender, channel};
 
 use fslab_vfs::{Errno, Ino, KernelCache};
 use zerocopy::IntoBytes;
@@ -20,8 +20,6 @@ use crate::protocol::reply::{
 /// What to tell the kernel.
 enum Notice {
     Inode(Ino),
-    /// Pages of a range are no longer right; with what is to be done once the kernel knows.
-    Pages(Ino, Range<u64>, Box<dyn FnOnce() + Send>),
     Entry(Ino, OsString),
 }
 
@@ -47,18 +45,9 @@ pub(crate) fn queue() -> (Notices, Pending) {
 
 impl Notices {
     fn send(&self, notice: Notice) {
-        if let Err(SendError(notice)) = self.queue.send(notice) {
+        if self.queue.send(notice).is_err() {
             tracing::debug!("a notice came after the end of the mount");
-            if let Notice::Pages(_, _, then) = notice {
-                then();
-            }
         }
-    }
-
-    /// Has the kernel drop the pages of a range, and then does something. Not to be waited for by
-    /// who serves a request, which may be one for these pages.
-    pub fn drop_pages(&self, ino: Ino, range: Range<u64>, then: impl FnOnce() + Send + 'static) {
-        self.send(Notice::Pages(ino, range, Box::new(then)));
     }
 }
 
@@ -96,11 +85,6 @@ impl Pending {
 fn deliver(channel: &dyn Channel, notice: Notice, entry_flags: u32) -> Result<(), Errno> {
     let sent = match notice {
         Notice::Inode(ino) => invalidate_inode(channel, ino, 0, 0),
-        Notice::Pages(ino, range, then) => {
-            let written = write_back(channel, ino, range);
-            then();
-            written
-        }
         Notice::Entry(parent, name) => invalidate_entry(channel, parent, &name, entry_flags),
     };
     unless_forgotten(sent)

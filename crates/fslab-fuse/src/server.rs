@@ -17,7 +17,6 @@ use crate::failed_writes::FailedWrites;
 use crate::incoming::Incoming;
 use crate::monitor::Monitor;
 use crate::negotiate::Granted;
-use crate::notices::Notices;
 use crate::operations::{Answer, Job};
 use crate::options::MountOptions;
 use crate::output::Output;
@@ -38,7 +37,6 @@ pub(crate) struct Server {
     pub options: MountOptions,
     pub granted: Granted,
     pub backing: BackingFiles,
-    pub notices: Notices,
     /// Where the kernel collects writes.
     pub failed_writes: Option<FailedWrites>,
     /// Whether anything was asked since somebody looked.
@@ -62,7 +60,6 @@ impl Server {
         options: MountOptions,
         granted: Granted,
         channel: Arc<dyn Channel>,
-        notices: Notices,
     ) -> Self {
         Self {
             file_system,
@@ -72,7 +69,6 @@ impl Server {
             is_short_of_threads: AtomicBool::default(),
             channel,
             crew: Crew::new(options.thread_count()),
-            notices,
             patience: granted.request_time_max.map(patience),
             monitor: Monitor::default(),
             refuses: AtomicBool::default(),

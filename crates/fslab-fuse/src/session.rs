@@ -95,8 +95,8 @@ fn start(
     granted.request_time_max.iter().for_each(warn_of_limit);
     let (notices, pending) = notices::queue();
     pending.deliver_through(Arc::clone(&channel), granted.has(InitFlags::HAS_EXPIRE_ONLY))?;
-    file_system.attach(Arc::new(notices.clone()));
-    let server = Arc::new(Server::new(file_system, options.clone(), granted, channel, notices));
+    file_system.attach(Arc::new(notices));
+    let server = Arc::new(Server::new(file_system, options.clone(), granted, channel));
     server.start()?;
     Ok(server)
 }

@@ -1,14 +1,9 @@
 //! Requests about the bytes of open files.
 
-use std::ops::Range;
-use std::sync::Arc;
-
 use fslab_vfs::{Errno, Error, FallocateMode, Ino, Request, Result, WriteOptions};
 use rustix::fs::OFlags;
-use zerocopy::IntoBytes;
 
 use super::{Answer, Job, handle};
-use crate::answer::answer;
 use crate::protocol::flags::{FSYNC_FDATASYNC, WRITE_CACHE, WRITE_KILL_SUIDGID};
 use crate::protocol::reply::{CopyFileRangeOut, WriteOut};
 use crate::protocol::request::{CopyFileRangeIn, FallocateIn, FsyncIn, ReadIn, WriteIn};
@@ -49,23 +44,8 @@ impl Server {
             write(0)?
         };
         // No more than was given, which is a 32-bit number.
-        let done = WriteOut { size: count as u32, padding: 0 };
-        if is_direct(&wanted) && self.backing.may_be_cached(ino) {
-            self.answer_without_pages(job, offset..offset + count as u64, done);
-            return Ok(Answer::Later);
-        }
-        job.output.put(&done);
+        job.output.put(&WriteOut { size: count as u32, padding: 0 });
         Ok(Answer::Now)
-    }
-
-    /// Answers a direct write once the kernel holds no page of its range. The kernel drops them
-    /// before it asks for the write, but after an asynchronous one not again: who read such a page
-    /// meanwhile would keep what was there before.
-    fn answer_without_pages(&self, job: &Job<'_>, range: Range<u64>, done: WriteOut) {
-        let (channel, unique) = (Arc::clone(job.channel), job.incoming.header.unique);
-        self.notices.drop_pages(job.ino(), range, move || {
-            answer(&*channel, unique, Ok(done.as_bytes()));
-        });
     }
 
     fn note_failed(&self, job: &Job<'_>, error: &Error) {
@@ -87,7 +67,8 @@ impl Server {
     /// In writeback mode the kernel knows the end, and does all that itself.
     fn write_options(&self, wanted: &WriteIn) -> WriteOptions {
         let flags = OFlags::from_bits_retain(wanted.flags);
-        let has_place = is_from_cache(wanted) || is_direct(wanted) || self.granted.writeback();
+        let has_place =
+            is_from_cache(wanted) || flags.contains(OFlags::DIRECT) || self.granted.writeback();
         WriteOptions {
             kill_set_id: wanted.write_flags & WRITE_KILL_SUIDGID != 0,
             append: flags.contains(OFlags::APPEND) && !has_place,
@@ -145,11 +126,6 @@ fn write_all(length: usize, write: impl Fn(usize) -> Result<usize>) -> Result<us
         count += some(write(count)?)?;
     }
     Ok(count)
-}
-
-/// Whether a write passes the kernel's cache by.
-fn is_direct(wanted: &WriteIn) -> bool {
-    !is_from_cache(wanted) && OFlags::from_bits_retain(wanted.flags).contains(OFlags::DIRECT)
 }
 
 /// Whether a write is of pages that the kernel's cache held.

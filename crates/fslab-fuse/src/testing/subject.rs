@@ -15,7 +15,6 @@ use super::script::{BY_ROOT, Record};
 use crate::channel::{Channel, Reading, Received};
 use crate::incoming::Incoming;
 use crate::negotiate::{Granted, negotiate};
-use crate::notices::queue;
 use crate::operations::Answer;
 use crate::options::MountOptions;
 use crate::output::Output;
@@ -75,7 +74,7 @@ impl Subject {
         let channel: Arc<dyn Channel> = Arc::<ScriptedChannel>::clone(&script);
         let shared = file_system(Arc::clone(&memory));
         let granted = all_granted(options);
-        let server = Server::new(shared, options.clone(), granted, Arc::clone(&channel), queue().0);
+        let server = Server::new(shared, options.clone(), granted, Arc::clone(&channel));
         let (server, output) = (Arc::new(server), Output::default());
         Self {
             server,
