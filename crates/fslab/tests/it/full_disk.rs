@@ -179,14 +179,15 @@ fn accepted(layer: Option<&str>) -> Option<u64> {
 
 /// The figures of "Known differences".
 #[test]
-fn a_full_disk_takes_two_thirds_of_its_room_through_codecs() {
+fn a_full_disk_takes_nineteen_twentieths_of_its_room_through_codecs() {
     require_mounting!();
     let Some(plain) = accepted(None) else { return };
     let percents =
-        [("null", 99), ("copy", 65), ("gzip", 65), ("zstd", 65), ("lz4", 65), ("uuencode", 47)];
+        [("null", 99), ("copy", 95), ("gzip", 95), ("zstd", 95), ("lz4", 95), ("uuencode", 68)];
     for (layer, percent_min) in percents {
         let Some(count) = accepted(Some(layer)) else { return };
         let percent = 100 * count / plain;
+        eprintln!("{layer}: {count} bytes, {percent} %");
         assert!(percent >= percent_min, "{layer}: {percent} % of {plain} bytes");
     }
 }
