@@ -82,6 +82,12 @@ impl LayerChoice {
         places.filter_map(|option| Some((option.name, self.options.path(option.name)?)))
     }
 
+    /// The layer's options, each with its value.
+    #[must_use]
+    pub fn options(&self) -> &Options {
+        &self.options
+    }
+
     /// The layer's declaration.
     #[must_use]
     pub fn spec(&self) -> &'static LayerSpec {

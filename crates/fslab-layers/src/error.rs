@@ -125,16 +125,6 @@ pub enum Error {
         /// Why.
         source: std::io::Error,
     },
-    /// All that can be found of a stored file was shown, and that is not all of it.
-    #[error("{}: offset {offset}: {what}; see `fslab sca repair`", path.display())]
-    Incomplete {
-        /// The file.
-        path: PathBuf,
-        /// In the stored file.
-        offset: u64,
-        /// What is missing.
-        what: String,
-    },
     /// A rule of a script of faults is wrong.
     #[error("{origin}, line {line}: {source}")]
     BadRule {
@@ -184,36 +174,7 @@ pub enum Error {
         /// The layer.
         layer: &'static str,
         /// Why.
-        source: rayon::ThreadPoolBuildError,
-    },
-    /// A stored file can't be used.
-    #[error("{}: {}", path.display(), explain(source))]
-    StoredFile {
-        /// The file.
-        path: PathBuf,
-        /// Why.
-        source: fslab_vfs::Error,
-    },
-    /// A layer does not encode.
-    #[error("layer '{layer}' does not encode; use gzip, zstd, lz4, uuencode or copy")]
-    NoCodec {
-        /// The layer.
-        layer: &'static str,
-    },
-    /// A tree lies in another one whose files are all plain.
-    #[error(
-        "{} was decoded, or is being encoded, as a whole: encode or decode that, or remove its \
-         xattr user.fslab.sca.tree", path.display()
-    )]
-    PartOfPlainTree {
-        /// The other one.
-        path: PathBuf,
-    },
-    /// A file is no stored file.
-    #[error("{} is not a stored file of an fslab layer", path.display())]
-    NoStoredFile {
-        /// The file.
-        path: PathBuf,
+        source: std::io::Error,
     },
     /// The leaf can't be opened.
     #[error("can't use '{leaf}' as the lower file system: {source}")]
@@ -223,15 +184,6 @@ pub enum Error {
         /// Why.
         source: fslab_vfs::Error,
     },
-}
-
-fn explain(source: &fslab_vfs::Error) -> String {
-    match source.errno() {
-        fslab_vfs::Errno::BUSY => {
-            "an fslab mount or tool is using it; unmount or wait, then try again".to_owned()
-        }
-        _ => source.to_string(),
-    }
 }
 
 pub(crate) fn suggest(nearest: &Nearest) -> String {

@@ -13,9 +13,10 @@ pub mod observe;
 mod options;
 mod registry;
 mod report;
-pub mod sca;
 mod stack;
 mod surroundings;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
 
 pub use choice::LayerChoice;
 pub use error::{Error, Nearest, Result};

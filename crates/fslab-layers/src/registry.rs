@@ -7,21 +7,10 @@ use fslab_vfs::FileSystem;
 use crate::error::Result;
 use crate::observe::{fault, null, stats, trace};
 use crate::options::{OptionSpec, Options};
-use crate::sca;
 use crate::surroundings::Surroundings;
 
-/// Every layer, in the order in which they are listed.
-pub const LAYERS: &[LayerSpec] = &[
-    null::SPEC,
-    stats::SPEC,
-    trace::SPEC,
-    fault::SPEC,
-    sca::COPY,
-    sca::UUENCODE,
-    sca::GZIP,
-    sca::ZSTD,
-    sca::LZ4,
-];
+/// The layers of this crate, in the order in which they are listed.
+pub const LAYERS: &[LayerSpec] = &[null::SPEC, stats::SPEC, trace::SPEC, fault::SPEC];
 
 /// A layer's declaration of itself.
 #[derive(Clone, Copy, Debug)]

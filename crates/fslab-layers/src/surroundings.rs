@@ -140,11 +140,14 @@ impl Surroundings {
     }
 
     /// For the layer of a conversion, with the key of the file ids that it gives, if any.
-    pub(crate) fn of_conversion(&self, key: Option<u64>) -> Self {
+    #[must_use]
+    pub fn of_conversion(&self, key: Option<u64>) -> Self {
         Self { conversion: Some(key), ..self.clone() }
     }
 
-    pub(crate) fn conversion(&self) -> Option<Option<u64>> {
+    /// Whether a conversion uses the layer, with the key of the file ids that it gives, if any.
+    #[must_use]
+    pub fn conversion(&self) -> Option<Option<u64>> {
         self.conversion
     }
 

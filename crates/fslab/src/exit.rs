@@ -81,6 +81,9 @@ fn code_of_cause(cause: &(dyn std::error::Error + 'static)) -> Option<Code> {
     if let Some(error) = cause.downcast_ref::<fslab_layers::Error>() {
         return of_layers(error);
     }
+    if let Some(error) = cause.downcast_ref::<fslab_sca::Error>() {
+        return of_sca(error);
+    }
     if let Some(error) = cause.downcast_ref::<fslab_trace::Error>() {
         return Some(of_trace(error));
     }
@@ -102,7 +105,10 @@ fn code_of_cause(cause: &(dyn std::error::Error + 'static)) -> Option<Code> {
 /// Whether another fslab uses what was to be used.
 pub fn is_in_use(error: &anyhow::Error) -> bool {
     error.chain().any(|cause| {
-        let layers = cause.downcast_ref::<fslab_layers::Error>();
+        let layers = match cause.downcast_ref() {
+            Some(fslab_sca::Error::Layers(error)) => Some(error),
+            _ => cause.downcast_ref::<fslab_layers::Error>(),
+        };
         let tier = cause.downcast_ref::<fslab_tier::Error>();
         cause.is::<InUse>()
             || matches!(layers, Some(fslab_layers::Error::InUse { .. }))
@@ -113,12 +119,18 @@ pub fn is_in_use(error: &anyhow::Error) -> bool {
 fn of_layers(error: &fslab_layers::Error) -> Option<Code> {
     use fslab_layers::Error;
     match error {
-        Error::Leaf { .. }
-        | Error::Layer { .. }
-        | Error::Threads { .. }
-        | Error::Incomplete { .. } => Some(Code::Failure),
+        Error::Leaf { .. } | Error::Layer { .. } | Error::Threads { .. } => Some(Code::Failure),
         // Its cause tells.
         Error::ForeignLeaf { .. } | Error::ForeignLayer { .. } => None,
+        _ => Some(Code::BadInput),
+    }
+}
+
+fn of_sca(error: &fslab_sca::Error) -> Option<Code> {
+    use fslab_sca::Error;
+    match error {
+        Error::Layers(error) => of_layers(error),
+        Error::Incomplete { .. } => Some(Code::Failure),
         Error::StoredFile { source, .. } if source.errno() != fslab_vfs::Errno::BUSY => {
             Some(Code::Failure)
         }

@@ -27,7 +27,10 @@ use crate::programs::Running;
 const CAUTION: &str = "experimental: its tests have not run for long yet; keep other copies";
 
 /// All of them.
-pub const FOREIGN: &[LayerSpec] = &[LayerSpec {
+pub const FOREIGN: &[LayerSpec] =
+    &[fslab_sca::COPY, fslab_sca::UUENCODE, fslab_sca::GZIP, fslab_sca::ZSTD, fslab_sca::LZ4, TIER];
+
+const TIER: LayerSpec = LayerSpec {
     name: "tier",
     help: "files whose bytes are in archives come back when they are used",
     kind: LayerKind::Grounded,
@@ -105,7 +108,7 @@ pub const FOREIGN: &[LayerSpec] = &[LayerSpec {
         },
     ],
     build,
-}];
+};
 
 fn build(
     inner: Arc<dyn FileSystem>,
@@ -114,7 +117,7 @@ fn build(
 ) -> fslab_layers::Result<Arc<dyn FileSystem>> {
     let tier = open(inner, options, surroundings);
     let tier = tier.map_err(|error| fslab_layers::Error::ForeignLayer {
-        layer: FOREIGN[0].name,
+        layer: TIER.name,
         source: ForeignError::from(error),
     })?;
     surroundings.offer(Arc::new(TierService(Arc::clone(&tier))));
@@ -184,7 +187,7 @@ fn refused(what: String) -> fslab_tier::Error {
 
 /// The tree of an ordinary user's tier, of which only an engine opens the root.
 pub fn owners_tree<'a>(layers: &[LayerChoice], leaf: &'a Leaf) -> Option<&'a Path> {
-    let is_tier = |layer: &LayerChoice| layer.spec().name == FOREIGN[0].name;
+    let is_tier = |layer: &LayerChoice| layer.spec().name == TIER.name;
     let is_owners = Marks::of_this_process() != Marks::Trusted && layers.iter().any(is_tier);
     leaf.directory().filter(|_| is_owners).map(PathBuf::as_path)
 }

@@ -42,7 +42,8 @@ const ABSENCES: &[Absence] = &[
     },
 ];
 
-const DETERMINISTIC: &[&str] = &["fslab-layers", "fslab-tier", "fslab-ext2", "fslab-age"];
+const DETERMINISTIC: &[&str] =
+    &["fslab-layers", "fslab-sca", "fslab-tier", "fslab-ext2", "fslab-age"];
 
 fn run(tree: &Tree) -> Vec<Violation> {
     tree.rust().flat_map(|(path, text)| file(path, text)).collect()

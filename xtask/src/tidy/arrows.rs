@@ -17,6 +17,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("fslab-fuse", &["fslab-vfs", "fslab-sys"]),
     ("fslab-trace", &["fslab-vfs"]),
     ("fslab-layers", &["fslab-trace", "fslab-vfs", "fslab-sys"]),
+    ("fslab-sca", &["fslab-layers", "fslab-vfs", "fslab-sys"]),
     ("fslab-tier", &["fslab-vfs", "fslab-sys"]),
     ("fslab-ext2", &["fslab-vfs", "fslab-sys"]),
     ("fslab-measure", &["fslab-trace", "fslab-vfs", "fslab-sys"]),
@@ -29,6 +30,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "fslab-fuse",
             "fslab-layers",
             "fslab-measure",
+            "fslab-sca",
             "fslab-sys",
             "fslab-tier",
             "fslab-trace",
@@ -36,7 +38,7 @@ const ARROWS: &[(&str, &[&str])] = &[
         ],
     ),
     ("xtask", &[]),
-    ("fuzz", &["fslab-age", "fslab-ext2", "fslab-fuse", "fslab-layers", "fslab-tier"]),
+    ("fuzz", &["fslab-age", "fslab-ext2", "fslab-fuse", "fslab-sca", "fslab-tier"]),
 ];
 
 fn run(tree: &Tree) -> Vec<Violation> {

@@ -10,7 +10,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
-use fslab_layers::sca::{Figures, Finding, Salvaged, Tool};
+use fslab_sca::{Figures, Finding, Salvaged, Tool};
 use fslab_vfs::Size;
 use indicatif::{ProgressBar, ProgressStyle};
 

@@ -82,7 +82,7 @@ fn a_mounted_tier_conforms_over_btrfs() {
 
 /// Layers with their defaults; places that they write to are below `scratch`.
 fn every_layer(scratch: &std::path::Path) -> impl Iterator<Item = String> {
-    fslab_layers::LAYERS.iter().map(|layer| {
+    fslab_layers::LAYERS.iter().chain(fslab_sca::LAYERS).map(|layer| {
         let places = layer.options.iter().filter(|option| option.value == ValueKind::Place);
         let places: Vec<_> = places
             .map(|option| format!("{}={}", option.name, scratch.join(layer.name).display()))

@@ -22,7 +22,7 @@ use crate::support::{copy_program, fslab, program, run};
 /// A user whom no system has a name for.
 const USER: u32 = 54_321;
 
-const GOLDEN: &str = "../fslab-layers/tests/golden";
+const GOLDEN: &str = "../fslab-sca/tests/golden";
 
 /// Everything that is kept of a file or directory.
 #[derive(Debug, PartialEq, Eq)]

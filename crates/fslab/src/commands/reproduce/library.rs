@@ -120,6 +120,7 @@ mod tests {
     use fslab_measure::reproduce::{Basis, Claim, Paper};
 
     use super::{ALL, Library, PLANS, parse};
+    use crate::layers::FOREIGN;
 
     const README: &str = include_str!("../../../../../docs/reproduce/README.md");
 
@@ -170,7 +171,7 @@ mod tests {
                 };
                 let is_known = |layer: &String| {
                     let name = layer.split(':').next().unwrap_or_default();
-                    LAYERS.iter().any(|spec| spec.name == name)
+                    LAYERS.iter().chain(FOREIGN).any(|spec| spec.name == name)
                 };
                 let waits = target.needs.is_some();
                 let known = layers.iter().all(is_known);

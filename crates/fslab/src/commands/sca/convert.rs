@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use anyhow::{Context, Result};
 use fslab_layers::LayerChoice;
-use fslab_layers::sca::convert::{self, Conversion, Direction, Outcome};
+use fslab_sca::convert::{self, Conversion, Direction, Outcome};
 use fslab_vfs::Size;
 use indicatif::ProgressBar;
 

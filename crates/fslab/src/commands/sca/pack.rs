@@ -3,8 +3,8 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
-use fslab_layers::Error;
-use fslab_layers::sca::{self, Packed, Tool};
+use fslab_sca::Error;
+use fslab_sca::{Packed, Tool};
 use fslab_vfs::Size;
 use indicatif::ProgressBar;
 
@@ -91,7 +91,7 @@ fn pack(path: &Path, bar: &ProgressBar, totals: &mut Totals) {
 }
 
 fn try_to_pack(path: &Path, bar: &ProgressBar, totals: &mut Totals) -> Result<(), Error> {
-    let done = sca::pack(path, &|_| bar.tick())?;
+    let done = fslab_sca::pack(path, &|_| bar.tick())?;
     match done.outcome {
         Packed::Now => totals.packed += 1,
         Packed::Already => totals.already += 1,

@@ -1,0 +1,120 @@
+//! Moves that do not come to their end as planned.
+
+use std::sync::Arc;
+
+use fslab_vfs::Request;
+
+use super::*;
+use crate::options;
+use crate::testing::logs::{
+    Refusing, alone, by_frames, content, file_in, identity, put, reopened, sync,
+};
+
+/// More than one page of the index leads to these.
+const CHUNKS: u64 = 600;
+
+fn byte_of(chunk: u64) -> u8 {
+    chunk as u8 ^ 0x5a
+}
+
+fn expected() -> Vec<u8> {
+    (0..CHUNKS).map(byte_of).collect()
+}
+
+/// A file that was written twice, and synced.
+fn with_file(test: impl FnOnce(&Refusing, Io<'_>, Log)) {
+    let fs = Arc::new(Refusing::default());
+    let lower = file_in(fs.clone());
+    let (request, settings) = (Request::default(), options::of_tools().unwrap());
+    let io = Io::new(&lower, &request, &settings);
+    let mut log = Log::new(identity());
+    (0..CHUNKS).for_each(|chunk| put(&mut log, io, (chunk, 1)));
+    sync(&mut log, io);
+    (0..CHUNKS).for_each(|chunk| put(&mut log, io, (chunk, byte_of(chunk))));
+    sync(&mut log, io);
+    test(&fs, io, log);
+}
+
+/// A checkpoint behind the border has pages of its index before it, as long as not all was moved.
+/// Where there is no room for the next one, the slot still leads to that one: nothing is given
+/// back.
+#[test]
+fn what_a_slot_leads_to_stays_where_the_disk_is_full() {
+    with_file(|fs, io, mut log| {
+        let mut moving = log.begin_move();
+        assert!(log.move_some(io, &mut moving).unwrap());
+        sync(&mut log, io);
+        while log.move_some(io, &mut moving).unwrap() {}
+        fs.refuse(log.end()..u64::MAX, Errno::NOSPC, u64::MAX);
+        let is_free = end_move(&alone(&mut log, io), &moving).unwrap();
+        // Whoever opens the file finds the pages, even if it is not to be found by its frames.
+        let found = content(&reopened(io), io, CHUNKS);
+        assert!(!is_free && found == expected(), "free {is_free}");
+        fs.end();
+        clean(&alone(&mut log, io)).unwrap();
+        assert_eq!(content(&reopened(io), io, CHUNKS), expected());
+    });
+}
+
+/// Where the last checkpoint is damaged, the slot before leads to one in front of the border, of
+/// which some pages are gone. The frames are all there.
+#[test]
+fn a_damaged_checkpoint_behind_a_border_costs_nothing() {
+    with_file(|_, io, mut log| {
+        clean(&alone(&mut log, io)).unwrap();
+        let body = log.commits.checkpoint().offset + log.identity().header_bytes() as u64;
+        for place in (body..log.commits.checkpoint().end()).step_by(7) {
+            let byte = io.lower.read(io.request, place, 1).unwrap()[0];
+            let put = |byte| io.lower.write(io.request, place, &[byte], WriteOptions::default());
+            put(byte ^ 1).unwrap();
+            assert_eq!(content(&reopened(io), io, CHUNKS), expected(), "byte {place}");
+            put(byte).unwrap();
+        }
+    });
+}
+
+/// Of two moves at once, the one that began first may end last: packing has its own, and a write
+/// may clean meanwhile. The gaps of the other reach further, and stay.
+#[test]
+fn a_move_that_ends_behind_another_leaves_its_gaps() {
+    with_file(|_, io, mut log| {
+        let mut first = log.begin_move();
+        assert!(log.move_some(io, &mut first).unwrap());
+        clean(&alone(&mut log, io)).unwrap();
+        while log.move_some(io, &mut first).unwrap() {}
+        assert!(end_move(&alone(&mut log, io), &first).unwrap());
+        let found = by_frames(io);
+        let ends = |log: &Log| (log.size(), log.end(), log.journal.sequence());
+        assert_eq!(ends(&found), ends(&log));
+        assert_eq!(content(&found, io, CHUNKS), expected());
+    });
+}
+
+/// Every reader mends a wrong byte in a header, and so does who makes a gap of it: else each
+/// cleaning would move everything and give nothing back.
+#[test]
+fn a_flipped_bit_in_the_first_header_keeps_no_space() {
+    with_file(|_, io, mut log| {
+        let place = HEAD_BYTES + 30;
+        let byte = io.lower.read(io.request, place, 1).unwrap()[0];
+        io.lower.write(io.request, place, &[byte ^ 4], WriteOptions::default()).unwrap();
+        let before = io.lower.attr(io.request).unwrap().blocks;
+        clean(&alone(&mut log, io)).unwrap();
+        let after = io.lower.attr(io.request).unwrap().blocks;
+        assert!(after < before * 5 / 4, "{after} blocks, {before} before");
+        assert_eq!(content(&by_frames(io), io, CHUNKS), expected());
+    });
+}
+
+#[test]
+fn gaps_fill_the_range_and_stand_for_every_sequence() {
+    let end = HEAD_BYTES + 2 * GAP_BYTES_MAX + 5;
+    let all = gaps(HEAD_BYTES..end, 3, 100).unwrap();
+    assert_eq!(all.len(), 3);
+    let borders = |gap: &Gap| (gap.range.start, gap.range.end);
+    assert_eq!(borders(&all[0]), (HEAD_BYTES, HEAD_BYTES + GAP_BYTES_MAX));
+    assert!(all.windows(2).all(|pair| pair[0].range.end == pair[1].range.start));
+    assert!(all.windows(2).all(|pair| pair[0].sequences.end() + 1 == *pair[1].sequences.start()));
+    assert_eq!((borders(&all[2]).1, all[2].sequences.clone()), (end, 5..=100));
+    assert!(gaps(HEAD_BYTES..end, 3, 4).is_none());
+}

@@ -1,0 +1,27 @@
+//! `copy`: a chunk's bytes as they are, behind a frame header.
+//!
+//! All the machinery and no encoding: what the machinery costs. Copyfs in Zadok et al. (2001).
+
+use super::{CodecSpec, Container, Levels, RECORD_BYTES, fill, record_behind};
+use crate::format::HEAD_BYTES;
+
+pub const SPEC: CodecSpec = CodecSpec {
+    number: 1,
+    name: "copy",
+    help: "stores chunks as they are: the cost of the machinery without encoding",
+    levels: Levels::NONE,
+    compresses: false,
+    encode: |content, _| Ok(content.to_vec()),
+    store: <[u8]>::to_vec,
+    decode_into: |body, content| fill(content, body),
+    container: Container {
+        header_bytes: RECORD_BYTES,
+        wrap: |record, _| record.to_vec(),
+        unwrap: |header| record_behind(header, 0),
+        pack: <[u8]>::to_vec,
+        unpack: |body| Some(body.to_vec()),
+        empty_head: || [0; HEAD_BYTES as usize],
+        is_text: false,
+        closing: None,
+    },
+};

@@ -1,0 +1,139 @@
+//! `gzip`: each data frame is a gzip member (RFC 1952), its header in the member's extra field.
+//!
+//! Metadata are members of no content, with everything in the extra field. A packed file is what
+//! `gzip -dc` calls a multi-member file. The encoder is libdeflate.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+
+use libdeflater::{CompressionLvl, Compressor, Crc, Decompressor};
+
+use super::{
+    Body, CodecError, CodecSpec, Container, Levels, RECORD_BYTES, RecordBytes, record_behind,
+};
+use crate::format::HEAD_BYTES;
+
+pub const SPEC: CodecSpec = CodecSpec {
+    number: 3,
+    name: "gzip",
+    help: "compresses into gzip members (libdeflate)",
+    levels: Levels { range: 1..=12, usual: "6" },
+    compresses: true,
+    encode,
+    store,
+    decode_into,
+    container: Container {
+        header_bytes: PREFIX_BYTES + RECORD_BYTES,
+        wrap,
+        unwrap: |header| record_behind(header, PREFIX_BYTES),
+        pack,
+        unpack,
+        empty_head,
+        is_text: false,
+        closing: None,
+    },
+};
+
+/// Magic, deflate, an extra field, no time, no flags, unknown system.
+const MEMBER: [u8; 10] = [0x1f, 0x8b, 8, 4, 0, 0, 0, 0, 0, 255];
+/// The name of our subfield of the extra field.
+const SUBFIELD: [u8; 2] = *b"FS";
+/// The member's ten bytes, the length of the extra field, name and length of the subfield.
+const PREFIX_BYTES: usize = MEMBER.len() + 6;
+/// A last block with nothing in it, then CRC and length of no content.
+const NO_CONTENT: [u8; 10] = [3, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+/// CRC32 and length of the content, behind it.
+const TRAILER_BYTES: usize = 8;
+/// The largest stored block of deflate.
+const STORED_BYTES_MAX: usize = 65535;
+
+thread_local! {
+    static COMPRESSORS: RefCell<HashMap<i32, Compressor>> = RefCell::default();
+    /// Room for what comes out, which may be more than what went in.
+    static ROOM: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+    static DECOMPRESSOR: RefCell<Decompressor> = RefCell::new(Decompressor::new());
+}
+
+fn encode(content: &[u8], level: i32) -> Result<Vec<u8>, CodecError> {
+    let failed = CodecError { codec: SPEC.name, length: content.len() };
+    COMPRESSORS.with_borrow_mut(|compressors| {
+        let compressor = match compressors.entry(level) {
+            std::collections::hash_map::Entry::Occupied(known) => known.into_mut(),
+            std::collections::hash_map::Entry::Vacant(place) => {
+                let level = CompressionLvl::new(level).or(Err(failed))?;
+                place.insert(Compressor::new(level))
+            }
+        };
+        let bound = compressor.deflate_compress_bound(content.len());
+        ROOM.with_borrow_mut(|room| {
+            room.resize(bound.max(room.len()), 0);
+            let length = compressor.deflate_compress(content, room).or(Err(failed))?;
+            Ok([&room[..length], &trailer(content)].concat())
+        })
+    })
+}
+
+fn store(content: &[u8]) -> Vec<u8> {
+    let mut body = Vec::with_capacity(content.len() + 5 * content.len() / STORED_BYTES_MAX + 13);
+    let mut blocks = content.chunks(STORED_BYTES_MAX).peekable();
+    while let Some(block) = blocks.next() {
+        let length = block.len() as u16;
+        body.push(u8::from(blocks.peek().is_none()));
+        body.extend(length.to_le_bytes());
+        body.extend((!length).to_le_bytes());
+        body.extend(block);
+    }
+    if content.is_empty() {
+        body.extend(&NO_CONTENT[..2]);
+    }
+    body.extend(trailer(content));
+    body
+}
+
+fn trailer(content: &[u8]) -> [u8; TRAILER_BYTES] {
+    let mut crc = Crc::new();
+    crc.update(content);
+    let mut trailer = [0; TRAILER_BYTES];
+    trailer[..4].copy_from_slice(&crc.sum().to_le_bytes());
+    trailer[4..].copy_from_slice(&(content.len() as u32).to_le_bytes());
+    trailer
+}
+
+fn decode_into(body: &[u8], content: &mut [u8]) -> Option<usize> {
+    let deflated = body.len().checked_sub(TRAILER_BYTES).map(|end| &body[..end])?;
+    DECOMPRESSOR
+        .with_borrow_mut(|decompressor| decompressor.deflate_decompress(deflated, content).ok())
+}
+
+fn wrap(record: &RecordBytes, body: Body) -> Vec<u8> {
+    let metadata = if let Body::Metadata(length) = body { length } else { 0 };
+    let mut header = member(RECORD_BYTES + metadata).to_vec();
+    header.extend(record);
+    header
+}
+
+/// A member's beginning, with so many bytes in the subfield.
+fn member(subfield_bytes: usize) -> [u8; PREFIX_BYTES] {
+    let mut member = [0; PREFIX_BYTES];
+    member[..10].copy_from_slice(&MEMBER);
+    member[10..12].copy_from_slice(&(subfield_bytes as u16 + 4).to_le_bytes());
+    member[12..14].copy_from_slice(&SUBFIELD);
+    member[14..].copy_from_slice(&(subfield_bytes as u16).to_le_bytes());
+    member
+}
+
+fn pack(payload: &[u8]) -> Vec<u8> {
+    [payload, &NO_CONTENT].concat()
+}
+
+fn unpack(body: &[u8]) -> Option<Vec<u8>> {
+    body.strip_suffix(&NO_CONTENT).map(<[u8]>::to_vec)
+}
+
+fn empty_head() -> [u8; HEAD_BYTES as usize] {
+    let mut head = [0; HEAD_BYTES as usize];
+    let end = head.len() - NO_CONTENT.len();
+    head[..PREFIX_BYTES].copy_from_slice(&member(end - PREFIX_BYTES));
+    head[end..].copy_from_slice(&NO_CONTENT);
+    head
+}

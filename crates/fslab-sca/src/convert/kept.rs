@@ -1,0 +1,152 @@
+//! What an encoded file keeps of its original's own xattrs, so that decoding gives them back.
+//!
+//! An original that looks like a stored file may have the size xattr of the tree that it came from.
+//! The encoded file needs that xattr for itself. It keeps the original's in another one, which the
+//! mount hides.
+
+use fslab_vfs::{Ino, Result};
+use zerocopy::{FromBytes, IntoBytes};
+
+use super::scope::looks_stored;
+use super::{Conversion, Direction, Kept, Why, contents};
+use crate::format::{KEPT_NAME, KeptRecord, MARK_NAME, VERSION};
+use crate::mark::{self, Fingerprint, Mark};
+use crate::roots;
+
+const HAS_MARK: u8 = 1;
+const HAS_EARLIER: u8 = 2;
+
+/// The own xattrs of an original.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct OwnXattrs {
+    original: Fingerprint,
+    /// The size xattr.
+    mark: Option<Vec<u8>>,
+    /// The xattr in which it keeps those of its own original.
+    earlier: Option<Vec<u8>>,
+}
+
+impl OwnXattrs {
+    fn encode(&self) -> Vec<u8> {
+        let mark = self.mark.as_deref().unwrap_or_default();
+        let flag = |is_given: bool, flag: u8| if is_given { flag } else { 0 };
+        let flags = flag(self.mark.is_some(), HAS_MARK) | flag(self.earlier.is_some(), HAS_EARLIER);
+        let mut record = KeptRecord {
+            version: VERSION,
+            flags,
+            // An xattr is at most 64 KiB long, and one of that length has no room in another.
+            mark_length: u16::try_from(mark.len()).unwrap_or(u16::MAX).into(),
+            crc: 0.into(),
+            size: self.original.size.into(),
+            beginning_crc: self.original.beginning_crc.into(),
+            zero: 0.into(),
+        };
+        let rest = [mark, self.earlier.as_deref().unwrap_or_default()].concat();
+        record.crc = crc32c::crc32c_append(crc32c::crc32c(record.as_bytes()), &rest).into();
+        [record.as_bytes(), &rest].concat()
+    }
+
+    fn decode(value: &[u8]) -> Option<Self> {
+        let (mut record, rest) = KeptRecord::read_from_prefix(value).ok()?;
+        let crc = std::mem::take(&mut record.crc).get();
+        let found = crc32c::crc32c_append(crc32c::crc32c(record.as_bytes()), rest);
+        if record.version != VERSION || crc != found {
+            return None;
+        }
+        let (mark, earlier) = rest.split_at_checked(usize::from(record.mark_length.get()))?;
+        let given = |flag, value: &[u8]| (record.flags & flag != 0).then(|| value.to_vec());
+        let (size, beginning_crc) = (record.size.get(), record.beginning_crc.get());
+        Some(Self {
+            original: Fingerprint { size, beginning_crc },
+            mark: given(HAS_MARK, mark),
+            earlier: given(HAS_EARLIER, earlier),
+        })
+    }
+}
+
+impl Conversion {
+    /// Gives a copy what its original has of our xattrs, or keeps that for decoding.
+    pub(super) fn keep_own_xattrs(&self, original: Ino, copy: Ino) -> Kept<()> {
+        match self.direction {
+            Direction::Encode => self.keep_for_decoding(original, copy),
+            Direction::Decode => self.give_back_own(original, copy).map_err(Why::Nested),
+        }
+    }
+
+    fn keep_for_decoding(&self, original: Ino, copy: Ino) -> Kept<()> {
+        let [found, earlier] = self.own_xattrs(original)?;
+        let mark = match found.as_deref().and_then(mark::before_content) {
+            Some((before, _)) => before,
+            None => found,
+        };
+        let beginning = contents::beginning(&*self.lower, &self.request, original)?;
+        if mark.is_none() && earlier.is_none() && !looks_stored(&beginning) {
+            return Ok(());
+        }
+        let original = self.fingerprint(original, &beginning)?;
+        let value = OwnXattrs { original, mark, earlier }.encode();
+        self.set_on_copy(copy, KEPT_NAME.as_ref(), &value)
+    }
+
+    /// A decoded file that looks like a stored file must not be decoded by the next run, and a
+    /// mount must show it as it is, until the whole tree is decoded.
+    fn give_back_own(&self, original: Ino, copy: Ino) -> Result<()> {
+        let (lower, request) = (&*self.lower, &self.request);
+        let beginning = contents::beginning(lower, request, copy)?;
+        let fingerprint = self.fingerprint(copy, &beginning)?;
+        let kept = mark::value(lower, request, original, KEPT_NAME)?;
+        let kept = kept.and_then(|value| OwnXattrs::decode(&value));
+        let Some(kept) = kept.filter(|kept| kept.original == fingerprint) else {
+            // Written through a mount: nothing says that it had ever been in a tree as it is.
+            return match roots::identify(&beginning) {
+                Some(_) => mark::write(lower, request, copy, &Mark::Foreign),
+                None => Ok(()),
+            };
+        };
+        let found = kept.mark.as_deref().and_then(mark::decode);
+        let is_taken_for_stored = match found {
+            Some(Mark::Foreign) => false,
+            Some(Mark::Clean(_) | Mark::Dirty) => true,
+            None => looks_stored(&beginning),
+        };
+        let value = match is_taken_for_stored {
+            true => Some(mark::content(kept.mark.as_deref(), fingerprint)),
+            false => kept.mark,
+        };
+        for (name, value) in [(MARK_NAME, value), (KEPT_NAME, kept.earlier)] {
+            if value.is_some() {
+                mark::set(lower, request, copy, (name, value.as_deref()))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// What tells whether a file is still the one that it was.
+    pub(super) fn fingerprint(&self, ino: Ino, beginning: &[u8]) -> Result<Fingerprint> {
+        let size = self.lower.getattr(&self.request, ino, None)?.size;
+        Ok(Fingerprint { size, beginning_crc: crc32c::crc32c(beginning) })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn own_xattrs_survive_encoding() {
+        let original = Fingerprint { size: 12, beginning_crc: 5 };
+        let values = [None, Some(Vec::new()), Some(vec![7; 40])];
+        for mark in values.clone() {
+            for earlier in values.clone() {
+                let own = OwnXattrs { original, mark: mark.clone(), earlier };
+                let value = own.encode();
+                assert_eq!(OwnXattrs::decode(&value), Some(own));
+                for index in 0..value.len() {
+                    let mut damaged = value.clone();
+                    damaged[index] ^= 1;
+                    assert_eq!(OwnXattrs::decode(&damaged), None, "byte {index}");
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,283 @@
+//! Which files of a tree are stored files, and which ones only look like it.
+//!
+//! In a lower directory, every file that looks like a stored file is one, unless it is marked as a
+//! foreign file: that is what a mount shows. In any other tree, all files are plain, except those
+//! that the unfinished run encoded. The run has a record at the root, a key, and gives its stored
+//! files ids that show this key. Before it encodes anything, it marks all files that look like
+//! stored files as foreign ones, so that a mount shows the same bytes at any moment of the run.
+//!
+//! Order, each step durable before the next: the tree is plain; the key; the marks; a note that all
+//! are marked; encoded files. Once all files are encoded, the tree becomes a lower directory.
+
+use std::path::PathBuf;
+use std::sync::atomic::Ordering;
+
+use fslab_vfs::{Attr, Errno, FileSystem, Ino, Request, Result};
+use zerocopy::{FromBytes, IntoBytes};
+
+use super::{Conversion, Direction, Kept, Why, contents};
+use crate::context::seal;
+use crate::format::{KEPT_NAME, MARK_NAME, RUN_NAME, RunRecord, VERSION};
+use crate::mark::{self, Mark, Tree};
+use crate::roots;
+
+/// How stored files are told from files that only look like it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rule {
+    /// By their form, and by the mark of foreign files.
+    Form,
+    /// By the key of the unfinished run that encoded them.
+    Key(u64),
+    /// No file is a stored file.
+    Plain,
+    /// No record can be kept here.
+    Unrecorded,
+}
+
+/// What is known of a tree before it is converted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Scope {
+    pub rule: Rule,
+    /// Whether every file that looks like a stored file is marked.
+    pub is_marked: bool,
+    /// The lower directory that the tree is a part of.
+    pub enclosing: Option<PathBuf>,
+}
+
+/// That a tree can't be encoded because it is a part of another tree whose files are all plain.
+#[derive(Debug)]
+pub struct PartOfPlainTree(pub PathBuf);
+
+impl Scope {
+    /// Finds out what the files of a tree are. Writes nothing.
+    pub fn find(
+        lower: &dyn FileSystem,
+        request: &Request,
+        direction: Direction,
+    ) -> Result<std::result::Result<Self, PartOfPlainTree>> {
+        let above = lower.path_below(Ino::ROOT).and_then(|path| mark::tree_above(&path));
+        let scope = |rule| Ok(Ok(Self { rule, is_marked: false, enclosing: None }));
+        match above {
+            Some((path, session)) if !session.plain => {
+                let enclosing = Some(path);
+                return Ok(Ok(Self { rule: Rule::Form, is_marked: false, enclosing }));
+            }
+            Some((path, _)) => return Ok(Err(PartOfPlainTree(path))),
+            None => {}
+        }
+        match (mark::tree(lower, request)?, direction) {
+            (Tree::NoXattrs, Direction::Encode) => scope(Rule::Unrecorded),
+            (Tree::New, Direction::Encode) => scope(Rule::Plain),
+            (Tree::NoXattrs | Tree::New, Direction::Decode) => scope(Rule::Form),
+            (Tree::Known(session), _) if !session.plain => scope(Rule::Form),
+            (Tree::Known(_), _) => match run(lower, request)? {
+                Some((key, is_marked)) => {
+                    Ok(Ok(Self { rule: Rule::Key(key), is_marked, enclosing: None }))
+                }
+                None => scope(Rule::Plain),
+            },
+        }
+    }
+
+    /// Begins or resumes a run that encodes; the key is used if the run is a new one.
+    pub fn begin_encoding(
+        &mut self,
+        lower: &dyn FileSystem,
+        request: &Request,
+        key: u64,
+    ) -> Result<()> {
+        match self.rule {
+            // A run that ended may have left it.
+            Rule::Form => return mark::set(lower, request, Ino::ROOT, (RUN_NAME, None)),
+            Rule::Key(_) | Rule::Unrecorded => return Ok(()),
+            Rule::Plain => {}
+        }
+        let begun = mark::set_plain(lower, request, true)
+            .and_then(|()| set_run(lower, request, (key, false)));
+        self.rule = match begun {
+            Ok(()) => Rule::Key(key),
+            Err(error) if matches!(error.errno(), Errno::ACCESS | Errno::PERM) => Rule::Unrecorded,
+            Err(error) => return Err(error),
+        };
+        Ok(())
+    }
+
+    /// The key of the ids of files that are encoded.
+    pub fn key(&self) -> Option<u64> {
+        if let Rule::Key(key) = self.rule { Some(key) } else { None }
+    }
+}
+
+fn run(lower: &dyn FileSystem, request: &Request) -> Result<Option<(u64, bool)>> {
+    let value = mark::value(lower, request, Ino::ROOT, RUN_NAME)?;
+    let record = value.and_then(|value| RunRecord::read_from_bytes(&value).ok());
+    Ok(record.and_then(|mut record| {
+        let crc = std::mem::take(&mut record.crc).get();
+        let is_whole = record.version == VERSION && crc == crc32c::crc32c(record.as_bytes());
+        is_whole.then(|| (record.key.get(), record.surveyed != 0))
+    }))
+}
+
+/// Durably sets the record of a run.
+fn set_run(lower: &dyn FileSystem, request: &Request, (key, marked): (u64, bool)) -> Result<()> {
+    let surveyed = u8::from(marked);
+    let (zero, crc) = ([0; 2], 0.into());
+    let mut record = RunRecord { version: VERSION, surveyed, zero, crc, key: key.into() };
+    record.crc = crc32c::crc32c(record.as_bytes()).into();
+    mark::set(lower, request, Ino::ROOT, (RUN_NAME, Some(record.as_bytes())))?;
+    mark::sync_root(lower, request)
+}
+
+/// Whether a mount would take bytes for a stored file, of this version or a later one.
+pub fn looks_stored(beginning: &[u8]) -> bool {
+    roots::identify(beginning).is_some() || roots::is_newer(beginning)
+}
+
+impl Conversion {
+    /// Whether a file below is a stored file of this tree. One whose head is damaged, or of a later
+    /// version, is no plain file: as a copy of that, nobody would know it any more.
+    pub(super) fn is_stored(&self, attr: &Attr) -> Kept<bool> {
+        if self.scope.rule == Rule::Plain {
+            return Ok(false);
+        }
+        let found = mark::read(&*self.lower, &self.request, attr.ino)?;
+        if found == Some(Mark::Foreign) {
+            return Ok(false);
+        }
+        let beginning = contents::beginning(&*self.lower, &self.request, attr.ino)?;
+        let identity = roots::identify(&beginning);
+        let is_newer = roots::is_newer(&beginning);
+        match (self.scope.rule, identity) {
+            (Rule::Key(key), Some(identity)) => Ok(seal(key, identity.file_id) == identity.file_id),
+            (Rule::Key(_), None) if is_newer => Ok(false),
+            (Rule::Unrecorded, _) if looks_stored(&beginning) => Err(Why::Unrecorded),
+            (Rule::Form, Some(_)) => Ok(true),
+            (_, None) if found.is_some() || is_newer => Err(mark::headless(attr.ino).into()),
+            _ => Ok(false),
+        }
+    }
+
+    /// Whether a file that is no stored file of this tree looks like one.
+    pub(super) fn is_lookalike(&self, ino: Ino) -> Result<bool> {
+        Ok(looks_stored(&contents::beginning(&*self.lower, &self.request, ino)?))
+    }
+
+    /// Durably marks a file that looks like a stored file, and is none, as a foreign one. What
+    /// can't be marked stays as it is: it can't be converted either, and that is told then.
+    pub(super) fn mark_lookalike(&self, attr: &Attr) -> Result<()> {
+        let Rule::Key(key) = self.scope.rule else { return Ok(()) };
+        if attr.size == 0 || self.direction == Direction::Decode || self.is_of_others(attr) {
+            return Ok(());
+        }
+        match self.mark_unless_sealed(key, attr.ino) {
+            Err(error) if is_of_the_file(&error) => Ok(()),
+            answer => answer,
+        }
+    }
+
+    fn mark_unless_sealed(&self, key: u64, ino: Ino) -> Result<()> {
+        let (lower, request) = (&*self.lower, &self.request);
+        let before = mark::value(lower, request, ino, MARK_NAME)?;
+        let found = before.as_deref().and_then(mark::decode);
+        if found == Some(Mark::Foreign) {
+            return Ok(());
+        }
+        let beginning = contents::beginning(lower, request, ino)?;
+        let is_lookalike = match roots::identify(&beginning) {
+            Some(identity) => seal(key, identity.file_id) != identity.file_id,
+            // Later, it may be one of the run whose head is damaged.
+            None => roots::is_newer(&beginning) || found.is_some() && !self.scope.is_marked,
+        };
+        if !is_lookalike {
+            return Ok(());
+        }
+        let content = mark::content(before.as_deref(), self.fingerprint(ino, &beginning)?);
+        self.with_right_to_write(ino, &|| {
+            mark::set(lower, request, ino, (MARK_NAME, Some(&content)))
+        })?;
+        self.lookalikes.fetch_add(1, Ordering::Relaxed);
+        contents::sync(lower, request, ino)
+    }
+
+    /// Notes that all files that look like stored files are marked.
+    pub(super) fn note_all_marked(&self) -> Result<()> {
+        let files = self.lookalikes.load(Ordering::Relaxed);
+        if files > 0 {
+            tracing::warn!(files, "stored files of other trees are encoded once more, as content");
+        }
+        match (self.scope.rule, self.direction) {
+            (Rule::Key(key), Direction::Encode) if !self.scope.is_marked => {
+                set_run(&*self.lower, &self.request, (key, true))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Ends a run. If files are left as they were, it goes on with the next one.
+    pub(super) fn end_run(&self, is_complete: bool) -> Result<()> {
+        match (is_complete, self.direction, self.scope.rule) {
+            (true, ..) => self.end_complete_run(),
+            // What remains encoded is known by the key.
+            (false, Direction::Decode, Rule::Key(_) | Rule::Plain) => self.restore_marks(),
+            (false, ..) => Ok(()),
+        }
+    }
+
+    fn end_complete_run(&self) -> Result<()> {
+        let (lower, request) = (&*self.lower, &self.request);
+        let is_whole = self.scope.enclosing.is_none();
+        let end = || mark::set(lower, request, Ino::ROOT, (RUN_NAME, None));
+        match (self.direction, self.scope.rule) {
+            (_, Rule::Unrecorded) => Ok(()),
+            (Direction::Encode, Rule::Key(_)) => {
+                mark::set_plain(lower, request, false)?;
+                end()
+            }
+            (Direction::Encode, _) => Ok(()),
+            (Direction::Decode, Rule::Form) if !is_whole => Ok(()),
+            (Direction::Decode, Rule::Form) => {
+                end()?;
+                mark::sync_root(lower, request)?;
+                match mark::set_plain(lower, request, true) {
+                    // The marks of foreign files stay.
+                    Err(error) if mark::is_absence(error.errno()) => Ok(()),
+                    Err(error) if matches!(error.errno(), Errno::ACCESS | Errno::PERM) => Ok(()),
+                    Err(error) => Err(error),
+                    Ok(()) => self.restore_marks(),
+                }
+            }
+            (Direction::Decode, Rule::Key(_)) => {
+                self.restore_marks()?;
+                end()
+            }
+            (Direction::Decode, Rule::Plain) => self.restore_marks(),
+        }
+    }
+
+    /// Gives a file that was marked as content the xattr that it had before, if it still is what it
+    /// was then.
+    pub(super) fn restore_mark(&self, ino: Ino) -> Result<()> {
+        let (lower, request) = (&*self.lower, &self.request);
+        let Some(value) = mark::value(lower, request, ino, MARK_NAME)? else { return Ok(()) };
+        let Some((before, file)) = mark::before_content(&value) else { return Ok(()) };
+        let beginning = contents::beginning(lower, request, ino)?;
+        let is_as_it_was = self.fingerprint(ino, &beginning)? == file;
+        self.with_right_to_write(ino, &|| match is_as_it_was {
+            true => mark::set(lower, request, ino, (MARK_NAME, before.as_deref())),
+            false => mark::write(lower, request, ino, &Mark::Foreign),
+        })
+    }
+
+    /// The size xattr of a file, and the one that keeps those of its original.
+    pub(super) fn own_xattrs(&self, ino: Ino) -> Result<[Option<Vec<u8>>; 2]> {
+        let value = |name| mark::value(&*self.lower, &self.request, ino, name);
+        Ok([value(MARK_NAME)?, value(KEPT_NAME)?])
+    }
+}
+
+/// Whether an error says that this file can't be changed or read by this user.
+fn is_of_the_file(error: &fslab_vfs::Error) -> bool {
+    let errno = error.errno();
+    let is_full = matches!(errno, Errno::NOSPC | Errno::DQUOT | Errno::RANGE | Errno::TOOBIG);
+    is_full || matches!(errno, Errno::ACCESS | Errno::PERM) || mark::is_absence(errno)
+}

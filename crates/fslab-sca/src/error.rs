@@ -1,0 +1,62 @@
+//! What can go wrong with stored files outside a mount.
+
+use std::path::PathBuf;
+
+/// The result of a tool.
+pub type Result<T> = std::result::Result<T, Error>;
+
+/// What is wrong with a stored file or a tree of them, in one line.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The layer of a conversion can't be had.
+    #[error(transparent)]
+    Layers(#[from] fslab_layers::Error),
+    /// All that can be found of a stored file was shown, and that is not all of it.
+    #[error("{}: offset {offset}: {what}; see `fslab sca repair`", path.display())]
+    Incomplete {
+        /// The file.
+        path: PathBuf,
+        /// In the stored file.
+        offset: u64,
+        /// What is missing.
+        what: String,
+    },
+    /// A stored file can't be used.
+    #[error("{}: {}", path.display(), explain(source))]
+    StoredFile {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: fslab_vfs::Error,
+    },
+    /// A layer does not encode.
+    #[error("layer '{layer}' does not encode; use gzip, zstd, lz4, uuencode or copy")]
+    NoCodec {
+        /// The layer.
+        layer: &'static str,
+    },
+    /// A tree lies in another one whose files are all plain.
+    #[error(
+        "{} was decoded, or is being encoded, as a whole: encode or decode that, or remove its \
+         xattr user.fslab.sca.tree", path.display()
+    )]
+    PartOfPlainTree {
+        /// The other one.
+        path: PathBuf,
+    },
+    /// A file is no stored file.
+    #[error("{} is not a stored file of an fslab layer", path.display())]
+    NoStoredFile {
+        /// The file.
+        path: PathBuf,
+    },
+}
+
+fn explain(source: &fslab_vfs::Error) -> String {
+    match source.errno() {
+        fslab_vfs::Errno::BUSY => {
+            "an fslab mount or tool is using it; unmount or wait, then try again".to_owned()
+        }
+        _ => source.to_string(),
+    }
+}

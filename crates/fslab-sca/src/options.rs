@@ -1,0 +1,234 @@
+//! Options of the layers, and the settings made of them.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+
+use fslab_vfs::{Claim, Errno, FileSystem, MonotonicClock, Request};
+use quick_cache::sync::Cache;
+
+use super::codec::CodecSpec;
+use super::context::{BytesOfContent, Settings, WhenToPack};
+use super::encoder::Workers;
+use super::mark;
+use fslab_layers::{Error, OptionSpec, Options, Result, SteadyDraws, Surroundings, ValueKind};
+
+const KIB: u64 = 1 << 10;
+const MIB: u64 = 1 << 20;
+
+pub const CHUNK: OptionSpec = OptionSpec {
+    name: "chunk",
+    help: "bytes encoded on their own, a power of two, for new files",
+    default: "128KiB",
+    value: ValueKind::Bytes { least: 4 * KIB, most: MIB },
+};
+
+pub const TAILS: OptionSpec = OptionSpec {
+    name: "tails",
+    help: "keep small appended pieces raw until a chunk is full",
+    default: "on",
+    value: ValueKind::Switch,
+};
+
+pub const THREADS: OptionSpec = OptionSpec {
+    name: "threads",
+    help: "threads that encode and decode; 0 for one a processor",
+    default: "0",
+    value: ValueKind::Count { least: 0, most: 256 },
+};
+
+pub const CACHE: OptionSpec = OptionSpec {
+    name: "cache",
+    help: "memory for decoded chunks",
+    default: "32MiB",
+    value: ValueKind::Bytes { least: 0, most: 1 << 40 },
+};
+
+pub const MIN_RATIO: OptionSpec = OptionSpec {
+    name: "min-ratio",
+    help: "share of a chunk that encoding must leave off, else it is stored raw",
+    default: "0.03",
+    value: ValueKind::Share,
+};
+
+pub const VERIFY: OptionSpec = OptionSpec {
+    name: "verify",
+    help: "check checksums on reading; off is for measurements only and voids promise 3",
+    default: "on",
+    value: ValueKind::Switch,
+};
+
+pub const SIZE_XATTR: OptionSpec = OptionSpec {
+    name: "size-xattr",
+    help: "keep sizes in an xattr, so that listings need not open files",
+    default: "on",
+    value: ValueKind::Switch,
+};
+
+pub const GARBAGE: OptionSpec = OptionSpec {
+    name: "garbage",
+    help: "bytes of no more use that a file may hold, beyond as many as it has of use",
+    default: "1MiB",
+    value: ValueKind::Bytes { least: 4 * KIB, most: 1 << 40 },
+};
+
+pub const PACK: OptionSpec = OptionSpec {
+    name: "pack",
+    help: "when to pack files: idle (while nothing is asked for, and at the end), close, or off",
+    default: "idle",
+    value: ValueKind::Choice(&["idle", "close", "off"]),
+};
+
+pub const PACK_AFTER: OptionSpec = OptionSpec {
+    name: "pack-after",
+    help: "how long nobody must have asked for anything before files are packed",
+    default: "5s",
+    value: ValueKind::Duration,
+};
+
+pub const PACK_RATE: OptionSpec = OptionSpec {
+    name: "pack-rate",
+    help: "bytes a second that packing may write while nothing else is asked for",
+    default: "64MiB",
+    value: ValueKind::Bytes { least: 64 * KIB, most: 1 << 40 },
+};
+
+/// Settings of a layer over a file system.
+///
+/// # Errors
+/// A chunk that is no power of two; what beginning a session answers.
+pub fn settings(
+    codec: &'static CodecSpec,
+    fs: &Arc<dyn FileSystem>,
+    request: &Request,
+    options: &Options,
+    surroundings: &Surroundings,
+) -> Result<Settings> {
+    let chunk = options.number("chunk");
+    if !chunk.is_power_of_two() {
+        return Err(Error::BadValue {
+            layer: codec.name,
+            option: "chunk",
+            value: chunk.to_string(),
+            expected: "a power of two from 4 KiB to 1 MiB".to_owned(),
+        });
+    }
+    let lower = |source: fslab_vfs::Error| Error::Layer { layer: codec.name, source };
+    claim(codec, &**fs, Claim::Exclusive)?;
+    let (session, has_xattrs) = {
+        let is_conversion = surroundings.conversion().is_some();
+        mark::begin_session(fs, request, is_conversion).map_err(lower)?
+    };
+    let size_xattr = options.is_on("size-xattr");
+    if size_xattr && !has_xattrs {
+        tracing::warn!("sizes can't be kept in xattrs here: listings will open every file");
+    }
+    if !options.is_on("verify") {
+        tracing::warn!("verify=off: damaged content will be served; for measurements only");
+    }
+    Ok(Settings {
+        codec,
+        level: if codec.levels.is_none() { 0 } else { options.number("level") as i32 },
+        chunk_log2: chunk.trailing_zeros() as u8,
+        tails: options.is_on("tails"),
+        least_gain: options.share("min-ratio"),
+        verify: options.is_on("verify"),
+        size_xattr: size_xattr && has_xattrs,
+        workers: workers(codec, options.number("threads") as usize)?,
+        cache: cache(options.number("cache")),
+        clock: surroundings.clock(),
+        draws: surroundings.draws(),
+        files_made: AtomicU64::new(0),
+        garbage_bytes_max: options.number("garbage"),
+        packing: when_to_pack(options, surroundings),
+        session,
+        run_key: surroundings.conversion().flatten(),
+    })
+}
+
+/// Takes a tree for one layer, or keeps it.
+///
+/// # Errors
+/// That somebody else has it.
+pub fn claim(codec: &'static CodecSpec, fs: &dyn FileSystem, claim: Claim) -> Result<()> {
+    fs.claim_tree(claim).map_err(|source| match source.errno() {
+        Errno::BUSY => Error::InUse { layer: codec.name },
+        _ => Error::Layer { layer: codec.name, source },
+    })
+}
+
+fn when_to_pack(options: &Options, surroundings: &Surroundings) -> WhenToPack {
+    match options.choice("pack") {
+        _ if surroundings.leaf_options().read_only => WhenToPack::Never,
+        "idle" => WhenToPack::Idle {
+            after: options.duration("pack-after"),
+            rate: options.number("pack-rate"),
+        },
+        "close" => WhenToPack::Close,
+        _ => WhenToPack::Never,
+    }
+}
+
+fn workers(codec: &'static CodecSpec, threads: usize) -> Result<Workers> {
+    let name = |index| format!("{}-{index}", codec.name);
+    rayon::ThreadPoolBuilder::new()
+        .num_threads(threads)
+        .thread_name(name)
+        .build()
+        .map(Workers::new)
+        .map_err(|error| Error::Threads { layer: codec.name, source: std::io::Error::other(error) })
+}
+
+fn cache(bytes: u64) -> super::context::DecodedCache {
+    let chunks = (bytes / (128 * KIB)).clamp(16, 1 << 20) as usize;
+    Cache::with_weighter(chunks, bytes, BytesOfContent)
+}
+
+/// Settings for looking at stored files: nothing is written, nothing is kept in memory.
+///
+/// # Errors
+/// No threads can be had.
+pub fn of_tools() -> fslab_vfs::Result<Settings> {
+    let codec = &super::codec::copy::SPEC;
+    let workers = rayon::ThreadPoolBuilder::new().num_threads(1).build().or(Err(Errno::AGAIN))?;
+    Ok(Settings {
+        codec,
+        level: 0,
+        chunk_log2: 17,
+        tails: true,
+        least_gain: 0.0,
+        verify: true,
+        size_xattr: false,
+        workers: Workers::new(workers),
+        cache: cache(0),
+        clock: Arc::new(MonotonicClock),
+        draws: Arc::new(SteadyDraws::default()),
+        files_made: AtomicU64::new(0),
+        garbage_bytes_max: u64::MAX,
+        packing: WhenToPack::Never,
+        session: super::context::Session::default(),
+        run_key: None,
+    })
+}
+
+/// Settings for packing stored files of a codec while nothing is mounted over them.
+///
+/// # Errors
+/// No threads can be had.
+pub fn of_packing(codec: &'static CodecSpec, size_xattr: bool) -> fslab_vfs::Result<Settings> {
+    let level = codec.levels.usual.parse().or(Err(Errno::INVAL))?;
+    Ok(Settings { codec, level, least_gain: 0.03, size_xattr, ..of_tools()? })
+}
+
+/// Settings for encoding samples as a layer with these options would.
+///
+/// # Errors
+/// No threads can be had.
+pub fn of_estimate(codec: &'static CodecSpec, options: &Options) -> fslab_vfs::Result<Settings> {
+    Ok(Settings {
+        codec,
+        level: if codec.levels.is_none() { 0 } else { options.number("level") as i32 },
+        chunk_log2: options.number("chunk").trailing_zeros() as u8,
+        least_gain: options.share("min-ratio"),
+        ..of_tools()?
+    })
+}

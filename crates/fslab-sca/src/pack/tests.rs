@@ -1,0 +1,109 @@
+//! What fails while a file becomes the packed one.
+
+use fslab_layers::LayerChoice;
+use fslab_vfs::testing::client::Client;
+use fslab_vfs::{Ino, OpenMode, Request};
+
+use super::*;
+use crate::LAYERS;
+use crate::commit::unless_gone;
+use crate::options;
+use crate::testing::logs::{
+    CHUNK, Refusing, alone, content, file_in, identity, put, reopened, sync,
+};
+
+const CHUNKS: u64 = 64;
+/// So often everything is written: the gaps must have room for a copy.
+const ROUNDS: u64 = 5;
+
+/// As a file begins that was moved behind its end.
+fn with_a_gap(log: &mut Log, io: Io<'_>) {
+    let mut moving = log.begin_move();
+    let file = alone(log, io);
+    while move_some(&file, &mut moving).unwrap() {}
+    assert!(end_move(&file, &moving).unwrap());
+}
+
+/// As one of more than 2 GiB begins: with several gaps, of which the first is shorter than what is
+/// of use.
+fn with_two_gaps(log: &mut Log, io: Io<'_>) {
+    with_a_gap(log, io);
+    let gap = log.leading_gaps(io).unwrap()[0];
+    let (start, end) = (gap.reference.offset, gap.reference.end());
+    let middle = start + CHUNKS * CHUNK / 4;
+    let (first, last) = (gap.sequence, gap.last_sequence());
+    for (range, sequences) in [(middle..end, first + 1..=last), (start..middle, first..=first)] {
+        make_gap(io, log.identity(), &Gap { range, sequences }, log.size()).unwrap();
+    }
+    assert_eq!(log.leading_gaps(io).unwrap().len(), 2);
+}
+
+/// A file of several rounds whose packing failed at the write that cuts the gap short.
+fn with_failed_cut(
+    log: &mut Log,
+    io: Io<'_>,
+    fs: &Refusing,
+    with_gaps: fn(&mut Log, Io<'_>),
+) -> Vec<u8> {
+    for chunk in (0..ROUNDS).flat_map(|_| 0..CHUNKS) {
+        put(log, io, (chunk, chunk as u8 + 1));
+    }
+    with_gaps(log, io);
+    let expected = content(log, io, CHUNKS);
+    fs.refuse(HEAD_BYTES..HEAD_BYTES + 1, Errno::IO, 1);
+    let packed = unless_gone(pack(&alone(log, io), &mut |_| true));
+    assert_eq!(packed.unwrap_err().errno(), Errno::IO);
+    assert_eq!(fs.end(), 0, "nothing was written to the first gap");
+    expected
+}
+
+/// A file that was packed and not yet cut can still be found as it was before, by its frames: what
+/// is written next would be cut off with that.
+#[test]
+fn an_index_that_is_damaged_before_the_cut_brings_nothing_back() {
+    let fs = Arc::new(Refusing::default());
+    let (lower, request, settings) =
+        (file_in(fs.clone()), Request::default(), options::of_tools().unwrap());
+    let io = Io::new(&lower, &request, &settings);
+    let mut log = Log::new(identity());
+    let mut expected = with_failed_cut(&mut log, io, &fs, with_a_gap);
+    let in_a_page = log.commits.checkpoint().offset - 10;
+    let byte = io.lower.read(io.request, in_a_page, 1).unwrap()[0];
+    let put_byte = |byte| {
+        io.lower.write(io.request, in_a_page, &[byte], WriteOptions::default()).unwrap();
+    };
+    put_byte(byte ^ 1);
+    let layer = LayerChoice::parse("copy:chunk=4KiB,size-xattr=off", LAYERS).unwrap();
+    let mounted = layer.build(fs.clone()).unwrap();
+    let client = Client::new(&*mounted);
+    let ino = client.lookup(Ino::ROOT, "file").unwrap().ino;
+    let file = client.open(ino, OpenMode::READ_WRITE).unwrap();
+    assert_eq!(file.read(0, 10).unwrap_err().errno(), Errno::IO);
+    // It could not be read only once.
+    put_byte(byte);
+    file.write_all(3 * CHUNK, &[200; CHUNK as usize]).unwrap();
+    file.close().unwrap();
+    expected[3] = 200;
+    assert_eq!(content(&reopened(io), io, CHUNKS), expected);
+}
+
+/// The slot leads to the packed frames, which lie where there were gaps: these must never be
+/// emptied again, whatever fails from then on.
+#[test]
+fn what_fails_once_a_file_is_packed_takes_nothing_of_it() {
+    let fs = Arc::new(Refusing::default());
+    let (lower, request, settings) =
+        (file_in(fs.clone()), Request::default(), options::of_tools().unwrap());
+    let io = Io::new(&lower, &request, &settings);
+    let mut log = Log::new(identity());
+    let mut expected = with_failed_cut(&mut log, io, &fs, with_two_gaps);
+    assert_eq!(content(&log, io, CHUNKS), expected);
+    assert_eq!(content(&reopened(io), io, CHUNKS), expected);
+    put(&mut log, io, (3, 200));
+    expected[3] = 200;
+    sync(&mut log, io);
+    let mut found = reopened(io);
+    assert_eq!(content(&found, io, CHUNKS), expected);
+    assert_eq!(found.journal.sequence(), log.journal.sequence());
+    assert!(!found.journal.is_superseding() && found.journal.prepare_end(io).is_ok());
+}

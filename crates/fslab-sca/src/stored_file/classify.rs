@@ -1,0 +1,79 @@
+//! What a file below is: empty, a stored file, or somebody's own.
+
+use fslab_vfs::Result;
+
+use super::{Kind, MarkState};
+use crate::context::Io;
+use crate::frame::Identity;
+use crate::journal::Behind;
+use crate::log::Log;
+use crate::mark::{Clean, Mark};
+use crate::{recovery, roots};
+
+pub fn mark_state(found: Option<&Mark>) -> MarkState {
+    match found {
+        Some(Mark::Clean(_)) => MarkState::Given,
+        Some(Mark::Foreign) => MarkState::Foreign,
+        Some(Mark::Dirty) | None => MarkState::Void,
+    }
+}
+
+/// What a file below is, by its mark and its beginning; and whether the mark is to be believed.
+pub fn classify(io: Io<'_>, found: Option<Mark>) -> Result<(Kind, MarkState, bool)> {
+    let mark = mark_state(found.as_ref());
+    let length = io.lower.length(io.request)?;
+    if length == 0 {
+        return Ok((Kind::Empty, mark, false));
+    }
+    if mark == MarkState::Foreign {
+        return Ok((Kind::Foreign, mark, true));
+    }
+    let beginning = io.lower.read(io.request, 0, roots::BEGINNING_BYTES)?;
+    if let Some(identity) = roots::identify(&beginning) {
+        let clean = match &found {
+            Some(Mark::Clean(clean)) if clean.holds(length, &io.settings.session) => Some(clean),
+            _ => None,
+        };
+        let log = recovery::open(io, identity, &beginning, length, clean)?;
+        return Ok((Kind::Stored(Box::new(log)), mark, clean.is_some()));
+    }
+    if roots::is_newer(&beginning) {
+        return Err(io.damaged(0, "a stored file of a version that is not known here"));
+    }
+    classify_unknown(io, found, &beginning, length).map(|kind| (kind, mark, false))
+}
+
+/// A file without a head. If writes of it may have been lost in a crash, a head of zeros is one
+/// that was never written; else it was lost since, or the file is somebody's own.
+fn classify_unknown(
+    io: Io<'_>,
+    found: Option<Mark>,
+    beginning: &[u8],
+    length: u64,
+) -> Result<Kind> {
+    const SECTOR_BYTES: usize = 512;
+    let is_blank = beginning.iter().take(SECTOR_BYTES).all(|byte| *byte == 0);
+    let holds = |clean: &Clean| clean.durable || clean.holds(length, &io.settings.session);
+    // What a mark tells that is durable, or believed, was written behind a head that was there.
+    if matches!(&found, Some(Mark::Clean(clean)) if holds(clean)) {
+        return Err(io.damaged(0, "no head, though the file was left well"));
+    }
+    match (found, is_blank) {
+        (None, false) => Ok(Kind::Foreign),
+        (None, true) if !io.settings.session.pure => Ok(Kind::Foreign),
+        (Some(_), false) => Err(io.damaged(0, "neither head nor root slot nor first frame")),
+        (_, true) => {
+            let identity = Identity {
+                codec: io.settings.codec,
+                chunk_log2: io.settings.chunk_log2,
+                file_id: io.settings.new_file_id(io.request, io.lower.ino),
+            };
+            let mut log = Log::new(identity);
+            if length > log.end() {
+                log.journal.note_behind(Behind::Unknown(log.end()..length));
+            }
+            tracing::warn!(file = %io.lower.name(), "nothing of a file survived: it is empty");
+            Ok(Kind::Stored(Box::new(log)))
+        }
+    }
+}

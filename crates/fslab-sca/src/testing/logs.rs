@@ -1,0 +1,159 @@
+//! Stored files in memory with no layer over them, for tests that meddle with their logs.
+
+use std::cell::RefCell;
+use std::ops::Range;
+use std::sync::Arc;
+
+use fslab_vfs::{
+    Errno, FileSystem, Handle, Ino, MemFs, Name, OpenMode, Request, Result, WriteOptions,
+};
+use parking_lot::{Mutex, MutexGuard};
+
+use crate::commit::{Stepped, Steps, clear_end, commit, unless_gone};
+use crate::context::Io;
+use crate::frame::Identity;
+use crate::log::Log;
+use crate::lower::LowerFile;
+use crate::prepared::Prepared;
+use crate::{codec, recovery, roots};
+
+/// Bytes of a chunk.
+pub const CHUNK: u64 = 4096;
+
+/// Of a file that is stored as it is.
+pub fn identity() -> Identity {
+    Identity::from_stored(codec::copy::SPEC.number, 12, 5).unwrap()
+}
+
+/// A disk that refuses writes at some offsets.
+#[derive(Default)]
+pub struct Refusing {
+    inner: MemFs,
+    refused: Mutex<Option<Refused>>,
+}
+
+struct Refused {
+    offsets: Range<u64>,
+    errno: Errno,
+    /// So often.
+    times: u64,
+}
+
+impl Refusing {
+    /// Refuses so many writes from now on.
+    pub fn refuse(&self, offsets: Range<u64>, errno: Errno, times: u64) {
+        *self.refused.lock() = Some(Refused { offsets, errno, times });
+    }
+
+    /// Refuses nothing more; answers how many writes were left to be refused.
+    pub fn end(&self) -> u64 {
+        self.refused.lock().take().map_or(0, |refused| refused.times)
+    }
+}
+
+impl FileSystem for Refusing {
+    fn fallback(&self) -> Option<&dyn FileSystem> {
+        Some(&self.inner)
+    }
+
+    fn write(
+        &self,
+        request: &Request,
+        ino: Ino,
+        handle: Handle,
+        offset: u64,
+        data: &[u8],
+        options: WriteOptions,
+    ) -> Result<usize> {
+        if let Some(refused) = &mut *self.refused.lock()
+            && refused.offsets.contains(&offset)
+            && refused.times > 0
+        {
+            refused.times -= 1;
+            return Err(refused.errno.into());
+        }
+        self.inner.write(request, ino, handle, offset, data, options)
+    }
+}
+
+/// A file below.
+pub fn file_in(fs: Arc<dyn FileSystem>) -> LowerFile {
+    let (request, name) = (Request::default(), Name::new("file".as_ref()).unwrap());
+    let made = fs.create(&request, Ino::ROOT, name, 0o644, OpenMode::READ_WRITE);
+    let (entry, opened) = made.unwrap();
+    LowerFile { fs, ino: entry.attr.ino, handle: opened.handle }
+}
+
+/// A stored file that nobody else uses, for what is done in steps.
+pub struct Alone<'a> {
+    io: Io<'a>,
+    log: RefCell<&'a mut Log>,
+    turn: Mutex<()>,
+}
+
+/// A stored file, to do something with it in steps.
+pub fn alone<'a>(log: &'a mut Log, io: Io<'a>) -> Alone<'a> {
+    Alone { io, log: RefCell::new(log), turn: Mutex::default() }
+}
+
+impl Steps for Alone<'_> {
+    fn turn(&self) -> MutexGuard<'_, ()> {
+        self.turn.lock()
+    }
+
+    fn look<T>(&self, work: impl FnOnce(Io<'_>, &Log) -> Result<T>) -> Stepped<T> {
+        Ok(work(self.io, &self.log.borrow())?)
+    }
+
+    fn step<T>(&self, work: impl FnOnce(Io<'_>, &mut Log) -> Result<T>) -> Stepped<T> {
+        Ok(work(self.io, &mut self.log.borrow_mut())?)
+    }
+
+    fn look_and_note<T>(&self, work: impl FnOnce(Io<'_>, &mut Log) -> Result<T>) -> Stepped<T> {
+        self.step(work)
+    }
+
+    fn sync_below(&self, data_only: bool) -> Stepped<()> {
+        let synced = self.io.lower.sync(self.io.request, data_only);
+        if synced.is_err() {
+            self.log.borrow_mut().commits.note_failed_sync();
+        }
+        Ok(synced?)
+    }
+}
+
+/// Makes a file durable.
+pub fn sync(log: &mut Log, io: Io<'_>) {
+    unless_gone(commit(&alone(log, io), false)).unwrap();
+}
+
+/// Fills a chunk with a byte.
+pub fn put(log: &mut Log, io: Io<'_>, (chunk, byte): (u64, u8)) {
+    let bytes = vec![byte; CHUNK as usize];
+    let whole = (chunk * CHUNK, bytes.as_slice());
+    unless_gone(clear_end(&alone(log, io))).unwrap();
+    log.write(io, whole, &mut Prepared::default(), WriteOptions::default()).unwrap();
+}
+
+/// What the first chunks are filled with.
+pub fn content(log: &Log, io: Io<'_>, chunks: u64) -> Vec<u8> {
+    let first = |chunk| {
+        let mut bytes = vec![0; CHUNK as usize];
+        log.map.read(io, chunk * CHUNK, &mut bytes).unwrap();
+        assert!(bytes.iter().all(|byte| *byte == bytes[0]), "chunk {chunk}");
+        bytes[0]
+    };
+    (0..chunks).map(first).collect()
+}
+
+/// The file as the next who opens it finds it.
+pub fn reopened(io: Io<'_>) -> Log {
+    let beginning = io.lower.read(io.request, 0, roots::BEGINNING_BYTES).unwrap();
+    let length = io.lower.length(io.request).unwrap();
+    recovery::open(io, identity(), &beginning, length, None).unwrap()
+}
+
+/// The file as its frames alone tell.
+pub fn by_frames(io: Io<'_>) -> Log {
+    recovery::by_frames(io, identity(), io.lower.length(io.request).unwrap()).unwrap()
+}

@@ -1,0 +1,128 @@
+//! Checking a stored file: head, every header, every checksum, and that content can be decoded.
+
+use rayon::iter::{IntoParallelIterator, ParallelIterator};
+
+use super::found::{Found, NO_FRAME};
+use super::{Finding, Tool};
+use crate::aside::is_zero;
+use crate::dump::Stretch;
+use crate::error::Result;
+use crate::fetch;
+use crate::format::Kind;
+use crate::frame::{self, Entry, Frame};
+use crate::log::Log;
+use crate::roots;
+use crate::space::blocks_of;
+
+/// Chunks checked side by side before progress is told again.
+const CHECKED_AT_ONCE: usize = 256;
+
+impl Tool {
+    /// Checks everything: head, every header, every checksum, and that content can be decoded.
+    /// `progress` is told how many of how many frames of content were checked.
+    ///
+    /// # Errors
+    /// What makes it impossible to go on; damage is a finding.
+    pub fn check(&self, progress: &dyn Fn(u64, u64)) -> Result<Vec<Finding>> {
+        let mut findings = self.check_walk()?;
+        let found = self.look().and_then(|found| Ok((self.entries(&found.log)?, found)));
+        let (entries, Found { log, missing, .. }) = match found {
+            Ok(found) => found,
+            Err(error) => {
+                findings.push(Finding { offset: 0, chunk: None, what: error.to_string() });
+                return Ok(findings);
+            }
+        };
+        findings.extend(missing.into_iter().filter(|finding| finding.what != NO_FRAME));
+        findings.extend(self.check_closing(&log));
+        let total = entries.len() as u64;
+        for (index, group) in entries.chunks(CHECKED_AT_ONCE).enumerate() {
+            progress((index * CHECKED_AT_ONCE) as u64, total);
+            let found: Vec<Finding> = group
+                .into_par_iter()
+                .filter_map(|(chunk, entry)| self.check_entry(&log, *chunk, *entry))
+                .collect();
+            findings.extend(found);
+        }
+        progress(total, total);
+        findings.sort_by_key(|finding| finding.offset);
+        Ok(findings)
+    }
+
+    fn check_entry(&self, log: &Log, chunk: u64, entry: Entry) -> Option<Finding> {
+        let error = log.map.check_content(self.io(), entry, chunk).err()?;
+        let what = error.to_string();
+        Some(Finding { offset: entry.frame.offset, chunk: Some(chunk), what })
+    }
+
+    /// Whether the walk over headers gets to the end, and containers are as they were written.
+    fn check_walk(&self) -> Result<Vec<Finding>> {
+        let mut findings = self.check_head()?;
+        let has_closing = self.look().is_ok_and(|found| found.log.journal.closing_bytes() > 0);
+        for stretch in self.stretches()? {
+            match stretch {
+                Stretch::Rest { offset, .. } if !has_closing => {
+                    findings.push(Finding { offset, chunk: None, what: NO_FRAME.to_owned() });
+                }
+                Stretch::Frame(frame) => findings.extend(self.check_header(&frame)?),
+                _ => {}
+            }
+        }
+        Ok(findings)
+    }
+
+    /// Whether the seek table, where there is one, is as it was written.
+    fn check_closing(&self, log: &Log) -> Option<Finding> {
+        let closing = self.identity.codec.container.closing?;
+        let bytes = log.journal.closing_bytes() as usize;
+        if bytes == 0 {
+            return None;
+        }
+        let io = self.io();
+        let present = io.lower.read(io.request, log.end(), bytes).ok();
+        let expected = log.closing(io, closing).ok();
+        let what = "a damaged seek table".to_owned();
+        (present != expected).then_some(Finding { offset: log.end(), chunk: None, what })
+    }
+
+    fn check_head(&self) -> Result<Vec<Finding>> {
+        let read = self.lower.read(&self.request, 0, roots::BEGINNING_BYTES);
+        let beginning = read.map_err(|error| self.failed(error))?;
+        let damaged = roots::damaged_parts(&self.identity, &beginning);
+        let to_finding =
+            |(offset, what): (u64, &str)| Finding { offset, chunk: None, what: what.to_owned() };
+        Ok(damaged.into_iter().map(to_finding).collect())
+    }
+
+    /// Whether the bytes around a frame's record are those that the ordinary tools need, and
+    /// metadata are whole. Content is looked at by the index: what is of no use may be gone.
+    fn check_header(&self, frame: &Frame) -> Result<Option<Finding>> {
+        let offset = frame.reference.offset;
+        let read = self.lower.read(&self.request, offset, self.identity.header_bytes());
+        let header = read.map_err(|error| self.failed(error))?;
+        let as_written = frame::header(&self.identity, frame);
+        let is_metadata = !frame.kind.has_content() && frame.kind != Kind::Gap;
+        let read =
+            |frame: &Frame| fetch::frame(self.io(), &self.identity, frame.reference).map(drop);
+        if let Some(Err(error)) = is_metadata.then(|| read(frame))
+            && !self.was_given_back(frame)?
+        {
+            return Ok(Some(Finding { offset, chunk: None, what: error.to_string() }));
+        }
+        let what = "a frame header with wrong bytes around or in its record".to_owned();
+        Ok((header != as_written).then_some(Finding { offset, chunk: None, what }))
+    }
+
+    /// Whether the space of a page or checkpoint of no more use was given back.
+    fn was_given_back(&self, frame: &Frame) -> Result<bool> {
+        let (place, blocks) = (frame.reference, blocks_of(&self.identity, frame.reference));
+        if !matches!(frame.kind, Kind::Index | Kind::Checkpoint) || blocks.is_empty() {
+            return Ok(false);
+        }
+        let (io, is_slotted) = (self.io(), |slot: &roots::Slot| slot.checkpoint == place);
+        let read = io.lower.read(io.request, 0, roots::BEGINNING_BYTES);
+        let is_of_use = |head: Vec<u8>| roots::slots(&self.identity, &head).iter().any(is_slotted);
+        let found = read.and_then(|head| Ok(!is_of_use(head) && is_zero(io, &blocks)?));
+        found.map_err(|error| self.failed(error))
+    }
+}

@@ -1,0 +1,146 @@
+//! What a tool finds of a stored file, and what it knows to be missing.
+//!
+//! Invariant: what a mount would refuse, a tool may show, but never without saying so.
+
+use std::ops::Range;
+
+use fslab_vfs::Result;
+
+use super::{Finding, Tool};
+use crate::aside::is_zero;
+use crate::frame::{Frame, parse};
+use crate::journal::Behind;
+use crate::log::Log;
+use crate::mark::Clean;
+use crate::recovery::{self, Walk};
+use crate::roots;
+
+/// Bytes that are searched for a frame at a time.
+const WINDOW_BYTES: usize = 256 << 10;
+
+/// What a check says of a rest as well.
+pub(super) const NO_FRAME: &str = "bytes that are no frame, to the end of the file";
+const LEFT_OUT: &str = "frames behind the last checkpoint are not whole: what they held is \
+                        missing, or is as it was before";
+const CUT_SHORT: &str = "the last frames are missing: the file was left in another state";
+
+/// A stored file, and what is missing of it.
+pub struct Found {
+    pub log: Log,
+    /// The logical size: that with which the file was left, if that is known.
+    pub size: u64,
+    pub missing: Vec<Finding>,
+}
+
+impl Tool {
+    /// The file as the next mount would find it; as far as its frames go where that would refuse
+    /// it.
+    pub(super) fn found(&self) -> Result<Found> {
+        let believed = self.mark.filter(|clean| clean.holds(self.length, &self.session));
+        if let Some(Ok(log)) = believed.map(|clean| self.open_log(Some(&clean))) {
+            return Ok(Found { size: log.size(), log, missing: Vec::new() });
+        }
+        self.open_log(None).and_then(|log| self.judged(log))
+    }
+
+    /// The same without slots and index.
+    pub(super) fn found_by_frames(&self) -> Result<Found> {
+        let log = recovery::by_frames(self.io(), self.identity, self.length)?;
+        self.judged(log)
+    }
+
+    fn open_log(&self, mark: Option<&Clean>) -> Result<Log> {
+        let io = self.io();
+        let beginning = io.lower.read(io.request, 0, roots::BEGINNING_BYTES)?;
+        recovery::open(io, self.identity, &beginning, self.length, mark)
+    }
+
+    /// Says what is missing of what was found without the word of a mark.
+    fn judged(&self, log: Log) -> Result<Found> {
+        let mut missing = Vec::new();
+        let mut tell = |offset, what: &str| missing.push(finding(offset, what));
+        if log.journal.has_left_out() {
+            tell(log.end(), LEFT_OUT);
+        }
+        if self.has_rest(&log)? {
+            tell(log.end(), NO_FRAME);
+        }
+        let disagreeing = self.mark.filter(|clean| self.disagrees(clean, &log));
+        if disagreeing.is_some() {
+            tell(log.end(), CUT_SHORT);
+        }
+        let size = disagreeing.map_or(log.size(), |clean| clean.file_size);
+        Ok(Found { log, size, missing })
+    }
+
+    /// Whether there is anything behind the last frame that may have been one.
+    fn has_rest(&self, log: &Log) -> Result<bool> {
+        // What lies behind a file that was packed a moment before a crash is what it was before.
+        let Behind::Unknown(rest) = log.journal.behind() else { return Ok(false) };
+        Ok(!is_zero(self.io(), rest)?)
+    }
+
+    /// Whether a file was left with other frames than were found. A mark of another length is of
+    /// another time; but no file loses what it had then.
+    fn disagrees(&self, clean: &Clean, log: &Log) -> bool {
+        let is_other = (clean.file_size, clean.sequence) != (log.size(), log.journal.sequence());
+        is_other && (clean.stored_length == self.length || clean.sequence > log.journal.sequence())
+    }
+
+    /// Goes on behind bytes that are no frame, to the next one of this file at its own place: no
+    /// content can pass for one, because nobody knows the file's id beforehand.
+    pub(super) fn go_on(&self, found: Found) -> Result<Found> {
+        let (mut log, mut at, mut passed) = (found.log, 0, Vec::new());
+        if !self.has_rest(&log)? {
+            return Ok(Found { log, ..found });
+        }
+        while let Some(frame) = self.next_frame(at.max(log.end() + 1), &log)? {
+            let gap = log.end()..frame.reference.offset;
+            at = gap.end + 1;
+            log.journal.go_on_at(gap.end, frame.sequence - 1);
+            log.map.note_disorder();
+            Walk::new(self.io(), self.length, false).run(&mut log)?;
+            passed.push(gap);
+        }
+        log.journal.note_behind(match log.end() < self.length {
+            true => Behind::Unknown(log.end()..self.length),
+            false => Behind::Nothing,
+        });
+        let mut found = self.judged(log)?;
+        found.missing.extend(passed.iter().map(passed_over));
+        Ok(found)
+    }
+
+    /// The first frame at or behind a place that was written later than all that were found.
+    fn next_frame(&self, from: u64, log: &Log) -> Result<Option<Frame>> {
+        let header_bytes = self.identity.header_bytes();
+        let mut start = from;
+        while start + header_bytes as u64 <= self.length {
+            let io = self.io();
+            let bytes = io.lower.read(io.request, start, WINDOW_BYTES)?;
+            let headers = bytes.windows(header_bytes).zip(start..);
+            let mut frames =
+                headers.filter_map(|(header, at)| parse(&self.identity, header, at).ok());
+            let fits = |frame: &Frame| {
+                frame.sequence > log.journal.sequence() && frame.reference.end() <= self.length
+            };
+            if let Some(frame) = frames.find(fits) {
+                return Ok(Some(frame));
+            }
+            start += (bytes.len() + 1).saturating_sub(header_bytes).max(1) as u64;
+        }
+        Ok(None)
+    }
+}
+
+fn finding(offset: u64, what: &str) -> Finding {
+    Finding { offset, chunk: None, what: what.to_owned() }
+}
+
+fn passed_over(gap: &Range<u64>) -> Finding {
+    let bytes = gap.end - gap.start;
+    let what = format!(
+        "{bytes} bytes that are no frame: what they held is missing, or is as it was before"
+    );
+    finding(gap.start, &what)
+}

@@ -1,0 +1,84 @@
+//! Packing a stored file that no mount uses.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use fslab_vfs::{Claim, FileSystem, Handle, Ino, OpenMode, Request};
+
+use super::open_below;
+use crate::context::Settings;
+use crate::error::{Error, Result};
+use crate::frame::Identity;
+use crate::layer::own_request;
+use crate::pack::Packed;
+use crate::stored_file::{OpenBelow, StoredFile};
+use crate::{mark, options, roots};
+
+/// What packing did to a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PackedFile {
+    /// What became of it.
+    pub outcome: Packed,
+    /// Space it took below, in bytes.
+    pub before_bytes: u64,
+    /// Space it takes now.
+    pub after_bytes: u64,
+}
+
+/// Packs a stored file in place: its names, links, times and attributes stay. `progress` is told
+/// how many bytes were written so far.
+///
+/// # Errors
+/// That a mount uses it; that it is no stored file; that there is no room for a copy of its
+/// content; what the file system below answers. The file is whole in any case.
+pub fn pack(path: &Path, progress: &dyn Fn(u64)) -> Result<PackedFile> {
+    let failed = |source| Error::StoredFile { path: path.to_owned(), source };
+    let mode = OpenMode::READ_WRITE;
+    let (fs, ino, handle) = open_below(path, Claim::Passing, mode).map_err(failed)?;
+    let request = own_request();
+    let identity = identify(&fs, &request, (ino, handle)).map_err(failed)?;
+    let identity = identity.ok_or_else(|| Error::NoStoredFile { path: path.to_owned() })?;
+    // Where there is no mark, the mount may be one that is to keep none.
+    let has_mark = mark::read(&*fs, &request, ino).map_err(failed)?.is_some();
+    let settings = options::of_packing(identity.codec, has_mark).map_err(failed)?;
+    let whole_path = path.canonicalize().map_err(|error| failed(error.into()))?;
+    // What a mount would refuse, because frames are missing, must not be packed without them.
+    let settings = Settings { session: mark::session_above(&whole_path), ..settings };
+    pack_open(&fs, &request, (ino, handle), settings, progress).map_err(failed)
+}
+
+fn identify(
+    fs: &Arc<dyn FileSystem>,
+    request: &Request,
+    (ino, handle): (Ino, Handle),
+) -> fslab_vfs::Result<Option<Identity>> {
+    let mut beginning = vec![0; roots::BEGINNING_BYTES];
+    let count = fs.read(request, ino, handle, 0, &mut beginning)?;
+    Ok(roots::identify(&beginning[..count]))
+}
+
+fn pack_open(
+    fs: &Arc<dyn FileSystem>,
+    request: &Request,
+    (ino, handle): (Ino, Handle),
+    settings: Settings,
+    progress: &dyn Fn(u64),
+) -> fslab_vfs::Result<PackedFile> {
+    let taken = || fs.getattr(request, ino, Some(handle)).map(|attr| attr.blocks * 512);
+    let before_bytes = taken()?;
+    let opened = OpenBelow { ino, handle, is_writable: true, is_new: false };
+    let file = StoredFile::open(fs, &Arc::new(settings), request, opened)?;
+    let mut done = 0;
+    let outcome = file.pack(request, &mut |bytes| {
+        done += bytes;
+        progress(done);
+        true
+    })?;
+    if outcome != Packed::Already {
+        file.settle(request)?;
+        file.sync(request, false)?;
+    }
+    let after_bytes = taken()?;
+    file.close(request)?;
+    Ok(PackedFile { outcome, before_bytes, after_bytes })
+}

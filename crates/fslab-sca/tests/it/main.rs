@@ -1,0 +1,98 @@
+//! Every layer of stored files, over every leaf, in process, under the conformance suite; and what
+//! stored files promise besides.
+#![allow(clippy::unwrap_used, reason = "in a test, a panic is the report")]
+
+mod claims;
+mod power_cuts;
+mod sca;
+
+use std::path::Path;
+
+use fslab_layers::testing::{conforms, with_each_option};
+use fslab_layers::{Foreign, LayerChoice, LayerSpec, OptionSpec, Stack};
+use fslab_sca::LAYERS;
+use fslab_vfs::FileSystem;
+use fslab_vfs::testing::conformance::Allowed;
+use fslab_vfs::testing::model::{ModelConfig, check_against_model};
+use fslab_vfs::testing::scratch;
+use tempfile::TempDir;
+
+/// A layer as it is written on a command line.
+fn layer(text: &str) -> LayerChoice {
+    LayerChoice::parse(text, LAYERS).unwrap()
+}
+
+/// A stack as it is written in one line.
+fn stack(text: &str) -> Stack {
+    Stack::parse(text, Foreign { layers: LAYERS, ..Foreign::default() }).unwrap()
+}
+
+/// Packing is the same for every codec, and a run takes seconds: it is tried with one.
+fn is_tried(layer: &LayerSpec, option: &OptionSpec) -> bool {
+    option.name != "pack" || layer.name == "zstd"
+}
+
+fn every_layer(scratch: &Path) -> Vec<String> {
+    with_each_option(LAYERS, is_tried, scratch)
+}
+
+/// Stored files with the smallest chunk.
+const CHUNKS: [&str; 2] = ["copy:chunk=4KiB", "gzip:chunk=4KiB,level=1"];
+
+/// What does not hold where chunks are larger than the units of the cases about holes.
+const LARGE_CHUNKS: [Allowed<'_>; 3] = [
+    ("holes/data_is_found_behind_a_hole", IN_A_CHUNK),
+    ("holes/hole_is_found_behind_data", IN_A_CHUNK),
+    ("holes/punched_range_is_a_hole", IN_A_CHUNK),
+];
+const IN_A_CHUNK: &str = "zeros between the data of one chunk are data";
+
+#[test]
+fn every_layer_conforms_over_memory() {
+    let scratch = TempDir::new().unwrap();
+    let chunks = CHUNKS.map(str::to_owned);
+    for layer in every_layer(scratch.path()).into_iter().chain(chunks) {
+        conforms(&stack(&format!("{layer} / mem:")), &[]);
+    }
+}
+
+#[test]
+fn every_layer_conforms_over_a_host_directory() {
+    let scratch = TempDir::new().unwrap();
+    for layer in every_layer(scratch.path()) {
+        let directory = TempDir::new_in(scratch::folder(env!("CARGO_TARGET_TMPDIR"))).unwrap();
+        conforms(&stack(&format!("{layer} / {}", directory.path().display())), &[]);
+    }
+}
+
+#[test]
+fn large_chunks_conform_but_for_holes_within_them() {
+    conforms(&stack("zstd:chunk=1MiB / mem:"), &LARGE_CHUNKS);
+}
+
+/// Random operations do to a layer over memory what they do to memory.
+#[test]
+fn sca_layers_agree_with_memory() {
+    for text in ["copy:chunk=4KiB / mem:", "zstd / mem:", "gzip:chunk=4KiB,tails=off / mem:"] {
+        let stack = stack(text);
+        let make = || Box::new(stack.build().unwrap()) as Box<dyn FileSystem>;
+        let answer = check_against_model(&make, &ModelConfig::from_environment(60));
+        assert!(answer.is_ok(), "{stack}: {}", answer.unwrap_err());
+    }
+}
+
+/// For a quick look at one stack: FSLAB_TEST_STACK='copy / mem:'.
+#[test]
+fn a_stack_of_choice_conforms() {
+    if let Ok(text) = std::env::var("FSLAB_TEST_STACK") {
+        conforms(&stack(&text), &[]);
+    }
+}
+
+/// Finds layers that ask for an option which they did not declare.
+#[test]
+fn every_layer_can_be_built_with_its_defaults() {
+    for spec in LAYERS {
+        layer(spec.name).build(std::sync::Arc::new(fslab_vfs::MemFs::default())).unwrap();
+    }
+}

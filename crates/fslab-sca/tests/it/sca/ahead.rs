@@ -1,0 +1,167 @@
+//! Chunks that are decoded before they are asked for.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, mpsc};
+use std::time::Duration;
+
+use fslab_vfs::testing::client::Client;
+use fslab_vfs::{FileSystem, Handle, Ino, MemFs, OpenMode, Request, Result};
+
+use super::below::{text, write_file};
+
+const CHUNK: usize = 16 << 10;
+const CHUNKS: usize = 40;
+const LAYER: &str = "zstd:chunk=16KiB,threads=2";
+
+/// Counts the reads of more than a header: of frames with content.
+#[derive(Default)]
+struct Counting {
+    inner: MemFs,
+    frames_read: AtomicU64,
+}
+
+impl FileSystem for Counting {
+    fn fallback(&self) -> Option<&dyn FileSystem> {
+        Some(&self.inner)
+    }
+
+    fn read(
+        &self,
+        request: &Request,
+        ino: Ino,
+        handle: Handle,
+        offset: u64,
+        buffer: &mut [u8],
+    ) -> Result<usize> {
+        let count = self.inner.read(request, ino, handle, offset, buffer)?;
+        self.frames_read.fetch_add(u64::from(buffer.len() > CHUNK / 2), Ordering::SeqCst);
+        Ok(count)
+    }
+}
+
+impl Counting {
+    fn frames_read(&self) -> usize {
+        self.frames_read.load(Ordering::SeqCst) as usize
+    }
+
+    fn wait_for(&self, frames: usize) {
+        while self.frames_read() < frames {
+            std::thread::yield_now();
+        }
+    }
+}
+
+/// Content that is stored raw, so that frames are as long as chunks.
+fn content() -> Vec<u8> {
+    super::below::random(5, CHUNK * CHUNKS)
+}
+
+fn mounted(below: &Arc<Counting>, data: &[u8]) -> Arc<dyn FileSystem> {
+    let layer = crate::layer(LAYER);
+    let fs = layer.build(Arc::clone(below) as Arc<dyn FileSystem>).unwrap();
+    write_file(&*fs, "file", data);
+    fs
+}
+
+/// The chunks behind a reader in sequence are read while he is busy with what he has, each once.
+#[test]
+fn a_reader_in_sequence_finds_chunks_decoded() {
+    let (below, data) = (Arc::new(Counting::default()), content());
+    let fs = mounted(&below, &data);
+    let client = Client::new(&*fs);
+    let ino = client.lookup(Ino::ROOT, "file").unwrap().ino;
+    let file = client.open(ino, OpenMode::empty()).unwrap();
+    let before = below.frames_read();
+    for chunk in 0..CHUNKS {
+        let place = chunk * CHUNK;
+        let found = file.read(place as u64, CHUNK).unwrap();
+        assert!(found == data[place..place + CHUNK], "chunk {chunk}");
+        if chunk >= 1 {
+            below.wait_for(before + (chunk + 3).min(CHUNKS));
+        }
+    }
+    assert_eq!(below.frames_read() - before, CHUNKS, "frames were read twice");
+    file.close().unwrap();
+}
+
+/// Chunks that were decoded ahead are written again before the reader comes to them.
+#[test]
+fn what_was_written_meanwhile_is_what_is_read() {
+    let (below, mut data) = (Arc::new(Counting::default()), text(CHUNK * CHUNKS));
+    let fs = mounted(&below, &data);
+    let client = Client::new(&*fs);
+    let ino = client.lookup(Ino::ROOT, "file").unwrap().ino;
+    let file = client.open(ino, OpenMode::READ_WRITE).unwrap();
+    for round in 0..20 {
+        for chunk in 0..CHUNKS {
+            let place = chunk * CHUNK;
+            let found = file.read(place as u64, CHUNK).unwrap();
+            assert!(found == data[place..place + CHUNK], "round {round}, chunk {chunk}");
+            let next = (place + CHUNK + 100) % data.len();
+            data[next] = round;
+            file.write_all(next as u64, &[round]).unwrap();
+        }
+    }
+    file.close().unwrap();
+}
+
+/// Frames of other content lie where those lay that were decoded ahead.
+#[test]
+fn what_was_made_anew_meanwhile_is_what_is_read() {
+    let (below, data) = (Arc::new(Counting::default()), content());
+    let fs = mounted(&below, &data);
+    let client = Client::new(&*fs);
+    let ino = client.lookup(Ino::ROOT, "file").unwrap().ino;
+    let file = client.open(ino, OpenMode::empty()).unwrap();
+    let before = below.frames_read();
+    for chunk in 0..2 {
+        file.read((chunk * CHUNK) as u64, CHUNK).unwrap();
+    }
+    below.wait_for(before + 4);
+    let other = super::below::random(6, CHUNK * CHUNKS);
+    client.truncate(ino, 0).unwrap();
+    let writer = client.open(ino, OpenMode::READ_WRITE).unwrap();
+    writer.write_all(0, &other).unwrap();
+    for chunk in 2..CHUNKS {
+        let place = chunk * CHUNK;
+        let found = file.read(place as u64, CHUNK).unwrap();
+        assert!(found == other[place..place + CHUNK], "chunk {chunk}");
+    }
+    writer.close().unwrap();
+    file.close().unwrap();
+}
+
+/// Workers that decode ahead and workers that encode for who holds the file never wait for each
+/// other.
+#[test]
+fn a_reader_in_sequence_and_a_writer_both_go_on() {
+    const ROUNDS: u64 = 2000;
+    const HUNG: Duration = Duration::from_secs(120);
+    let fs = mounted(&Arc::default(), &text(CHUNK * CHUNKS));
+    let (told, ended) = mpsc::channel();
+    let places = |round: u64| (round * 7 % (CHUNKS as u64 - 4)) * CHUNK as u64;
+    for writes in [false, true] {
+        let (fs, told) = (Arc::clone(&fs), told.clone());
+        std::thread::spawn(move || {
+            let client = Client::new(&*fs);
+            let ino = client.lookup(Ino::ROOT, "file").unwrap().ino;
+            let file = client.open(ino, OpenMode::READ_WRITE).unwrap();
+            let data = text(CHUNK * 4);
+            for round in 0..ROUNDS {
+                let place = places(round);
+                if writes {
+                    file.write_all(place, &data).unwrap();
+                    continue;
+                }
+                for chunk in 0..3 {
+                    file.read(place + chunk * CHUNK as u64, CHUNK).unwrap();
+                }
+            }
+            file.close().unwrap();
+            told.send(()).unwrap();
+        });
+    }
+    for _ in 0..2 {
+        ended.recv_timeout(HUNG).expect("both wait for ever");
+    }
+}

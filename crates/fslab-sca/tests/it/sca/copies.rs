@@ -1,0 +1,140 @@
+//! Lower directories that were copied without xattrs: a mount of the copy shows the same bytes.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+use std::sync::Arc;
+
+use fslab_sca::convert::Direction;
+use fslab_vfs::testing::client::Client;
+use fslab_vfs::testing::scratch;
+use fslab_vfs::testing::skip::skip;
+use fslab_vfs::{FileSystem, HostFs, HostOptions, Ino, OpenMode};
+use tempfile::TempDir;
+
+use super::below::{CODECS, mixed, text};
+use super::identity::convert_all;
+
+fn mount(codec: &str, root: &Path) -> Arc<dyn FileSystem> {
+    let stack = format!("{codec}:chunk=4KiB,threads=1,pack=off / {}", root.display());
+    let built = crate::stack(&stack).build();
+    built.unwrap_or_else(|error| panic!("{}: {error}", root.display()))
+}
+
+/// Makes a stored file in each state, and answers what each holds. Nothing is ended in order.
+fn make_stored_files(codec: &str, root: &Path) -> BTreeMap<String, Vec<u8>> {
+    let fs = mount(codec, root);
+    let client = Client::new(&*fs);
+    for (name, content) in [("packed", mixed(50_000)), ("emptied", text(100)), ("log", text(9))] {
+        client.file(Ino::ROOT, name, &content).unwrap();
+    }
+    client.file(Ino::ROOT, "empty", b"").unwrap();
+    let open = |name: &str| client.create(Ino::ROOT, name, 0o644, OpenMode::READ_WRITE).unwrap().1;
+    let emptied = open("emptied");
+    emptied.truncate(0).unwrap();
+    emptied.close().unwrap();
+    let log = open("log");
+    for round in 0..6 {
+        for chunk in (0..10).rev() {
+            let start = chunk as usize * 7 + round;
+            log.write_all(chunk * 4096, &mixed(60_000)[start..start + 5000]).unwrap();
+        }
+    }
+    log.close().unwrap();
+    let tail = open("tail");
+    for piece in text(1000).chunks(100).chain(text(5000).chunks(77)) {
+        let end = tail.attr().unwrap().size;
+        tail.write_all(end, piece).unwrap();
+    }
+    tail.close().unwrap();
+    let sparse = open("sparse");
+    sparse.write_all(3 << 20, &text(3000)).unwrap();
+    sparse.truncate(5 << 20).unwrap();
+    sparse.close().unwrap();
+    open("only a size").truncate(12_345).unwrap();
+    // Written to, and never closed.
+    let unclosed = open("unclosed");
+    unclosed.write_all(0, &mixed(20_000)).unwrap();
+    unclosed.fsync(false).unwrap();
+    unclosed.write_all(10_000, &text(20_000)).unwrap();
+    let contents = client.names(Ino::ROOT).unwrap().into_iter().map(|name| {
+        let ino = client.lookup(Ino::ROOT, &name).unwrap().ino;
+        (name, client.contents(ino).unwrap())
+    });
+    let contents = contents.collect();
+    std::mem::forget(unclosed);
+    contents
+}
+
+/// The same, by a mount of a copy.
+fn shown(codec: &str, root: &Path) -> BTreeMap<String, Vec<u8>> {
+    let fs = mount(codec, root);
+    let client = Client::new(&*fs);
+    let names = client.names(Ino::ROOT).unwrap().into_iter().filter(|name| name != ".git");
+    let contents = names.map(|name| {
+        let attr = client.lookup(Ino::ROOT, &name).unwrap();
+        let content = client.contents(attr.ino).unwrap();
+        assert_eq!(attr.size, content.len() as u64, "{name}");
+        (name, content)
+    });
+    let contents = contents.collect();
+    fs.shutdown().unwrap();
+    contents
+}
+
+/// Commands that copy `$1` to `$2` without xattrs. git does not keep the mode of the lock file,
+/// which a mount then refuses.
+const COPIES: [(&str, &str); 3] = [
+    ("rsync", "rsync -a \"$1/\" \"$2/\""),
+    ("tar", "mkdir \"$2\" && tar -C \"$1\" -c . | tar -C \"$2\" -x"),
+    (
+        "git",
+        "cd \"$1\" && git init -q . && echo .fslab-lock > .git/info/exclude && git add -A \
+         && git -c user.name=a -c user.email=a@b commit -qm all && git clone -q . \"$2\"",
+    ),
+];
+
+#[test]
+fn trees_that_were_copied_without_xattrs_show_the_same_bytes() {
+    for (program, script) in COPIES {
+        if Command::new(program).arg("--version").output().is_err() {
+            skip("trees that were copied without xattrs show the same bytes", program);
+            continue;
+        }
+        for codec in CODECS {
+            let scratch = TempDir::new_in(scratch::folder(env!("CARGO_TARGET_TMPDIR"))).unwrap();
+            let [tree, copy] = ["tree", "copy"].map(|name| scratch.path().join(name));
+            fs::create_dir(&tree).unwrap();
+            let expected = make_stored_files(codec, &tree);
+            assert_eq!(expected.len(), 8, "{:?}", expected.keys());
+            let output = Command::new("sh")
+                .args(["-e", "-c", script, "sh"])
+                .args([&tree, &copy])
+                .env("HOME", scratch.path())
+                .output()
+                .unwrap();
+            let message = String::from_utf8_lossy(&output.stderr);
+            assert!(output.status.success(), "{program}, {codec}: {message}");
+            let has_mark = |root: &Path| {
+                let mut value = [0; 64];
+                rustix::fs::getxattr(root.join("packed"), "user.fslab.sca", &mut value[..]).is_ok()
+            };
+            assert_eq!((has_mark(&tree), has_mark(&copy)), (true, false), "{program}, {codec}");
+            let found = shown(codec, &copy);
+            for (name, content) in &expected {
+                assert!(found.get(name) == Some(content), "{program}, {codec}: {name}");
+            }
+            is_decoded(&copy, &expected, &format!("{program}, {codec}"));
+        }
+    }
+}
+
+fn is_decoded(copy: &Path, expected: &BTreeMap<String, Vec<u8>>, when: &str) {
+    fs::remove_dir_all(copy.join(".git")).ok();
+    let host = HostFs::open(copy, &HostOptions::default()).unwrap();
+    convert_all(&(Arc::new(host) as Arc<dyn FileSystem>), Direction::Decode, when);
+    for (name, content) in expected {
+        assert!(&fs::read(copy.join(name)).unwrap() == content, "{when}, decoded: {name}");
+    }
+}

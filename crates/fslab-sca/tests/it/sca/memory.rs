@@ -1,0 +1,268 @@
+//! What a file in use keeps in memory, and what is read to open it, is bounded, whatever is done
+//! to it.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use fslab_vfs::testing::client::Client;
+use fslab_vfs::{
+    FallocateMode, FileSystem, Handle, Ino, MemFs, OpenMode, Request, Result, SeekTo, WriteOptions,
+};
+use parking_lot::Mutex;
+
+use super::below::{read_file, write_file};
+
+const LAYER: &str = "copy:chunk=4KiB,threads=1,cache=0";
+
+/// Bytes of the logical file that one page of the index covers.
+const PAGE_COVERS: u64 = 128 * 4096;
+
+/// Counts what is made durable, and what is read where.
+#[derive(Default)]
+struct Counting {
+    inner: MemFs,
+    syncs: AtomicU64,
+    writes: AtomicU64,
+    bytes_read: AtomicU64,
+    reads: Mutex<HashMap<u64, u64>>,
+}
+
+impl FileSystem for Counting {
+    fn fallback(&self) -> Option<&dyn FileSystem> {
+        Some(&self.inner)
+    }
+
+    fn fsync(&self, request: &Request, ino: Ino, handle: Handle, data_only: bool) -> Result<()> {
+        self.syncs.fetch_add(1, Ordering::SeqCst);
+        self.inner.fsync(request, ino, handle, data_only)
+    }
+
+    fn write(
+        &self,
+        request: &Request,
+        ino: Ino,
+        handle: Handle,
+        offset: u64,
+        data: &[u8],
+        options: WriteOptions,
+    ) -> Result<usize> {
+        self.writes.fetch_add(1, Ordering::SeqCst);
+        self.inner.write(request, ino, handle, offset, data, options)
+    }
+
+    fn read(
+        &self,
+        request: &Request,
+        ino: Ino,
+        handle: Handle,
+        offset: u64,
+        buffer: &mut [u8],
+    ) -> Result<usize> {
+        *self.reads.lock().entry(offset).or_default() += 1;
+        let count = self.inner.read(request, ino, handle, offset, buffer)?;
+        self.bytes_read.fetch_add(count as u64, Ordering::SeqCst);
+        Ok(count)
+    }
+}
+
+/// A page of the index that was changed stays in memory until it is written. A few bytes at places
+/// far from each other change thousands of pages long before 64 MiB were written.
+#[test]
+fn changes_far_apart_do_not_pile_up_in_memory() {
+    let below = Arc::new(Counting::default());
+    let layer = crate::layer(&format!("{LAYER},pack=off"));
+    let fs = layer.build(Arc::clone(&below) as Arc<dyn FileSystem>).unwrap();
+    let client = Client::new(&*fs);
+    let (_, file) = client.create(Ino::ROOT, "file", 0o644, OpenMode::EXCLUSIVE).unwrap();
+    let before = below.syncs.load(Ordering::SeqCst);
+    let places = |range: std::ops::Range<u64>| range.map(|number| number * PAGE_COVERS);
+    for place in places(0..3000) {
+        file.write_all(place, &place.to_le_bytes()).unwrap();
+    }
+    assert_eq!(below.syncs.load(Ordering::SeqCst), before, "so few can wait");
+    for place in places(3000..9000) {
+        file.write_all(place, &place.to_le_bytes()).unwrap();
+    }
+    assert!(below.syncs.load(Ordering::SeqCst) > before, "9000 changed pages stay in memory");
+    file.close().unwrap();
+    // A kill: the next finds everything.
+    let again = layer.build(below as Arc<dyn FileSystem>).unwrap();
+    let client = Client::new(&*again);
+    let ino = client.lookup(Ino::ROOT, "file").unwrap().ino;
+    let file = client.open(ino, OpenMode::empty()).unwrap();
+    for place in places(0..9000) {
+        assert_eq!(file.read(place, 8).unwrap(), place.to_le_bytes(), "at {place}");
+    }
+    file.close().unwrap();
+}
+
+/// As many chunks as a file of 8 GiB has at the default size, and a few.
+#[test]
+fn a_file_that_was_closed_is_opened_by_eight_reads_at_most() {
+    for (layer, size) in [
+        ("copy:chunk=128KiB", 60 << 20),
+        ("lz4:chunk=4KiB", 256 << 20),
+        ("zstd:chunk=64KiB", 100_000),
+        ("gzip:chunk=4KiB", 150 << 10),
+    ] {
+        for is_mounted_anew in [false, true] {
+            let below = Arc::new(Counting::default());
+            let layer = crate::layer(&format!("{layer},pack=off"));
+            let mount = || layer.build(Arc::clone(&below) as Arc<dyn FileSystem>).unwrap();
+            let mut fs = mount();
+            write_zeros(&*fs, size);
+            if is_mounted_anew {
+                fs.shutdown().unwrap();
+                fs = mount();
+            }
+            let client = Client::new(&*fs);
+            let ino = client.lookup(Ino::ROOT, "file").unwrap().ino;
+            below.reads.lock().clear();
+            let file = client.open(ino, OpenMode::empty()).unwrap();
+            let to_open: u64 = below.reads.lock().values().sum();
+            assert!(to_open <= 8, "{layer:?}, {size} bytes, {is_mounted_anew}: {to_open} reads");
+            assert_eq!(file.read(size - 10, 10).unwrap(), [7; 10]);
+            file.close().unwrap();
+            assert_eq!(below.syncs.load(Ordering::SeqCst), 0, "closing waits for the disk");
+        }
+    }
+}
+
+fn write_zeros(fs: &dyn FileSystem, size: u64) {
+    let client = Client::new(fs);
+    let (_, file) = client.create(Ino::ROOT, "file", 0o644, OpenMode::EXCLUSIVE).unwrap();
+    let piece = vec![7; 1 << 20];
+    for start in (0..size).step_by(piece.len()) {
+        let length = (size - start).min(piece.len() as u64) as usize;
+        file.write_all(start, &piece[..length]).unwrap();
+    }
+    file.close().unwrap();
+}
+
+/// Chunks can't be read whose frame and whose index are both damaged: everything is looked through
+/// once, and not by each who tries to read.
+#[test]
+fn what_can_not_be_healed_is_not_tried_again() {
+    let below = Arc::new(Counting::default());
+    let layer = crate::layer("copy:chunk=4KiB,threads=1,cache=0,pack=off");
+    let fs = layer.build(Arc::clone(&below) as Arc<dyn FileSystem>).unwrap();
+    write_zeros(&*fs, 4 << 20);
+    fs.shutdown().unwrap();
+    let raw = Client::new(&below.inner);
+    let ino = raw.lookup(Ino::ROOT, "file").unwrap().ino;
+    let mut bytes = raw.contents(ino).unwrap();
+    let header_bytes = 72;
+    let frame = |chunk: usize| 1024 + chunk * (header_bytes + 4096);
+    // Of the index, the root page and the checkpoint behind it stay.
+    let pages = frame(1024)..bytes.len() - 424;
+    bytes[pages].iter_mut().step_by(64).for_each(|byte| *byte ^= 0xff);
+    let of_a_frame = frame(900) + 8..frame(900) + 40;
+    bytes[of_a_frame].iter_mut().for_each(|byte| *byte ^= 0x55);
+    let file = raw.open(ino, OpenMode::READ_WRITE).unwrap();
+    file.write_all(0, &bytes).unwrap();
+    file.close().unwrap();
+    let fs = layer.build(Arc::clone(&below) as Arc<dyn FileSystem>).unwrap();
+    let client = Client::new(&*fs);
+    let ino = client.lookup(Ino::ROOT, "file").unwrap().ino;
+    let file = client.open(ino, OpenMode::empty()).unwrap();
+    let mut reads = Vec::new();
+    for _ in 0..3 {
+        below.bytes_read.store(0, Ordering::SeqCst);
+        file.read(950 * 4096, 10).unwrap_err();
+        reads.push(below.bytes_read.load(Ordering::SeqCst));
+    }
+    assert!(reads[0] > 1 << 20, "nothing was searched: {reads:?}");
+    assert!(reads[1] < 100_000 && reads[2] < 100_000, "bytes read by each: {reads:?}");
+}
+
+/// A line of a log takes a frame, and who appends the next one opens the file anew.
+#[test]
+fn a_log_of_many_lines_is_opened_without_reading_all_of_them() {
+    const LINES: u64 = 6000;
+    const LINE: &[u8] = b"ten bytes\n";
+    let below = Arc::new(Counting::default());
+    let layer = crate::layer("copy:threads=1,cache=0,pack=off");
+    let fs = layer.build(Arc::clone(&below) as Arc<dyn FileSystem>).unwrap();
+    let client = Client::new(&*fs);
+    let (log, file) = client.create(Ino::ROOT, "log", 0o644, OpenMode::EXCLUSIVE).unwrap();
+    file.close().unwrap();
+    let before = below.syncs.load(Ordering::SeqCst);
+    let mut most = 0;
+    for line in 0..LINES {
+        let read = below.bytes_read.swap(0, Ordering::SeqCst);
+        most = most.max(read);
+        let file = client.open(log.ino, OpenMode::READ_WRITE).unwrap();
+        file.write_all(line * LINE.len() as u64, LINE).unwrap();
+        file.close().unwrap();
+    }
+    // Frames of 82 bytes in up to three windows of 64 KiB, and a checkpoint with up to 768 pieces;
+    // of all lines it would be half a megabyte.
+    assert!(most < 240_000, "{most} bytes are read to open the log");
+    let syncs = below.syncs.load(Ordering::SeqCst) - before;
+    assert_eq!(syncs, 0, "times to the disk for {LINES} lines");
+    let file = client.open(log.ino, OpenMode::empty()).unwrap();
+    assert_eq!(file.read(LINE.len() as u64 * (LINES - 1), 20).unwrap(), LINE);
+    file.close().unwrap();
+}
+
+/// A range that thousands of pages lead to is emptied in parts, between which pages are written.
+#[test]
+fn holes_and_cuts_do_not_pile_up_in_memory() {
+    let below = Arc::new(Counting::default());
+    let layer = crate::layer(LAYER);
+    let fs = layer.build(Arc::clone(&below) as Arc<dyn FileSystem>).unwrap();
+    let client = Client::new(&*fs);
+    let (_, file) = client.create(Ino::ROOT, "file", 0o644, OpenMode::EXCLUSIVE).unwrap();
+    let last = 9999 * PAGE_COVERS;
+    let fill = || {
+        for number in 0..10_000 {
+            file.write_all(number * PAGE_COVERS, b"something").unwrap();
+        }
+        file.fsync(false).unwrap();
+        below.writes.load(Ordering::SeqCst)
+    };
+    let before = fill();
+    let punching = FallocateMode::PUNCH_HOLE | FallocateMode::KEEP_SIZE;
+    file.fallocate(PAGE_COVERS, last - PAGE_COVERS, punching).unwrap();
+    assert!(below.writes.load(Ordering::SeqCst) > before + 2, "punched at once");
+    assert_eq!(file.seek(10, SeekTo::Data).unwrap(), last);
+    assert_eq!(file.read(last, 20).unwrap(), b"something");
+    let before = fill();
+    file.truncate(PAGE_COVERS + 4).unwrap();
+    assert!(below.writes.load(Ordering::SeqCst) > before + 2, "cut at once");
+    file.close().unwrap();
+    // A kill: the next finds the same.
+    let again = layer.build(below as Arc<dyn FileSystem>).unwrap();
+    let mut expected = vec![0; PAGE_COVERS as usize + 4];
+    expected[..9].copy_from_slice(b"something");
+    expected[PAGE_COVERS as usize..].copy_from_slice(b"some");
+    assert!(read_file(&*again, "file").unwrap() == expected);
+}
+
+/// Who looks for a hole in a file without any comes past every page of its index: they are dropped
+/// on the way, so that the upper ones are read more than once.
+#[test]
+fn looking_for_a_hole_does_not_keep_the_index() {
+    let below = Arc::new(Counting::default());
+    let layer = crate::layer("lz4:chunk=4KiB,threads=1,cache=0");
+    let fs = layer.build(Arc::clone(&below) as Arc<dyn FileSystem>).unwrap();
+    let size = 200 * PAGE_COVERS;
+    write_file(&*fs, "file", &vec![7; size as usize]);
+    let client = Client::new(&*fs);
+    let ino = client.lookup(Ino::ROOT, "file").unwrap().ino;
+    let file = client.open(ino, OpenMode::READ_WRITE).unwrap();
+    file.write_all(0, b"to be synced").unwrap();
+    file.fsync(false).unwrap();
+    file.close().unwrap();
+    fs.shutdown().unwrap();
+    let fs = layer.build(Arc::clone(&below) as Arc<dyn FileSystem>).unwrap();
+    let client = Client::new(&*fs);
+    let ino = client.lookup(Ino::ROOT, "file").unwrap().ino;
+    let file = client.open(ino, OpenMode::empty()).unwrap();
+    below.reads.lock().clear();
+    assert_eq!(file.seek(0, SeekTo::Hole).unwrap(), size);
+    let most = below.reads.lock().values().copied().max();
+    assert!(most > Some(1), "every page was read once, and kept");
+    file.close().unwrap();
+}

@@ -1,0 +1,125 @@
+//! When files are packed, and that small writes in order end as large ones do.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use fslab_layers::Surroundings;
+use fslab_vfs::testing::client::Client;
+use fslab_vfs::{Ino, OpenMode, SteppingClock};
+
+use super::below::{Below, mixed, read_file, text, write_file, write_file_in_pieces};
+use super::piped;
+
+/// What most programs write at a time.
+const PIECE: usize = 8192;
+
+/// As long as a file that was written in large pieces, or nearly so.
+fn least_bytes(layer: &str, data: &[u8]) -> usize {
+    let fresh = Below::new();
+    write_file(&*fresh.mount(layer), "file", data);
+    let least = fresh.bytes("file").len();
+    least + least / 16 + 1024
+}
+
+/// Nobody need wait until a mount is idle: what was written in small pieces is packed before the
+/// daemon ends, for the ordinary tools and for the room it takes.
+#[test]
+fn what_waits_is_packed_at_the_end() {
+    for (codec, length) in ["gzip", "zstd", "lz4"].into_iter().zip([700_000, 300_000, 30_000]) {
+        let layer = format!("{codec}:pack-after=1h");
+        let (below, data) = (Below::new(), mixed(length));
+        let fs = below.mount(&layer);
+        write_file_in_pieces(&*fs, "file", &data, PIECE);
+        fs.shutdown().unwrap();
+        drop(fs);
+        let stored = below.bytes("file");
+        assert!(stored.len() <= least_bytes(&layer, &data), "{codec}: {} bytes", stored.len());
+        if let Some(decoded) = piped(codec, &["-dc", "-"], &stored) {
+            assert!(decoded == data, "{codec}: {} bytes", decoded.len());
+        }
+        assert!(read_file(&*below.mount(&layer), "file").unwrap() == data, "{codec}");
+    }
+}
+
+/// A kernel that unmounts drops the release of a file that was closed just before.
+#[test]
+fn files_that_were_not_released_are_packed_at_the_end() {
+    let layer = "gzip:pack-after=1h";
+    let (below, data) = (Below::new(), mixed(300_000));
+    let fs = below.mount(layer);
+    {
+        let client = Client::new(&*fs);
+        let (_, file) = client.create(Ino::ROOT, "file", 0o644, OpenMode::READ_WRITE).unwrap();
+        for (number, piece) in data.chunks(PIECE).enumerate() {
+            file.write_all((number * PIECE) as u64, piece).unwrap();
+        }
+        fs.shutdown().unwrap();
+        let stored = below.bytes("file");
+        assert!(stored.len() <= least_bytes(layer, &data), "{} bytes", stored.len());
+    }
+    assert!(read_file(&*below.mount(layer), "file").unwrap() == data);
+}
+
+/// Who unmounts is not kept waiting for longer than ten seconds, by a clock that goes six each time
+/// it is looked at; what is left is as right as it was.
+#[test]
+fn the_end_waits_for_ten_seconds_of_packing_at_most() {
+    let (below, data) = (Below::new(), mixed(300_000));
+    let surroundings = Surroundings::new(Arc::new(SteppingClock::new(6_000_000_000)));
+    let layer = crate::layer("zstd:pack-after=1h");
+    let fs = layer.build_in(Arc::clone(&below.fs), &surroundings).unwrap();
+    write_file_in_pieces(&*fs, "file", &data, PIECE);
+    let before = below.bytes("file").len();
+    fs.shutdown().unwrap();
+    drop(fs);
+    assert!(below.bytes("file").len() >= before, "it was given up");
+    assert!(read_file(&*below.mount("zstd"), "file").unwrap() == data);
+}
+
+/// A file of less than a chunk is a tail and nothing else, and would stay as long as its content.
+#[test]
+fn long_tails_are_packed() {
+    let layer = "gzip:pack-after=1ms";
+    let (below, data) = (Below::new(), text(60_000));
+    let fs = below.mount(layer);
+    write_file_in_pieces(&*fs, "file", &data, PIECE);
+    let least = least_bytes(layer, &data);
+    wait_until(|| below.bytes("file").len() <= least);
+    assert!(read_file(&*fs, "file").unwrap() == data);
+}
+
+/// Short ones are not: who appends a line a minute would have the file written anew each time.
+#[test]
+fn short_tails_stay() {
+    let (below, data) = (Below::new(), mixed(300_000));
+    let fs = below.mount("gzip:pack-after=1h");
+    write_file_in_pieces(&*fs, "file", &data, data.len() - 1000);
+    let before = below.bytes("file");
+    fs.shutdown().unwrap();
+    assert!(below.bytes("file").starts_with(&before), "nothing was to be packed");
+}
+
+/// Whoever waited until nobody asked for anything packs all there is, and not one file each time.
+#[test]
+fn an_idle_mount_packs_all_that_waits() {
+    const FILES: usize = 100;
+    let after = Duration::from_millis(500);
+    let (below, data) = (Below::new(), text(60_000));
+    let fs = below.mount("lz4:pack-after=500ms");
+    let names: Vec<_> = (0..FILES).map(|number| format!("file{number}")).collect();
+    for name in &names {
+        write_file_in_pieces(&*fs, name, &data, PIECE);
+    }
+    let (start, least) = (Instant::now(), least_bytes("lz4", &data));
+    wait_until(|| names.iter().all(|name| below.bytes(name).len() <= least));
+    let elapsed = start.elapsed();
+    assert!(elapsed < after * FILES as u32 / 2, "{FILES} files took {elapsed:?}");
+}
+
+fn wait_until(mut is_so: impl FnMut() -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(120);
+    while !is_so() {
+        assert!(Instant::now() < deadline, "not packed");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}

@@ -1,0 +1,111 @@
+//! What a program may do: rights that any write to a file below takes away.
+
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use fslab_vfs::testing::client::Client;
+use fslab_vfs::{FileSystem, Handle, Ino, MemFs, OpenMode, Request, Result};
+
+use super::below::{Below, CODECS, random, text};
+
+const CAPABILITY: &str = "security.capability";
+
+/// What the layer itself writes at fsync and at close takes nothing away, as nothing is taken
+/// by these where the file is not in a layer: `cp -a` and `tar --xattrs` set a program's
+/// capabilities after its content, and before they close it.
+#[test]
+fn rights_outlive_fsync_and_close() {
+    for codec in CODECS {
+        for is_synced in [false, true] {
+            rights_outlive(codec, is_synced);
+        }
+    }
+}
+
+fn rights_outlive(codec: &str, is_synced: bool) {
+    let below = Below::new();
+    // So little garbage that no write cleans, and so much that closing gives it back.
+    let fs = below.mount(&format!("{codec}:chunk=4KiB,garbage=16KiB"));
+    let client = Client::new(&*fs);
+    let (attr, file) = client.create(Ino::ROOT, "file", 0o755, OpenMode::READ_WRITE).unwrap();
+    file.write_all(0, &random(1, 40_000)).unwrap();
+    file.write_all(0, &random(2, 20_000)).unwrap();
+    client.setxattr(attr.ino, CAPABILITY, b"value").unwrap();
+    client.chmod(attr.ino, 0o4755).unwrap();
+    if is_synced {
+        file.fsync(false).unwrap();
+    }
+    client.subject().flush(&client.request(), file.ino, file.handle).unwrap();
+    file.close().unwrap();
+    let has = format!("{codec}, synced {is_synced}");
+    assert_eq!(client.getxattr(attr.ino, CAPABILITY).ok(), Some(b"value".to_vec()), "{has}");
+    assert_eq!(client.attr(attr.ino).unwrap().permissions.bits(), 0o4755, "{has}");
+    // A write takes them, as everywhere.
+    let file = client.open(attr.ino, OpenMode::READ_WRITE).unwrap();
+    file.write_all(0, b"x").unwrap();
+    assert!(client.getxattr(attr.ino, CAPABILITY).is_err(), "{has}");
+    file.close().unwrap();
+    assert!(client.getxattr(attr.ino, CAPABILITY).is_err(), "{has}");
+}
+
+/// A seek table ends a file that was written in order, and nothing else is written at close.
+#[test]
+fn rights_outlive_the_seek_table() {
+    let below = Below::new();
+    let fs = below.mount("zstd:chunk=4KiB");
+    let client = Client::new(&*fs);
+    let (attr, file) = client.create(Ino::ROOT, "file", 0o755, OpenMode::READ_WRITE).unwrap();
+    file.write_all(0, &text(20_000)).unwrap();
+    client.setxattr(attr.ino, CAPABILITY, b"value").unwrap();
+    file.close().unwrap();
+    assert_eq!(client.getxattr(attr.ino, CAPABILITY).ok(), Some(b"value".to_vec()));
+}
+
+/// A file system below over which somebody takes rights away while it makes a file durable.
+#[derive(Default)]
+struct Meanwhile {
+    inner: MemFs,
+    layer: Mutex<Option<(Arc<dyn FileSystem>, Ino)>>,
+    taking: Mutex<Option<JoinHandle<()>>>,
+}
+
+impl FileSystem for Meanwhile {
+    fn fallback(&self) -> Option<&dyn FileSystem> {
+        Some(&self.inner)
+    }
+
+    fn fsync(&self, request: &Request, ino: Ino, handle: Handle, data_only: bool) -> Result<()> {
+        if let Some((layer, ino)) = self.layer.lock().unwrap().take() {
+            let taking = std::thread::spawn(move || {
+                Client::new(&*layer).removexattr(ino, CAPABILITY).unwrap();
+            });
+            // It may have to wait until this is over.
+            let start = Instant::now();
+            while !taking.is_finished() && start.elapsed() < Duration::from_millis(300) {
+                std::thread::yield_now();
+            }
+            *self.taking.lock().unwrap() = Some(taking);
+        }
+        self.inner.fsync(request, ino, handle, data_only)
+    }
+}
+
+/// `setcap -r` beside a step of packing, which would set again what was there when it began.
+#[test]
+fn rights_that_are_taken_away_while_a_file_is_packed_are_gone() {
+    let below = Arc::new(Meanwhile::default());
+    let layer = crate::layer("copy:chunk=4KiB,pack=close,garbage=4KiB");
+    let fs = layer.build(below.clone()).unwrap();
+    let client = Client::new(&*fs);
+    let (attr, file) = client.create(Ino::ROOT, "file", 0o755, OpenMode::READ_WRITE).unwrap();
+    file.write_all(0, &random(1, 40_000)).unwrap();
+    file.write_all(0, &random(2, 20_000)).unwrap();
+    client.setxattr(attr.ino, CAPABILITY, b"value").unwrap();
+    *below.layer.lock().unwrap() = Some((Arc::clone(&fs), attr.ino));
+    client.subject().flush(&client.request(), file.ino, file.handle).unwrap();
+    below.taking.lock().unwrap().take().expect("nothing was made durable").join().unwrap();
+    assert!(client.getxattr(attr.ino, CAPABILITY).is_err(), "it is there again");
+    file.close().unwrap();
+    assert!(client.getxattr(attr.ino, CAPABILITY).is_err(), "it is there again");
+}
