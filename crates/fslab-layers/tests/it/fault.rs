@@ -6,7 +6,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use fslab_layers::Stack;
 use fslab_layers::observe::fault::{Fault, Program};
 use fslab_vfs::testing::client::Client;
 use fslab_vfs::{
@@ -202,7 +201,7 @@ fn delays_are_drawn_from_their_range_and_added() {
 
 #[test]
 fn a_caller_that_gives_up_ends_a_delay() {
-    let stack: Stack = "fault:rules=mkdir delay 60s / mem:".parse().unwrap();
+    let stack = crate::stack("fault:rules=mkdir delay 60s / mem:");
     let built = stack.build().unwrap();
     let cancelled = Arc::new(AtomicU64::new(0));
     let request = Request {
@@ -290,12 +289,12 @@ fn a_wrong_script_is_refused_with_its_line() {
     fails(Client::new(&*built(&script).unwrap()).mkdir(Ino::ROOT, "a"), Errno::IO);
     std::fs::remove_file(&script).unwrap();
     assert!(built(&script).err().unwrap().contains("No such file"));
-    let inline: Stack = "fault:rules=read delay 1ms; write skipp / mem:".parse().unwrap();
+    let inline = crate::stack("fault:rules=read delay 1ms; write skipp / mem:");
     let message = inline.build().err().unwrap().to_string();
     assert!(message.starts_with("fault:rules, line 2: unknown condition or action"), "{message}");
 }
 
 fn built(script: &Path) -> std::result::Result<Arc<dyn FileSystem>, String> {
-    let stack: Stack = format!("fault:script={} / mem:", script.display()).parse().unwrap();
+    let stack = crate::stack(&format!("fault:script={} / mem:", script.display()));
     stack.build().map_err(|error| error.to_string())
 }

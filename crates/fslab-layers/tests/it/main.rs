@@ -7,12 +7,16 @@ mod stats;
 mod trace;
 
 use fslab_layers::testing::{conforms, with_each_option};
-use fslab_layers::{LAYERS, Stack};
+use fslab_layers::{Foreign, LAYERS, Stack};
 use fslab_vfs::testing::scratch;
 use tempfile::TempDir;
 
+fn read(text: &str) -> fslab_layers::Result<Stack> {
+    Stack::parse(text, Foreign::default())
+}
+
 fn stack(text: &str) -> Stack {
-    text.parse().unwrap()
+    read(text).unwrap()
 }
 
 #[test]

@@ -2,14 +2,14 @@
 
 use std::sync::Arc;
 
-use fslab_layers::{LayerChoice, OperationReport, Report, Stack, Surroundings};
+use fslab_layers::{LayerChoice, OperationReport, Report, Surroundings};
 use fslab_vfs::testing::client::Client;
 use fslab_vfs::{FileSystem, Ino, MemFs, OpenMode, Request, Result, SteppingClock};
 
 /// A clock that goes 1000 ns at each look: every operation takes just that.
 fn counted(stack: &str) -> (Arc<dyn FileSystem>, Surroundings) {
     let surroundings = Surroundings::new(Arc::new(SteppingClock::new(1000)));
-    let stack: Stack = stack.parse().unwrap();
+    let stack = crate::stack(stack);
     (stack.build_in(&surroundings).unwrap(), surroundings)
 }
 
@@ -105,7 +105,7 @@ impl FileSystem for Panics {
 #[test]
 fn an_operation_that_panicked_is_not_in_flight_for_ever() {
     let surroundings = Surroundings::default();
-    let stats: LayerChoice = "stats".parse().unwrap();
+    let stats = LayerChoice::parse("stats", &[]).unwrap();
     let file_system = stats.build_in(Arc::new(Panics(MemFs::default())), &surroundings).unwrap();
     let request = Client::new(&*file_system).request();
     let asked = std::panic::AssertUnwindSafe(|| file_system.statfs(&request, Ino::ROOT).is_ok());

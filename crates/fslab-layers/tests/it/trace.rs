@@ -5,7 +5,6 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use fslab_layers::Stack;
 use fslab_trace::{DataMode, NameMode, Owner, Reader, Record, Replayed, Replayer, Settings, noise};
 use fslab_vfs::testing::client::Client;
 use fslab_vfs::testing::conformance::run_all;
@@ -15,7 +14,7 @@ use tempfile::TempDir;
 fn traced(scratch: &TempDir, options: &str) -> (Arc<dyn FileSystem>, PathBuf) {
     let place = scratch.path().join("trace");
     let stack = format!("trace:to={}{options} / mem:", place.display());
-    (stack.parse::<Stack>().unwrap().build().unwrap(), place)
+    (crate::stack(&stack).build().unwrap(), place)
 }
 
 fn records(place: &Path) -> Vec<Record> {
@@ -187,7 +186,7 @@ fn an_anonymised_trace_holds_no_name_and_replays_to_the_same_shape() {
 
 #[track_caller]
 fn refused(stack: &str, part: &str) {
-    let error = stack.parse::<Stack>().and_then(|stack| stack.build()).err().unwrap();
+    let error = crate::read(stack).and_then(|stack| stack.build()).err().unwrap();
     assert!(error.to_string().contains(part), "{error}");
     assert_eq!(error.to_string().lines().count(), 1, "{error}");
 }

@@ -10,7 +10,6 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant, SystemTime};
 
-use fslab_layers::Stack;
 use fslab_vfs::testing::client::Client;
 use fslab_vfs::testing::environment::{number, seed};
 use fslab_vfs::testing::skip::skip;
@@ -158,7 +157,7 @@ fn files(root: &Path) -> Vec<String> {
 
 /// Whether each name leads to its content through a layer, to which plain files are plain.
 fn is_all_there(root: &Path, expected: &Tree, when: &str) {
-    let stack: Stack = format!("{LAYER} / {}", root.display()).parse().unwrap();
+    let stack = crate::support::sca_stack(&format!("{LAYER} / {}", root.display()));
     let fs = stack.build().unwrap();
     let client = Client::new(&*fs);
     for (path, kept) in expected {

@@ -8,7 +8,6 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant, SystemTime};
 
-use fslab_layers::Stack;
 use fslab_vfs::testing::client::Client;
 use fslab_vfs::testing::environment::{number, seed};
 use fslab_vfs::testing::scratch;
@@ -148,7 +147,7 @@ fn finish(path: &Path, owner: Option<u32>, number: &mut u32) {
 
 /// Whether a mount shows the golden files as they are.
 fn expect_golden_files(root: &Path) {
-    let stack: Stack = format!("zstd / {}", root.display()).parse().unwrap();
+    let stack = crate::support::sca_stack(&format!("zstd / {}", root.display()));
     let built = stack.build().unwrap();
     let client = Client::new(&*built);
     let deep = client.lookup(Ino::ROOT, "deep").unwrap().ino;

@@ -4,19 +4,18 @@ use fslab_vfs::testing::scratch;
 use std::fs;
 use std::path::Path;
 
-use fslab_layers::Stack;
 use fslab_vfs::testing::client::Client;
 use fslab_vfs::{FileSystem, Ino, OpenMode};
 use tempfile::TempDir;
 
-use crate::support::{fslab, run};
+use crate::support::{fslab, run, sca_stack};
 
 const NAMES: [&str; 3] = ["one", "two", "three"];
 
 /// Stored files of which the first half was rewritten.
 fn make_files(root: &Path) {
     let layer = format!("zstd:chunk=4KiB,pack=off / {}", root.display());
-    let fs = layer.parse::<Stack>().unwrap().build().unwrap();
+    let fs = sca_stack(&layer).build().unwrap();
     let client = Client::new(&*fs);
     for name in NAMES {
         let (_, file) = client.create(Ino::ROOT, name, 0o644, OpenMode::READ_WRITE).unwrap();
@@ -79,7 +78,7 @@ fn files_that_can_not_be_checked_keep_no_other_from_it() {
 fn what_repair_does_not_find_makes_it_fail() {
     let scratch = TempDir::new_in(scratch::folder(env!("CARGO_TARGET_TMPDIR"))).unwrap();
     let root = scratch.path();
-    let fs = format!("copy:chunk=4KiB / {}", root.display()).parse::<Stack>().unwrap();
+    let fs = sca_stack(&format!("copy:chunk=4KiB / {}", root.display()));
     let fs = fs.build().unwrap();
     {
         let client = Client::new(&*fs);

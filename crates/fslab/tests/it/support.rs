@@ -216,3 +216,10 @@ pub fn soon(what: &str, mut holds: impl FnMut() -> bool) {
         std::thread::sleep(Duration::from_millis(5));
     }
 }
+
+/// A stack of layers of stored files, as it is written in one line.
+pub fn sca_stack(text: &str) -> fslab_layers::Stack {
+    let foreign =
+        fslab_layers::Foreign { layers: fslab_sca::LAYERS, ..fslab_layers::Foreign::default() };
+    fslab_layers::Stack::parse(text, foreign).unwrap()
+}

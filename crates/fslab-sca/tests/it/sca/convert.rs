@@ -8,8 +8,8 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
+use fslab_layers::Surroundings;
 use fslab_layers::observe::fault::{Fault, Program};
-use fslab_layers::{LayerChoice, Surroundings};
 use fslab_sca::convert::{Conversion, Direction, Outcome, Why, estimate};
 use fslab_vfs::testing::client::Client;
 use fslab_vfs::testing::unused::until_unused;
@@ -126,7 +126,7 @@ fn a_tree_is_encoded_and_decoded_with_everything_kept() {
     assert_eq!(files(root), before);
     assert_eq!(fs::read_link(root.join("symlink")).unwrap(), Path::new("/etc/passwd"));
     let stack = format!("{LAYER} / {}", root.display());
-    let mounted = stack.parse::<fslab_layers::Stack>().unwrap().build().unwrap();
+    let mounted = crate::stack(&stack).build().unwrap();
     assert!(read_file(&*mounted, "text").unwrap() == text(300_000));
     assert!(read_file(&*mounted, "program").unwrap() == random(5, 100_000));
     assert!(read_file(&*mounted, "link").unwrap() == text(50_000));
@@ -225,7 +225,7 @@ fn a_stored_file_as_content_is_kept_where_no_xattr_can_be_set() {
         assert!(matches!(told[..], [(_, Outcome::Kept(_))]), "{told:?}");
         assert_eq!(Client::new(&*memory).names(Ino::ROOT).unwrap(), ["file"]);
     }
-    let fs = LAYER.parse::<LayerChoice>().unwrap().build(memory).unwrap();
+    let fs = crate::layer(LAYER).build(memory).unwrap();
     assert!(read_file(&*fs, "file").unwrap() == content);
     fs.shutdown().unwrap();
 }

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use fslab_layers::{LayerChoice, Surroundings};
+use fslab_layers::Surroundings;
 use fslab_sca::convert::{Conversion, Direction, Outcome};
 use fslab_vfs::testing::client::Client;
 use fslab_vfs::testing::unused::until_unused;
@@ -29,7 +29,7 @@ const USER: &str = "user.fslab.convert";
 
 /// Encodes, and answers what was told of each file, with how it ended.
 fn encode(below: &Arc<dyn FileSystem>) -> (Vec<(String, String)>, Result<()>) {
-    let (layer, around) = (LAYER.parse::<LayerChoice>().unwrap(), Surroundings::default());
+    let (layer, around) = (crate::layer(LAYER), Surroundings::default());
     let conversion = Conversion::over(Arc::clone(below), &layer, Direction::Encode, &around);
     let told = Mutex::new(Vec::new());
     let ended = conversion.unwrap().run(1, &|path, outcome| {

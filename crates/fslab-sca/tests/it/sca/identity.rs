@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use fslab_layers::observe::fault::{Fault, Program};
-use fslab_layers::{Draws, LayerChoice, Surroundings};
+use fslab_layers::{Draws, Surroundings};
 use fslab_sca::convert::{Conversion, Direction, Outcome, estimate};
 use fslab_vfs::testing::client::Client;
 use fslab_vfs::testing::environment::cases;
@@ -165,7 +165,7 @@ pub fn convert_all(below: &Arc<dyn FileSystem>, direction: Direction, when: &str
 /// A stored file that another layer wrote, with its size xattr.
 pub fn stored(content: &[u8]) -> (Vec<u8>, Vec<u8>) {
     let memory: Arc<dyn FileSystem> = Arc::new(MemFs::default());
-    let fs = LAYER.parse::<LayerChoice>().unwrap().build(Arc::clone(&memory)).unwrap();
+    let fs = crate::layer(LAYER).build(Arc::clone(&memory)).unwrap();
     write_file(&*fs, "file", content);
     fs.shutdown().unwrap();
     let client = Client::new(&*memory);
@@ -448,7 +448,7 @@ fn contents(tree: &Tree) -> BTreeMap<String, (u32, usize)> {
 
 /// What a mount shows of the files that were there at first.
 fn mounted(below: &Arc<dyn FileSystem>) -> BTreeMap<String, (u32, usize)> {
-    let fs = LAYER.parse::<LayerChoice>().unwrap().build(Arc::clone(below)).unwrap();
+    let fs = crate::layer(LAYER).build(Arc::clone(below)).unwrap();
     let mut found = contents(&tree_of(&*fs));
     fs.shutdown().unwrap();
     found.retain(|path, _| !path.contains(".fslab-convert-"));
@@ -503,7 +503,7 @@ fn xattrs_of_users_have_the_room_that_they_had() {
     let of = |name: &str| told.iter().find(|(path, _)| path == name).unwrap().1.clone();
     assert_eq!(of("text"), "converted");
     assert!(of("golden").contains("user.fslab.sca.kept"), "{told:?}");
-    let fs = LAYER.parse::<LayerChoice>().unwrap().build(Arc::clone(&below)).unwrap();
+    let fs = crate::layer(LAYER).build(Arc::clone(&below)).unwrap();
     assert_eq!(tree_of(&*fs)["/text"], before["/text"]);
     drop(fs);
     convert_all(&below, Direction::Decode, "decoded");

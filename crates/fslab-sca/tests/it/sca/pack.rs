@@ -8,7 +8,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use fslab_layers::LayerChoice;
 use fslab_layers::observe::fault::{Fault, Program};
 use fslab_sca::{self, Packed, Tool};
 use fslab_vfs::testing::client::Client;
@@ -159,7 +158,7 @@ fn the_tool_keeps_everything_but_the_garbage() {
     let scratch = TempDir::new_in(scratch::folder(env!("CARGO_TARGET_TMPDIR"))).unwrap();
     let stack = |layer: &str| -> Arc<dyn FileSystem> {
         let stack = format!("{layer} / {}", scratch.path().display());
-        stack.parse::<fslab_layers::Stack>().unwrap().build().unwrap()
+        crate::stack(&stack).build().unwrap()
     };
     let fs = stack("gzip:chunk=16KiB,level=1,pack=off");
     let mut data = mixed(600_000);
@@ -379,7 +378,7 @@ impl FileSystem for PanicsOnce {
 fn packing_goes_on_after_a_bug() {
     let below = Arc::new(PanicsOnce::default());
     let layer = "zstd:chunk=16KiB,level=1,pack-after=1ms";
-    let fs = layer.parse::<LayerChoice>().unwrap().build(below.clone()).unwrap();
+    let fs = crate::layer(layer).build(below.clone()).unwrap();
     let mut data = mixed(600_000);
     write_file(&*fs, "file", &data);
     rewrite(&*fs, &mut data, 0..100);

@@ -10,6 +10,7 @@ use fslab_sca::convert::{self, Conversion, Direction, Outcome};
 use fslab_vfs::Size;
 use indicatif::ProgressBar;
 
+use crate::commands::mount::parse_layer;
 use crate::exit::{Code, Coded};
 use crate::surroundings;
 use crate::units::counted;
@@ -23,7 +24,7 @@ pub struct Encode {
     /// A directory that is not mounted
     tree: PathBuf,
     /// The layer that is to be mounted over it, with its options: `zstd`, `gzip:level=9`
-    #[arg(short, long, default_value = "zstd")]
+    #[arg(short, long, default_value = "zstd", value_parser = parse_layer)]
     layer: LayerChoice,
     /// Only say what is expected, from samples
     #[arg(long)]
@@ -67,7 +68,7 @@ impl Encode {
 impl Decode {
     /// Decodes.
     pub fn run(&self) -> Result<()> {
-        convert(&self.tree, &ANY_CODEC.parse()?, Direction::Decode, self.threads)
+        convert(&self.tree, &parse_layer(ANY_CODEC)?, Direction::Decode, self.threads)
     }
 }
 

@@ -22,6 +22,7 @@ use indicatif::ProgressBar;
 use rustix::fs::Advice;
 use serde_json::{Value, json};
 
+use crate::commands::mount::parse_layer;
 use crate::exit::{Code, Coded};
 
 const NAME: &str = "file";
@@ -37,7 +38,7 @@ const SLOTS_BYTES: usize = 800;
 #[derive(Debug, clap::Args)]
 pub struct Recovery {
     /// The layer, with its options
-    #[arg(short, long, default_value = "gzip")]
+    #[arg(short, long, default_value = "gzip", value_parser = parse_layer)]
     layer: LayerChoice,
     /// Size of the file; it is written once and read whole twice a round
     #[arg(long, default_value = "1GiB")]
