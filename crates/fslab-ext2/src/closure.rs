@@ -18,8 +18,9 @@
 //! to another file on the device, because freed blocks are not reused before a full flush.
 //!
 //! There is no closure where a block may only be written after others (names left it, pointers
-//! were removed from it), or where a name may have replaced another. The caller then flushes
-//! everything.
+//! were removed from it), or where a name may have replaced another. A directory has none while
+//! names that left any directory wait: where they came to it, they must be gone from the other. The
+//! caller then flushes everything.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Range;

@@ -526,3 +526,37 @@ fn fsync_of_a_shrinking_directory_keeps_the_names_that_stay() {
         },
     );
 }
+
+/// fsync of the directory that names were moved to is durable for the whole move: their old names,
+/// in a directory that was not synced, are gone; also that of a file that was removed since.
+#[test]
+fn fsync_of_a_directory_leaves_no_old_name_of_what_came_to_it() {
+    survives(
+        1024,
+        4 << 20,
+        |client| {
+            let [from, _] = ["from", "to"].map(|it| client.mkdir(Ino::ROOT, it).unwrap());
+            for name in ["moved", "removed"] {
+                let ino = client.file(from, name, name.as_bytes()).unwrap();
+                client.forget(ino);
+            }
+        },
+        |client| {
+            let [from, to] = ["from", "to"].map(|it| client.lookup(Ino::ROOT, it).unwrap().ino);
+            for name in ["moved", "removed"] {
+                client.rename(from, name, to, name).unwrap();
+            }
+            client.unlink(to, "removed").unwrap();
+            client.sync_directory(to).unwrap();
+        },
+        |_| {},
+        |client| {
+            has_bytes(client, &["to", "moved"], b"moved")?;
+            let found = client.lookup(Ino::ROOT, "from").map_err(|error| error.to_string())?;
+            match client.names(found.ino).map_err(|error| error.to_string())? {
+                names if names.is_empty() => Ok(()),
+                names => Err(format!("old names: {names:?}")),
+            }
+        },
+    );
+}
