@@ -676,7 +676,9 @@ fn a_synced_name_behind_a_flush_in_its_operation_is_there() {
                     }
                 }
             },
-            |_| {},
+            |client| {
+                client.file(Ino::ROOT, "later", b"later").unwrap();
+            },
             |client| {
                 has_bytes(client, &["directory", &synced.borrow()], b"bytes")
                     .map_err(|error| format!("{gains:?}: {error}"))
