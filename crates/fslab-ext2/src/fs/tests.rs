@@ -13,7 +13,7 @@ use crate::numbers::BlockSize;
 
 const BLOCK: u32 = 1024;
 
-/// What an fsync marks as written: blocks that wait to be, and inodes of which something is pending.
+/// What an fsync marks as written: blocks that wait for it, and inodes that are pending.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Waiting {
     blocks: usize,
