@@ -5,7 +5,8 @@
 //! Systems", OSDI 1994). The closure has the file's inode and indirect blocks. Where the device
 //! does not have the file's name, it also has the directory's inode, its new blocks, the block
 //! with the name and the index blocks above it; and so on for each directory up to one whose name
-//! the device has.
+//! the device has. Where a name was removed and made again, the device may have it in another block
+//! with its earlier inode: the closure has all changed blocks of the directory then.
 //!
 //! A block that is shared with other files is written without their changes, which are *rolled
 //! back*:
@@ -18,10 +19,11 @@
 //! to another file on the device, because freed blocks are not reused before a full flush.
 //!
 //! There is no closure where a block may only be written after others (names left it, pointers
-//! were removed from it), or where a name may have replaced another. The caller then flushes
-//! everything.
+//! were removed from it), or where a name may have replaced another. A directory has none while
+//! names that left any directory wait: where they came to it, they must be gone from the other. The
+//! caller then flushes everything.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::ops::Range;
 
 use fslab_vfs::FileKind;
@@ -52,16 +54,23 @@ pub(crate) struct Pending {
     name: Option<(InodeNo, Box<[u8]>)>,
 }
 
-/// The inodes and names that the device does not have.
+/// The inodes and names that the device does not have. Each is noted when it is made, and not
+/// before: making room for it may flush what there was until then.
 pub(crate) struct PendingInodes {
     inodes: HashMap<InodeNo, Pending, Hashing>,
+    /// Names that the device may have although they were removed: directories, and hashes.
+    removed: HashSet<(InodeNo, u64), Hashing>,
     /// A change was made whose order on the device no closure tells.
     is_unordered: bool,
 }
 
 impl Default for PendingInodes {
     fn default() -> Self {
-        Self { inodes: HashMap::with_hasher(hashing()), is_unordered: false }
+        Self {
+            inodes: HashMap::with_hasher(hashing()),
+            removed: HashSet::with_hasher(hashing()),
+            is_unordered: false,
+        }
     }
 }
 
@@ -71,16 +80,26 @@ impl PendingInodes {
         self.inodes.insert(no, Pending { is_new: true, name: None });
     }
 
-    /// A new inode was given its first name.
+    /// A new inode was given its first name. It may have been written since it was
+    /// [taken](Self::taken), and then it is not among these any more.
     pub fn named(&mut self, no: InodeNo, parent: InodeNo, name: &[u8]) {
-        if let Some(pending) = self.inodes.get_mut(&no) {
-            pending.name = Some((parent, name.into()));
-        }
+        self.inodes.insert(no, Pending { is_new: true, name: Some((parent, name.into())) });
     }
 
     /// An inode was given a name that is not its first.
     pub fn renamed(&mut self, no: InodeNo) {
         self.inodes.entry(no).or_default().name = None;
+    }
+
+    /// A name was taken out of a directory.
+    pub fn name_removed(&mut self, parent: InodeNo, name: &[u8]) {
+        let hash = self.removed.hasher().hash_one(name);
+        self.removed.insert((parent, hash));
+    }
+
+    /// Whether a name was removed; of some that were not, too.
+    fn was_removed(&self, parent: InodeNo, name: &[u8]) -> bool {
+        self.removed.contains(&(parent, self.removed.hasher().hash_one(name)))
     }
 
     /// A directory was moved, or two names were exchanged.
@@ -100,11 +119,13 @@ impl PendingInodes {
     /// Bytes of memory that this takes, about.
     pub fn bytes(&self) -> usize {
         self.inodes.len() * (size_of::<(InodeNo, Pending)>() + NAME_BYTES)
+            + self.removed.len() * size_of::<(InodeNo, u64)>()
     }
 
     /// The device has everything.
     pub fn settled(&mut self) {
         self.inodes.clear();
+        self.removed.clear();
         self.is_unordered = false;
     }
 }
@@ -352,7 +373,23 @@ impl Builder<'_> {
         for block in found.blocks() {
             is_whole &= self.add_directory_block(view.physical(block)?);
         }
+        if self.volume.order.pending.was_removed(parent, name) {
+            for block in self.changed_blocks(parent, &inode)? {
+                is_whole &= self.add_directory_block(block);
+            }
+        }
         Ok(is_whole)
+    }
+
+    /// The blocks of a directory that the device has in an older state or not at all.
+    fn changed_blocks(&self, no: InodeNo, inode: &Inode) -> Result<Vec<BlockNo>> {
+        let mut blocks = Vec::new();
+        self.volume.walk(no, inode, &mut |block, place| {
+            if place.is_some() && self.volume.cache.role(block).is_some() {
+                blocks.push(block);
+            }
+        })?;
+        Ok(blocks)
     }
 
     fn add_directory_block(&mut self, block: BlockNo) -> bool {
@@ -373,14 +410,8 @@ impl Builder<'_> {
         if !volume.order.left.is_empty() {
             return Ok(false);
         }
-        let (mut blocks, inode) = (Vec::new(), volume.inode(no)?);
-        volume.walk(no, &inode, &mut |block, place| {
-            if place.is_some() && volume.cache.role(block).is_some() {
-                blocks.push(block);
-            }
-        })?;
         let mut named = Vec::new();
-        for block in blocks {
+        for block in self.changed_blocks(no, &volume.inode(no)?)? {
             if !self.add_directory_block(block) {
                 return Ok(false);
             }

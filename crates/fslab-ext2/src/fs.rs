@@ -31,6 +31,8 @@ use crate::volume::{Volume, VolumeOptions};
 mod files;
 mod handles;
 mod listing;
+#[cfg(test)]
+mod tests;
 
 use handles::{Handles, Open};
 
@@ -44,6 +46,8 @@ const MARKS_PER_HOLD: usize = 64;
 
 /// Changes a volume while nobody else reads it, and lets them read again.
 fn change_alone<'a>(volume: Shared<'a>, change: impl FnOnce(&mut Volume)) -> Shared<'a> {
+    #[cfg(test)]
+    let change = tests::counted(change);
     let mut volume = RwLockUpgradableReadGuard::upgrade(volume);
     change(&mut volume);
     RwLockWriteGuard::downgrade_to_upgradable(volume)

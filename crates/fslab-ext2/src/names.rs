@@ -169,6 +169,7 @@ impl Volume {
         };
         let answer = self.fill_inode(request, parent, no, &mut inode, new, &inherited);
         let stored = self.store_inode(no, &inode);
+        self.order.pending.taken(no);
         match answer.and(stored) {
             Ok(()) => Ok(no),
             Err(error) => {
@@ -317,6 +318,7 @@ impl Volume {
         if let Err(error) = dir::give_back(&mut edit, &rules, &found, removed) {
             self.trouble.log(&format!("directory {parent} could not be made smaller"), &error);
         }
+        self.order.pending.name_removed(parent, name.as_bytes());
         Ok(())
     }
 
@@ -381,8 +383,8 @@ impl Volume {
         let privileged = is_privileged(request);
         // A name must not lead to an inode that the device has only in an older state.
         self.make_early(no)?;
-        self.order.pending.renamed(no);
         self.add_name(parent, name, &vacancy, no, inode.kind, privileged)?;
+        self.order.pending.renamed(no);
         let counted = self.count_link(no, &mut inode, parent);
         counted.inspect_err(|error| self.trouble.log("a name is not counted", error))?;
         self.order_link(no, parent, name)

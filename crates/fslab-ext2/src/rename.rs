@@ -51,10 +51,7 @@ impl Volume {
         self.check_rename(source, target, from, to, mode)?;
         let replaced = target.map(|target| target.no);
         self.check_moves_name((from.parent, source.no), (to.parent, replaced))?;
-        if source.kind == FileKind::Directory || mode.contains(RenameMode::EXCHANGE) {
-            self.order.pending.unordered();
-        }
-        match target {
+        let answer = match target {
             Some(target) if target.no == source.no => Ok(()),
             Some(target) if mode.contains(RenameMode::EXCHANGE) => {
                 self.exchange(from, source, to, target)
@@ -64,7 +61,11 @@ impl Volume {
                 self.replace(request, from, source, to, target, Some(whiteout))
             }
             target => self.replace(request, from, source, to, target, None),
+        };
+        if source.kind == FileKind::Directory || mode.contains(RenameMode::EXCHANGE) {
+            self.order.pending.unordered();
         }
+        answer
     }
 
     /// What overlay file systems take for a removed name: a character device of number 0.
@@ -166,7 +167,6 @@ impl Volume {
         if let Some(target) = target {
             self.check_replaceable(source, target)?;
         }
-        self.order.pending.renamed(source.no);
         let gains = i32::from(source.kind == FileKind::Directory);
         let loses = i32::from(target.is_some_and(|target| target.kind == FileKind::Directory));
         if from.parent != to.parent && gains > loses {
@@ -185,6 +185,7 @@ impl Volume {
             }
         }
         let left = self.leave_old_name(from, to, whiteout);
+        self.order.pending.renamed(source.no);
         left.inspect_err(|_| self.take_back(to, target))
     }
 

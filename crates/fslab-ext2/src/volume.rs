@@ -248,7 +248,6 @@ impl Volume {
             Inode::clear(bytes);
             last
         })?;
-        self.order.pending.taken(no);
         Ok((no, last.wrapping_add(1)))
     }
 

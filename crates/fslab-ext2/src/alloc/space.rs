@@ -169,12 +169,6 @@ impl MemorySpace {
         })
     }
 
-    /// How many groups have bitmaps in memory.
-    #[must_use]
-    pub fn groups_used(&self) -> usize {
-        self.groups.iter().filter(|group| group.bitmaps.is_some()).count()
-    }
-
     /// Marks blocks as in use; `false`, and nothing done, if one already was.
     #[must_use]
     pub fn take(&mut self, run: Run) -> bool {

@@ -345,32 +345,3 @@ fn names_are_unique_and_lead_to_their_policies() {
     }
     assert!(policy("nothing").is_none());
 }
-
-#[test]
-fn memory_of_a_simulated_volume_follows_its_files() {
-    // 16 TiB. Bitmaps of all groups would take more than a gigabyte.
-    const GROUPS: u32 = 131_071;
-    let geometry = Geometry {
-        block_size: BlockSize::new(4096).unwrap(),
-        blocks: GROUPS * 32_768,
-        first_data_block: 0,
-        blocks_per_group: 32_768,
-        inodes_per_group: 8192,
-        ..geometry(GROUPS, 1)
-    };
-    for spec in POLICIES {
-        let mut volume = volume(spec, Clustering::Smart, geometry, 1);
-        let directory = volume.create(&directory_in(InodeNo::ROOT)).unwrap().unwrap();
-        for _ in 0..50 {
-            let file = volume.create(&file_in(directory)).unwrap().unwrap();
-            assert_eq!(volume.append(file, 30, true).unwrap(), Grown::Whole);
-        }
-        let used = volume.space().groups_used();
-        assert!((1..=55).contains(&used), "{}: bitmaps of {used} groups", spec.name);
-        let free: u64 =
-            (0..GROUPS).map(|it| u64::from(volume.space().counts(GroupNo(it)).blocks)).sum();
-        assert_eq!(free, u64::from(volume.space().totals().blocks));
-        let mut runs = volume.space().free_runs(GroupNo(GROUPS - 1));
-        assert_eq!((runs.next(), runs.next()), (Some(OVERHEAD..32_768), None), "an unused group");
-    }
-}

@@ -9,7 +9,6 @@
 //! ```
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -22,11 +21,10 @@ use fslab_vfs::{BlockDevice, FileSystem, Ino, MemoryDevice, OpenMode};
 use rand::seq::IndexedRandom;
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64;
-use rustix::process::{Resource, Rlimit, setrlimit};
 use rustix::time::{ClockId, clock_gettime};
 
 use crate::script::Script;
-use crate::support::{NOW, in_memory, options};
+use crate::support::{NOW, in_memory, options, ran_within};
 
 const IMAGE_BYTES: u64 = 4 << 20;
 /// Damaged images, unless the environment says otherwise.
@@ -36,8 +34,6 @@ const MEMORY_MAX: u64 = 256 << 20;
 /// An indexed directory without a single block, which the checker took for one with a root; a file
 /// with so many bad pointers that looking for each among all the others took minutes.
 const FAILED_ONCE: [u64; 2] = [5_006_657, 192_289_837_198_697];
-/// Says to a process that it is the one with the bound.
-const BOUNDED: &str = "FSLAB_EXT2_BOUNDED";
 /// Of the processor, so that a busy machine fails nothing.
 const TIME_MAX: Duration = Duration::from_secs(20);
 
@@ -45,23 +41,6 @@ const TIME_MAX: Duration = Duration::from_secs(20);
 fn spent() -> Duration {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
-}
-
-/// Runs a test of this file again, in a process whose memory is bounded; `false` in that process.
-fn ran_within_bounds(test: &str) -> bool {
-    if std::env::var_os(BOUNDED).is_some() {
-        let bound = Rlimit { current: Some(MEMORY_MAX), maximum: Some(MEMORY_MAX) };
-        setrlimit(Resource::Data, bound).unwrap();
-        return false;
-    }
-    let program = std::env::current_exe().unwrap();
-    let status = Command::new(program)
-        .args([&format!("damage::{test}"), "--exact", "--nocapture"])
-        .env(BOUNDED, "1")
-        .status()
-        .unwrap();
-    assert!(status.success(), "{test} within {MEMORY_MAX} bytes: {status}");
-    true
 }
 
 /// An image with some of everything, as bytes.
@@ -184,7 +163,7 @@ impl Sample {
 
 #[test]
 fn damaged_images_end_in_errors_and_not_in_panics() {
-    if ran_within_bounds("damaged_images_end_in_errors_and_not_in_panics") {
+    if ran_within(MEMORY_MAX, "damage::damaged_images_end_in_errors_and_not_in_panics") {
         return;
     }
     let first = seed();
@@ -234,7 +213,7 @@ fn any_bytes_are_damage_that_ends() {
 /// Every pointer of a file leads to one block, which holds pointers to itself.
 #[test]
 fn a_map_that_leads_to_itself_ends() {
-    if ran_within_bounds("a_map_that_leads_to_itself_ends") {
+    if ran_within(MEMORY_MAX, "damage::a_map_that_leads_to_itself_ends") {
         return;
     }
     let device = Arc::new(MemoryDevice::new(64 << 20));

@@ -1,11 +1,13 @@
 //! An fsync of one file: it writes few blocks however much else is dirty, and keeps its promise at
 //! every power cut.
 
+use std::cell::RefCell;
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use fslab_ext2::{Ext2, MkfsOptions, VolumeOptions, mkfs};
+use fslab_ext2::dir::Hasher;
+use fslab_ext2::{Ext2, HashVersion, MkfsOptions, VolumeOptions, mkfs};
 use fslab_vfs::testing::client::Client;
 use fslab_vfs::testing::crash::{CrashDevice, Plan};
 use fslab_vfs::testing::environment::seed;
@@ -143,11 +145,23 @@ fn survives(
     afterwards: impl FnOnce(&Client<'_>),
     look: impl Fn(&Client<'_>) -> Result<(), String>,
 ) {
+    survives_on(&options(block), bytes, prepare, work, afterwards, look);
+}
+
+#[track_caller]
+fn survives_on(
+    made: &MkfsOptions,
+    bytes: u64,
+    prepare: impl FnOnce(&Client<'_>),
+    work: impl FnOnce(&Client<'_>),
+    afterwards: impl FnOnce(&Client<'_>),
+    look: impl Fn(&Client<'_>) -> Result<(), String>,
+) {
     if !has("e2fsck") {
         return;
     }
-    let device = Arc::new(CrashDevice::new(bytes, block.into()).unwrap());
-    mkfs(&*device, &MkfsOptions { bytes_per_inode: 2048, ..options(block) }).unwrap();
+    let device = Arc::new(CrashDevice::new(bytes, made.block_size.bytes_u64()).unwrap());
+    mkfs(&*device, &MkfsOptions { bytes_per_inode: 2048, ..made.clone() }).unwrap();
     let shared: Arc<dyn BlockDevice> = device.clone();
     let ext2 = Ext2::open(shared, VolumeOptions::default()).unwrap();
     let client = Client::new(&ext2);
@@ -525,4 +539,150 @@ fn fsync_of_a_shrinking_directory_keeps_the_names_that_stay() {
             Ok(())
         },
     );
+}
+
+/// fsync of the directory that names were moved to is durable for the whole move: their old names,
+/// in a directory that was not synced, are gone; also that of a file that was removed since.
+#[test]
+fn fsync_of_a_directory_leaves_no_old_name_of_what_came_to_it() {
+    survives(
+        1024,
+        4 << 20,
+        |client| {
+            let [from, _] = ["from", "to"].map(|it| client.mkdir(Ino::ROOT, it).unwrap());
+            for name in ["moved", "removed"] {
+                let ino = client.file(from, name, name.as_bytes()).unwrap();
+                client.forget(ino);
+            }
+        },
+        |client| {
+            let [from, to] = ["from", "to"].map(|it| client.lookup(Ino::ROOT, it).unwrap().ino);
+            for name in ["moved", "removed"] {
+                client.rename(from, name, to, name).unwrap();
+            }
+            client.unlink(to, "removed").unwrap();
+            client.sync_directory(to).unwrap();
+        },
+        |_| {},
+        |client| {
+            has_bytes(client, &["to", "moved"], b"moved")?;
+            let found = client.lookup(Ino::ROOT, "from").map_err(|error| error.to_string())?;
+            match client.names(found.ino).map_err(|error| error.to_string())? {
+                names if names.is_empty() => Ok(()),
+                names => Err(format!("old names: {names:?}")),
+            }
+        },
+    );
+}
+
+/// A durable name is removed and made again. The device has it in another block: the block of its
+/// hash was split since, or a linear directory has room before it.
+#[test]
+fn a_synced_name_that_was_removed_before_is_there_once() {
+    const DURABLE: u32 = 30;
+    let name = |number: u32| format!("name{number:02}-{}", "n".repeat(50));
+    for index in [Some(HashVersion::HalfMd4), None] {
+        let made = MkfsOptions { index, ..options(1024) };
+        let hasher = Hasher::new(HashVersion::HalfMd4, made.signed_hash, made.hash_seed);
+        let hash = |number: &u32| hasher.hash(name(*number).as_bytes()).major;
+        // A split moves the names of the upper hashes.
+        let again = match index {
+            Some(_) => name((1..DURABLE).max_by_key(hash).unwrap()),
+            None => name(DURABLE - 1),
+        };
+        survives_on(
+            &made,
+            4 << 20,
+            |client| {
+                let directory = client.mkdir(Ino::ROOT, "directory").unwrap();
+                for number in 0..DURABLE {
+                    client.file(directory, name(number), b"old").unwrap();
+                }
+            },
+            |client| {
+                let directory = client.lookup(Ino::ROOT, "directory").unwrap().ino;
+                for number in DURABLE..2 * DURABLE {
+                    client.file(directory, name(number), b"other").unwrap();
+                }
+                client.unlink(directory, name(0)).unwrap();
+                client.unlink(directory, &again).unwrap();
+                sync(client, client.file(directory, &again, b"again").unwrap());
+            },
+            |_| {},
+            |client| {
+                has_bytes(client, &["directory", &again], b"again")?;
+                let found = client.lookup(Ino::ROOT, "directory").map_err(|it| it.to_string())?;
+                let names = client.names(found.ino).map_err(|error| error.to_string())?;
+                let count = names.iter().filter(|name| **name == again).count();
+                if count == 1 { Ok(()) } else { Err(format!("{again} is there {count} times")) }
+            },
+        );
+    }
+}
+
+/// How a directory gets a name.
+#[derive(Clone, Copy, Debug)]
+enum Gains {
+    New,
+    Moved,
+    Linked,
+}
+
+/// A directory that shrank must grow again for a name, before which everything is flushed: that
+/// flush did not have the name.
+#[test]
+fn a_synced_name_behind_a_flush_in_its_operation_is_there() {
+    let name = |number: u32| format!("name{number:03}-{}", "n".repeat(50));
+    for gains in [Gains::New, Gains::Moved, Gains::Linked] {
+        let synced = RefCell::new(String::new());
+        survives(
+            1024,
+            4 << 20,
+            |client| {
+                let [directory, aside] =
+                    ["directory", "aside"].map(|name| client.mkdir(Ino::ROOT, name).unwrap());
+                for number in 0..100 {
+                    client.file(directory, name(number), b"bytes").unwrap();
+                    client.file(aside, name(100 + number), b"bytes").unwrap();
+                }
+            },
+            |client| {
+                let find = |name: &str| client.lookup(Ino::ROOT, name).unwrap().ino;
+                let [directory, aside] = ["directory", "aside"].map(find);
+                let size = || client.attr(directory).unwrap().size;
+                let at_first = size();
+                let mut numbers = 0..100;
+                while size() == at_first {
+                    client.unlink(directory, name(numbers.next().unwrap())).unwrap();
+                }
+                let (small, mut numbers) = (size(), 100..200);
+                while size() == small {
+                    let name = name(numbers.next().unwrap());
+                    let old = client.lookup(aside, &name).unwrap().ino;
+                    let ino = match gains {
+                        Gains::New => client.file(directory, &name, b"bytes").unwrap(),
+                        Gains::Moved => {
+                            client.rename(aside, &name, directory, &name).unwrap();
+                            old
+                        }
+                        Gains::Linked => {
+                            client.link(old, directory, &name).unwrap();
+                            old
+                        }
+                    };
+                    if size() > small {
+                        sync(client, ino);
+                        synced.replace(name);
+                    }
+                }
+            },
+            |client| {
+                client.file(Ino::ROOT, "later", b"later").unwrap();
+            },
+            |client| {
+                has_bytes(client, &["directory", &synced.borrow()], b"bytes")
+                    .map_err(|error| format!("{gains:?}: {error}"))
+            },
+        );
+    }
 }

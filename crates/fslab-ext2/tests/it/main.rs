@@ -20,6 +20,7 @@ mod inode_flags;
 mod journals;
 mod kernel;
 mod lost;
+mod memory;
 mod model;
 mod mounted;
 mod order;

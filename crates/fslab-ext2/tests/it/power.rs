@@ -165,6 +165,7 @@ impl Work<'_> {
                 self.disturb();
             }
             self.replace();
+            (0..3).for_each(|_| self.make_again());
             for number in 0..4 {
                 self.promise(100_000 + round * 10 + number);
                 self.disturb();
@@ -293,6 +294,21 @@ impl Work<'_> {
         let (directory, name) = parent(&self.client, &path).unwrap();
         let aside = aside.rsplit_once('/').unwrap().1;
         self.client.rename(directory, aside, directory, name).unwrap();
+    }
+
+    /// Removed, and made again with the same name.
+    fn make_again(&mut self) {
+        let file = self.any_file();
+        let path = self.promises.now(file).pop().unwrap().path;
+        // Until it is synced it may be missing.
+        self.promises.set(file, self.device.position(), Vec::new());
+        let (directory, name) = parent(&self.client, &path).unwrap();
+        self.client.unlink(directory, name).unwrap();
+        let bytes = self.bytes(9000);
+        self.write(&path, &bytes);
+        self.sync(&path);
+        let choice = Choice { path, bytes, appended: Vec::new() };
+        self.promises.set(file, self.device.position(), vec![choice]);
     }
 
     /// New bytes in place, and durable: the old ones or the new ones are there before.
@@ -437,7 +453,7 @@ fn keeps_promises(
             .is_ok_and(|ino| choice.is(&client.contents(ino).unwrap(), block_bytes))
     };
     for choices in promises.holding_at(position) {
-        if !choices.iter().any(holds) {
+        if !choices.is_empty() && !choices.iter().any(holds) {
             let told: Vec<String> = choices.iter().map(|choice| told(&client, choice)).collect();
             return Err(format!("lost or changed: {}", told.join("; or ")));
         }

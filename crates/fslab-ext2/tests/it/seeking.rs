@@ -215,10 +215,12 @@ fn listings_by_inode_are_in_order_and_go_on_from_every_position() {
             let next = listing.next(whole[at - 1].next_offset, 1).unwrap();
             assert_eq!(next[0].name, whole[at].name, "from entry {at}");
         }
-        // A new listing has new names in their places.
+        // A new listing has new names in their places, and so has one that begins again.
         client.unlink(directory, "name0").unwrap();
         client.file(directory, "other", b"").unwrap();
         let again = rest(&client, directory, 0, 100);
         assert!(again.len() == whole.len() && again[2..].is_sorted_by_key(|listed| listed.ino));
+        assert!(again.iter().any(|listed| listed.name == "other"));
+        assert!(listing.next(0, usize::MAX).unwrap() == again);
     }
 }

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use fslab_ext2::check::{Repaired, Report, check, repair};
 use fslab_ext2::{BlockSize, Ext2, MkfsOptions, VolumeOptions, mkfs};
 use fslab_vfs::{BlockDevice, Errno, FileDevice, Ino, MemoryDevice, Timestamp};
+use rustix::process::{Resource, Rlimit, setrlimit};
 use tempfile::TempDir;
 
 /// Some time in the past of every machine that runs this.
@@ -28,6 +29,28 @@ pub fn in_memory(bytes: u64, options: &MkfsOptions) -> Ext2 {
     let device = Arc::new(MemoryDevice::new(bytes));
     mkfs(&*device, options).unwrap();
     Ext2::open(device, VolumeOptions::default()).unwrap()
+}
+
+/// Says to a process that it is the one with the bound.
+const BOUNDED: &str = "FSLAB_EXT2_BOUNDED";
+
+/// Runs a test again, in a process that may have so many bytes of memory; `false` in that process.
+pub fn ran_within(bytes: u64, test: &str) -> bool {
+    if std::env::var_os(BOUNDED).is_some() {
+        let bound = Rlimit { current: Some(bytes), maximum: Some(bytes) };
+        setrlimit(Resource::Data, bound).unwrap();
+        return false;
+    }
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args([test, "--exact", "--nocapture"]).env(BOUNDED, "1");
+    let output = command.output().unwrap();
+    let said = String::from_utf8_lossy(&output.stdout);
+    print!("{said}");
+    // With another name, no test would fail.
+    let is_passed = output.status.success() && said.contains("1 passed");
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(is_passed, "{test} within {bytes} bytes: {}\n{errors}", output.status);
+    true
 }
 
 /// A device in memory that fails on demand, with `EIO`.
