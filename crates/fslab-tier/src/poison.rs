@@ -120,8 +120,8 @@ impl Poison {
         Self { fs: Arc::clone(fs), is_wanted, sources: Mutex::default() }
     }
 
-    /// Whether a file of this size that has no offline block gets poison: it is wanted, blocks can be
-    /// shared here, and there is a source.
+    /// Whether a file of this size that has no offline block gets poison: it is wanted, blocks can
+    /// be shared here, and there is a source.
     pub fn is_ready(&self, size: u64) -> bool {
         let said = |error: &fslab_vfs::Error| tracing::info!(%error, "no poison is made");
         self.is_wanted && self.source(size).inspect_err(said).is_ok()
