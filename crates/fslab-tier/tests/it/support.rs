@@ -113,8 +113,8 @@ impl FileSystem for Cloning {
         // The end of a file is shared with one that does not go on there.
         let are_ends = from + length == size(source, source_handle)?
             && to + length >= size(target, target_handle)?;
-        let is_whole = length % PAGE == 0 || are_ends;
-        if from % PAGE != 0 || to % PAGE != 0 || !is_whole || length == 0 {
+        let is_whole = length.is_multiple_of(PAGE) || are_ends;
+        if !from.is_multiple_of(PAGE) || !to.is_multiple_of(PAGE) || !is_whole || length == 0 {
             return Err(Errno::INVAL.into());
         }
         let count = self.inner.read(&request, source, source_handle, from, &mut bytes)?;
