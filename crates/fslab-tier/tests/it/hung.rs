@@ -282,6 +282,7 @@ fn panic_where_a_container_begins_is_an_error_of_its_archive() {
     first.panics.store(true, Ordering::SeqCst);
     let archived = tier.archive(ino, b"new", &own_request()).unwrap();
     assert_eq!(archived, Archived::Now { bytes: MIB });
+    assert_eq!(tier.archives().len(), 2, "it does not hang");
     assert_eq!((bench.archives[0].containers(), bench.archives[1].containers()), (0, 1));
     tier.shutdown().unwrap();
 }
