@@ -159,7 +159,7 @@ impl Settings {
             policy: None,
             known_archives: Vec::new(),
             closes: true,
-            poison: false,
+            poison: true,
         }
     }
 

@@ -133,9 +133,9 @@ impl Umount {
 #[serde(rename_all = "lowercase")]
 pub enum Poison {
     /// Text that says what to do, where the file system can share blocks.
+    #[default]
     Auto,
     /// Zeros.
-    #[default]
     Off,
 }
 

@@ -4,14 +4,17 @@
 //! shared blocks of text that says what to do. The text has a period that divides every sector, so
 //! that what a program wrote below is told from it by looking at the bytes.
 //!
-//! The text comes from a file without a name, which goes with the engine that made it. Its blocks
+//! The text comes from files without a name, which go with the engine that made them. Their blocks
 //! stay for as long as a released file shares them.
 
+use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use fslab_vfs::{Errno, FileSystem, Handle, Ino, OpenMode, Result, SetAttr, WriteOptions};
 use parking_lot::Mutex;
+use rustix::process::{Resource, getrlimit};
 
 use crate::lower::own_request;
 use crate::stored::BLOCK_BYTES;
@@ -22,13 +25,21 @@ pub const LINE: &[u8; 64] = b"fslab: this file is in an archive; mount its tree 
 /// What a power cut leaves whole or not at all.
 const SECTOR_BYTES: u64 = 512;
 
-/// Bytes of a source of poison: one extent of a released file is as long at most. The second is for
-/// disks that are full.
-const SOURCE_BYTES: [u64; 2] = [16 * BLOCK_BYTES, BLOCK_BYTES];
+/// The largest source of poison, in bytes; extents of released files are not longer. After the
+/// first source, a source has at most one byte for [`SOURCE_SHARE`] released bytes.
+const SOURCE_BYTES_MAX: u64 = 16 * BLOCK_BYTES;
+const SOURCE_BYTES_FIRST: u64 = 64 << 10;
+const SOURCE_SHARE: u64 = 16;
 
 /// Extents of released files that share a source; then there is a new one. What walks over all
 /// users of a block (a balance of Btrfs, `filefrag`) takes so many steps at most.
 const USES_MAX: u64 = 16_384;
+
+/// The most sources for partial last blocks. Each has its own length, and uses one block of the
+/// file system and [`TAIL_DESCRIPTORS`] descriptors. All of them use at most a fourth of the
+/// descriptors that this process may open.
+const TAILS_MAX: u64 = 4096;
+const TAIL_DESCRIPTORS: u64 = 2;
 
 /// Fewer bytes of a change that are as poison are taken to be the program's, where the change
 /// begins or ends in their sector: programs write whole sectors more often than parts of one.
@@ -80,12 +91,7 @@ pub fn changed_in(offset: u64, bytes: &[u8]) -> Vec<Range<u64>> {
 /// Whether a file system can share blocks, as two new files show.
 #[must_use]
 pub fn is_possible(fs: &Arc<dyn FileSystem>) -> bool {
-    let tried = || {
-        let source = Source::make(fs, BLOCK_BYTES)?;
-        let target = Source::make(fs, BLOCK_BYTES)?;
-        fs.clone_range(source.at(0), target.at(0), BLOCK_BYTES)
-    };
-    tried().inspect_err(|error| tracing::info!(%error, "blocks are not shared here")).is_ok()
+    Poison::new(fs, true).is_ready(1)
 }
 
 /// Puts poison into files of a tree.
@@ -93,70 +99,157 @@ pub struct Poison {
     fs: Arc<dyn FileSystem>,
     /// Whether files get it that have none.
     is_wanted: bool,
-    source: Mutex<Option<Arc<Source>>>,
+    sources: Mutex<Sources>,
+}
+
+/// What files share blocks of.
+#[derive(Default)]
+struct Sources {
+    /// Whether blocks can be shared here, once that was tried.
+    can_share: Option<bool>,
+    /// Bytes that were replaced, or were to be.
+    put_bytes: u64,
+    newest: Option<Arc<Source>>,
+    /// By their lengths.
+    tails: HashMap<u64, Arc<Source>>,
 }
 
 impl Poison {
     /// For files of a tree.
     pub fn new(fs: &Arc<dyn FileSystem>, is_wanted: bool) -> Self {
-        Self { fs: Arc::clone(fs), is_wanted, source: Mutex::default() }
+        Self { fs: Arc::clone(fs), is_wanted, sources: Mutex::default() }
     }
 
-    /// Whether files that have no offline block yet are to get it, and a source of it is there.
-    pub fn is_ready(&self) -> bool {
+    /// Whether a file of this size that has no offline block gets poison: it is wanted, blocks can
+    /// be shared here, and there is a source.
+    pub fn is_ready(&self, size: u64) -> bool {
         let said = |error: &fslab_vfs::Error| tracing::info!(%error, "no poison is made");
-        self.is_wanted && self.source().inspect_err(said).is_ok()
+        self.is_wanted && self.source(size).inspect_err(said).is_ok()
     }
 
-    /// Replaces a range of a file, which begins at a block, by poison. Of a last page that is not
-    /// whole, the bytes are written: file systems share whole pages only.
+    /// Replaces a range of a file, which begins at a block, by poison. Returns the number of bytes
+    /// that were written because they can't be shared: those of a partial last block.
     ///
     /// # Errors
     /// What the file system below answers: see [`is_refusal`].
-    pub fn put(&self, file: (Ino, Handle), range: Range<u64>, size: u64) -> Result<()> {
+    pub fn put(&self, file: (Ino, Handle), range: Range<u64>, size: u64) -> Result<u64> {
         let end = range.end.min(size);
-        let mut at = range.start;
-        while at < end {
-            let source = self.source()?;
-            let shared_end = if end == size { end / source.unit * source.unit } else { end };
-            if at < shared_end {
-                let length = (shared_end - at).min(source.bytes);
-                self.fs.clone_range(source.at(0), (file.0, file.1, at), length)?;
-                self.used(&source);
-                at += length;
-                continue;
-            }
-            let mut text = vec![0; (end - at) as usize];
-            fill(at, &mut text);
-            write(&*self.fs, file, at, &text)?;
-            at = end;
+        let (mut at, length) = (range.start, end.saturating_sub(range.start));
+        {
+            let mut sources = self.sources.lock();
+            sources.put_bytes = sources.put_bytes.saturating_add(length);
         }
-        Ok(())
+        while at < end {
+            let source = self.source(length)?;
+            let shared_end = if end == size { end / source.unit * source.unit } else { end };
+            if at >= shared_end {
+                return self.put_tail(file, at..end);
+            }
+            let shared = (shared_end - at).min(source.bytes);
+            source.share((file.0, file.1, at), shared)?;
+            at += shared;
+        }
+        Ok(0)
     }
 
-    fn source(&self) -> Result<Arc<Source>> {
-        let mut source = self.source.lock();
-        if let Some(source) = &*source {
+    /// Replaces a partial last block. File systems share it only with a file that ends there too.
+    fn put_tail(&self, file: (Ino, Handle), range: Range<u64>) -> Result<u64> {
+        let length = range.end - range.start;
+        let place = (file.0, file.1, range.start);
+        let shared = self.tail(length).and_then(|tail| {
+            tail.map_or(Ok(false), |tail| tail.share(place, length).map(|()| true))
+        });
+        match shared {
+            Ok(true) => return Ok(0),
+            Ok(false) => {}
+            Err(error) if is_refusal(&error) => {
+                tracing::debug!(%error, "a partial last block is not shared");
+            }
+            Err(error) => return Err(error),
+        }
+        let mut text = vec![0; length as usize];
+        fill(range.start, &mut text);
+        write(&*self.fs, file, range.start, &text)?;
+        Ok(length)
+    }
+
+    /// A source of this length for partial last blocks, unless there are too many.
+    fn tail(&self, length: u64) -> Result<Option<Arc<Source>>> {
+        let mut sources = self.sources.lock();
+        if let Some(tail) = sources.tails.get(&length).filter(|tail| !tail.has_enough()) {
+            return Ok(Some(Arc::clone(tail)));
+        }
+        if sources.tails.len() as u64 >= tails_max() {
+            return Ok(None);
+        }
+        // Sharing its blocks writes them to the disk first.
+        let tail = Arc::new(Source::make(&self.fs, length)?);
+        sources.tails.insert(length, Arc::clone(&tail));
+        Ok(Some(tail))
+    }
+
+    /// A source that suits a range of this length.
+    fn source(&self, length: u64) -> Result<Arc<Source>> {
+        let mut sources = self.sources.lock();
+        if sources.can_share == Some(false) {
+            return Err(Errno::OPNOTSUPP.into());
+        }
+        let wanted = bytes_of_source(sources.put_bytes, length);
+        let usable = |source: &&Arc<Source>| source.bytes >= wanted && !source.has_enough();
+        if let Some(source) = sources.newest.as_ref().filter(usable) {
             return Ok(Arc::clone(source));
         }
-        let [large, small] = SOURCE_BYTES;
-        let made = match Source::make(&self.fs, large) {
-            Err(error) if matches!(error.errno(), Errno::NOSPC | Errno::DQUOT) => {
-                Source::make(&self.fs, small)
-            }
-            made => made,
+        if sources.can_share.is_none() {
+            let tried = self.try_out();
+            // A full disk may have room later.
+            let refused = tried.as_ref().is_err_and(is_lack);
+            sources.can_share = (refused || tried.is_ok()).then_some(!refused);
+            tried?;
+        }
+        let made = match (self.make(wanted), &sources.newest) {
+            // The disk is full: the old source has to do.
+            (Err(error), Some(newest)) if is_full(&error) => return Ok(Arc::clone(newest)),
+            (Err(error), None) if is_full(&error) => self.make(SOURCE_BYTES_FIRST)?,
+            (made, _) => made?,
         };
-        Ok(Arc::clone(source.insert(Arc::new(made?))))
+        Ok(Arc::clone(sources.newest.insert(Arc::new(made))))
     }
 
-    /// Counts a use of a source, and gives it up when it has enough.
-    fn used(&self, used: &Arc<Source>) {
-        let mut source = self.source.lock();
-        let uses = used.uses.fetch_add(1, std::sync::atomic::Ordering::Relaxed) + 1;
-        if uses >= USES_MAX && source.as_ref().is_some_and(|source| Arc::ptr_eq(source, used)) {
-            *source = None;
-        }
+    /// Shares the blocks of one empty file with another.
+    fn try_out(&self) -> Result<()> {
+        let unit = unit_of(&*self.fs)?;
+        let [source, target] = [Source::empty(&self.fs, unit)?, Source::empty(&self.fs, unit)?];
+        self.fs.clone_range(source.place(), target.place(), unit)
     }
+
+    fn make(&self, bytes: u64) -> Result<Source> {
+        let unit = unit_of(&*self.fs)?;
+        let mut source = Source::make(&self.fs, bytes.next_multiple_of(unit))?;
+        source.unit = unit;
+        // What shares its blocks is durable with them.
+        self.fs.fsync(&own_request(), source.ino, source.handle, false)?;
+        Ok(source)
+    }
+}
+
+/// The size of the source for a range of this length, after so many bytes were replaced.
+fn bytes_of_source(put_bytes: u64, length: u64) -> u64 {
+    let least = length.clamp(1, SOURCE_BYTES_FIRST).next_power_of_two();
+    let share = put_bytes / SOURCE_SHARE;
+    let share = share.checked_ilog2().map_or(0, |log2| 1_u64 << log2);
+    share.clamp(least, SOURCE_BYTES_MAX)
+}
+
+fn tails_max() -> u64 {
+    let descriptors = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+    TAILS_MAX.min(descriptors / 4 / TAIL_DESCRIPTORS)
+}
+
+/// What ranges are shared in whole numbers of.
+fn unit_of(fs: &dyn FileSystem) -> Result<u64> {
+    let unit = u64::from(fs.statfs(&own_request(), Ino::ROOT)?.fragment_size).max(SECTOR_BYTES);
+    let is_usable = unit.is_power_of_two() && unit <= SOURCE_BYTES_FIRST;
+    if is_usable { Ok(unit) } else { Err(Errno::OPNOTSUPP.into()) }
 }
 
 /// Whether bytes at an offset of a file have poison in them.
@@ -167,9 +260,18 @@ pub fn is_in(offset: u64, bytes: &[u8]) -> bool {
 
 /// Whether an error says that a file can't share blocks, or that there is no room for it.
 pub fn is_refusal(error: &fslab_vfs::Error) -> bool {
+    is_lack(error) || is_full(error)
+}
+
+/// Whether an error says that blocks can't be shared.
+fn is_lack(error: &fslab_vfs::Error) -> bool {
     use Errno as E;
     let errno = error.errno();
-    matches!(errno, E::OPNOTSUPP | E::NOSYS | E::NOTTY | E::INVAL | E::XDEV | E::NOSPC | E::DQUOT)
+    matches!(errno, E::OPNOTSUPP | E::NOSYS | E::NOTTY | E::INVAL | E::XDEV | E::ISDIR)
+}
+
+fn is_full(error: &fslab_vfs::Error) -> bool {
+    matches!(error.errno(), Errno::NOSPC | Errno::DQUOT)
 }
 
 fn write(fs: &dyn FileSystem, file: (Ino, Handle), offset: u64, bytes: &[u8]) -> Result<()> {
@@ -192,39 +294,53 @@ struct Source {
     bytes: u64,
     /// What ranges are shared in whole numbers of.
     unit: u64,
-    uses: std::sync::atomic::AtomicU64,
+    uses: AtomicU64,
 }
 
 impl Source {
+    /// One of any length.
     fn make(fs: &Arc<dyn FileSystem>, bytes: u64) -> Result<Self> {
-        let request = own_request();
-        let unit = fs.statfs(&request, Ino::ROOT)?.fragment_size.max(1).into();
-        if !BLOCK_BYTES.is_multiple_of(unit) {
-            return Err(Errno::OPNOTSUPP.into());
-        }
-        let (entry, opened) = fs.tmpfile(&request, Ino::ROOT, 0o600, OpenMode::READ_WRITE)?;
-        let (ino, handle) = (entry.attr.ino, opened.handle);
-        let source =
-            Self { fs: Arc::clone(fs), ino, handle, bytes, unit, uses: Default::default() };
+        let source = Self::empty(fs, bytes)?;
         source.write()?;
         Ok(source)
     }
 
-    fn write(&self) -> Result<()> {
-        let (mut text, request) = (vec![0; BLOCK_BYTES as usize], own_request());
-        fill(0, &mut text);
+    /// One that is a hole yet.
+    fn empty(fs: &Arc<dyn FileSystem>, bytes: u64) -> Result<Self> {
+        let request = own_request();
+        let (entry, opened) = fs.tmpfile(&request, Ino::ROOT, 0o600, OpenMode::READ_WRITE)?;
+        let (ino, handle) = (entry.attr.ino, opened.handle);
+        let (fs, uses) = (Arc::clone(fs), AtomicU64::new(0));
+        let source = Self { fs, ino, handle, bytes, unit: 1, uses };
         // XFS reserves as much again for a file that is appended to.
-        let size = SetAttr { size: Some(self.bytes), ..SetAttr::default() };
-        self.fs.setattr(&request, self.ino, Some(self.handle), &size)?;
-        for offset in (0..self.bytes).step_by(BLOCK_BYTES as usize) {
-            write(&*self.fs, (self.ino, self.handle), offset, &text)?;
-        }
-        // What shares its blocks is durable with them.
-        self.fs.fsync(&request, self.ino, self.handle, false)
+        let size = SetAttr { size: Some(bytes), ..SetAttr::default() };
+        source.fs.setattr(&request, ino, Some(handle), &size)?;
+        Ok(source)
     }
 
-    fn at(&self, offset: u64) -> (Ino, Handle, u64) {
-        (self.ino, self.handle, offset)
+    fn write(&self) -> Result<()> {
+        let mut text = vec![0; BLOCK_BYTES.min(self.bytes) as usize];
+        fill(0, &mut text);
+        for offset in (0..self.bytes).step_by(BLOCK_BYTES as usize) {
+            let length = BLOCK_BYTES.min(self.bytes - offset) as usize;
+            write(&*self.fs, (self.ino, self.handle), offset, &text[..length])?;
+        }
+        Ok(())
+    }
+
+    /// Shares its first bytes with a file, at an offset there.
+    fn share(&self, file: (Ino, Handle, u64), bytes: u64) -> Result<()> {
+        self.fs.clone_range(self.place(), file, bytes)?;
+        self.uses.fetch_add(1, Ordering::Relaxed);
+        Ok(())
+    }
+
+    fn has_enough(&self) -> bool {
+        self.uses.load(Ordering::Relaxed) >= USES_MAX
+    }
+
+    fn place(&self) -> (Ino, Handle, u64) {
+        (self.ino, self.handle, 0)
     }
 }
 
@@ -256,6 +372,24 @@ mod tests {
         let changed = changed_in(0, &bytes);
         let borders: Vec<_> = changed.iter().map(|range| (range.start, range.end)).collect();
         assert_eq!(borders, expected);
+    }
+
+    /// A small release uses few blocks, and a large tree has long extents.
+    #[test]
+    fn source_grows_with_what_was_released() {
+        const KIB: u64 = 1 << 10;
+        for (put, length, expected) in [
+            (0, 1, 1),
+            (0, 5 * KIB, 8 * KIB),
+            (5 * KIB, 5 * KIB, 8 * KIB),
+            (0, 900 * KIB, 64 * KIB),
+            (BLOCK_BYTES, BLOCK_BYTES, 64 * KIB),
+            (64 * BLOCK_BYTES, 1, 4 * BLOCK_BYTES),
+            (100 * BLOCK_BYTES, BLOCK_BYTES, 4 * BLOCK_BYTES),
+            (1 << 50, 1, 16 * BLOCK_BYTES),
+        ] {
+            assert_eq!(bytes_of_source(put, length), expected, "{length} bytes after {put}");
+        }
     }
 
     #[test]

@@ -17,11 +17,21 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 use fslab_sys::mounts::MountEntry;
 use rustix::fs::{FlockOperation, Mode, OFlags};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::exit::{Code, Coded};
 
 /// How the name of a socket ends.
 const SUFFIX: &str = ".sock";
+
+/// Lets this process have as many descriptors as it may.
+pub fn raise_descriptor_limit() {
+    let limit = getrlimit(Resource::Nofile);
+    let raised = Rlimit { current: limit.maximum, maximum: limit.maximum };
+    if let Err(error) = setrlimit(Resource::Nofile, raised) {
+        tracing::warn!(%error, "the number of descriptors stays at its soft limit");
+    }
+}
 
 /// The socket of a mount; removed when dropped.
 pub struct Socket {

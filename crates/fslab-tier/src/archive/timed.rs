@@ -28,6 +28,10 @@ const CALL_BYTES_A_SECOND: u64 = 1 << 20;
 /// The same of the end of a container, which waits until all of it is durable.
 const FINISH_BYTES_A_SECOND: u64 = 4 << 20;
 
+/// Bytes of a container that go out in one call: a thread takes some time to wake up, and small
+/// containers come in small pieces.
+const TOGETHER_BYTES: usize = 128 << 10;
+
 /// Containers that a listing may be ahead of its caller.
 const LISTED_AHEAD: usize = 1024;
 
@@ -249,8 +253,8 @@ impl Archive for TimedArchive {
 
     fn begin(&self, kind: ContainerKind, container: Id) -> io::Result<Box<dyn Upload>> {
         let upload = self.call(0, move |archive| archive.begin(kind, container))?;
-        let calls = Arc::clone(&self.calls);
-        Ok(Box::new(TimedUpload { upload: Some(upload), calls, bytes: 0 }))
+        let (calls, pending) = (Arc::clone(&self.calls), Vec::new());
+        Ok(Box::new(TimedUpload { upload: Some(upload), calls, pending, bytes: 0 }))
     }
 
     fn read(
@@ -315,14 +319,16 @@ impl Archive for TimedArchive {
 struct TimedUpload {
     upload: Option<Box<dyn Upload>>,
     calls: Arc<Calls>,
+    /// What no call has taken yet.
+    pending: Vec<u8>,
     bytes: u64,
 }
 
 impl TimedUpload {
-    fn take(&mut self) -> io::Result<Box<dyn Upload>> {
+    fn take(&mut self) -> io::Result<(Box<dyn Upload>, Vec<u8>)> {
         self.calls.check()?;
-        let late = || not_connected("an earlier call for the container has not returned");
-        self.upload.take().ok_or_else(late)
+        let ended = || not_connected("an earlier call for the container failed or is late");
+        Ok((self.upload.take().ok_or_else(ended)?, std::mem::take(&mut self.pending)))
     }
 
     fn call<T: Send + 'static>(
@@ -337,21 +343,29 @@ impl TimedUpload {
 
 impl Upload for TimedUpload {
     fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
-        let (mut upload, bytes) = (self.take()?, bytes.to_vec());
+        self.calls.check()?;
+        self.pending.extend(bytes);
         self.bytes += bytes.len() as u64;
+        if self.pending.len() < TOGETHER_BYTES {
+            return Ok(());
+        }
+        let (mut upload, bytes) = self.take()?;
         let limit = self.calls.limit_of(bytes.len() as u64, CALL_BYTES_A_SECOND);
-        let (upload, written) = self.call(limit, move || {
-            let written = upload.write(&bytes);
-            Ok((upload, written))
+        let upload = self.call(limit, move || {
+            upload.write(&bytes)?;
+            Ok(upload)
         })?;
         self.upload = Some(upload);
-        written
+        Ok(())
     }
 
     fn finish(mut self: Box<Self>) -> io::Result<()> {
-        let upload = self.take()?;
+        let (mut upload, bytes) = self.take()?;
         let limit = self.calls.limit_of(self.bytes, FINISH_BYTES_A_SECOND);
-        self.call(limit, move || upload.finish())
+        self.call(limit, move || {
+            upload.write(&bytes)?;
+            upload.finish()
+        })
     }
 }
 

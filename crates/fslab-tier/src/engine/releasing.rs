@@ -22,9 +22,6 @@ use crate::stored::{BLOCK_BYTES, Residency, Version};
 /// kernel ends a lease that somebody waits for after `/proc/sys/fs/lease-break-time`.
 const SLICE_BLOCKS: usize = 64;
 
-/// What file systems share at least.
-const PAGE_BYTES: u64 = 4096;
-
 /// What a release did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Released {
@@ -226,7 +223,7 @@ impl Tier {
     /// the other until all of it is here again.
     fn gets_poison(&self, known: &Known) -> bool {
         if known.offline.is_empty() && known.recorded.offline.is_empty() {
-            return self.poison.is_ready();
+            return self.poison.is_ready(known.recorded.version.size);
         }
         known.recorded.is_poisoned()
     }
@@ -301,10 +298,8 @@ impl Tier {
             let range = run.start * BLOCK_BYTES..(run.end * BLOCK_BYTES).min(size);
             let data = data_bytes(own, range.clone())?;
             let (_, ino, handle) = own.place();
-            self.poison.put((ino, handle), range.clone(), size)?;
-            // The last page stays where it is not whole.
-            let tail = if range.end == size { size % PAGE_BYTES } else { 0 };
-            freed += data.saturating_sub(tail);
+            let kept = self.poison.put((ino, handle), range.clone(), size)?;
+            freed += data.saturating_sub(kept);
         }
         Ok(freed)
     }

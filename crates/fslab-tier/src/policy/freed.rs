@@ -42,7 +42,8 @@ pub(super) struct Measured {
 impl Measured {
     /// Whether releasing more is of no use.
     pub(super) fn is_in_vain(&self) -> bool {
-        self.freed < self.released / SHARE_MIN
+        // Of less, the blocks are lost in what the file system needs for itself.
+        self.released >= FIRST_BYTES_MIN && self.freed < self.released / SHARE_MIN
     }
 }
 

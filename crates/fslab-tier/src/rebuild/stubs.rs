@@ -72,7 +72,7 @@ impl Rebuilder<'_> {
         let Some((file, version)) = archived else { return self.dress(attributes, attr.ino) };
         let (request, ino) = (self.request(), attr.ino);
         let below = || Error::below(&attributes.path);
-        let poisoned = version.size > 0 && self.poison.is_ready();
+        let poisoned = version.size > 0 && self.poison.is_ready(version.size);
         let residency = Residency { poisoned, ..self.stub(*file, version, attr) };
         let write = |residency: &Residency| {
             self.around.marks.write(&**self.lower, &request, ino, residency).map_err(below())
@@ -147,7 +147,10 @@ impl Rebuilder<'_> {
     /// Puts poison into a whole file that is said to have some.
     fn put_poison(&self, residency: &Residency, file: (Ino, Handle)) -> fslab_vfs::Result<()> {
         let size = residency.version.size;
-        if residency.is_poisoned() { self.poison.put(file, 0..size, size) } else { Ok(()) }
+        if residency.is_poisoned() {
+            self.poison.put(file, 0..size, size)?;
+        }
+        Ok(())
     }
 
     /// What a file says of itself whose bytes are all in archives.

@@ -129,7 +129,7 @@ fn last_list(
     container: Id,
     length: u64,
 ) -> crate::Result<Option<ObjectReader>> {
-    let source = Source { archive: &**archive, kind, container };
+    let source = Source::of(&**archive, kind, container);
     let location = before(&source, length)?;
     // Whatever else stands there need not be whole: its place is known.
     let head = source.read(location.offset, size_of::<HeadRecord>())?;
@@ -151,7 +151,7 @@ fn first_list(
     kind: ContainerKind,
     container: Id,
 ) -> Option<ObjectReader> {
-    let source = Source { archive: &**archive, kind, container };
+    let source = Source::of(&**archive, kind, container);
     let head = source.read(0, size_of::<HeadRecord>()).ok()?;
     let (heading, attributes) = parse_head(&head).ok()?;
     if heading.kind != KIND_BUNDLE || heading.size > BLOCK_BYTES {
@@ -198,7 +198,7 @@ fn one_behind_the_other(
     container: Id,
     length: u64,
 ) -> crate::Result<Contents> {
-    let source = Source { archive: &**archive, kind, container };
+    let source = Source::of(&**archive, kind, container);
     let (mut members, mut end) = (Vec::new(), length);
     while end > 0 {
         // The last list of a bundle may be among them.

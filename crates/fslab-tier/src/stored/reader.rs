@@ -23,11 +23,15 @@ use crate::archive::{Archive, ContainerKind};
 use crate::error::Error;
 use crate::id::Id;
 
+/// Objects up to this size are read in one piece: each read waits for the archive.
+const WHOLE_BYTES_MAX: u64 = 64 << 10;
+
 /// An object in an archive.
 pub struct ObjectReader {
     archive: Arc<dyn Archive>,
     kind: ContainerKind,
     location: Location,
+    whole: Option<Whole>,
     heading: Heading,
     attributes: Attributes,
     root: [u8; 32],
@@ -53,15 +57,48 @@ impl BlockSum {
     }
 }
 
-/// Reads from one archive and says which it was when that fails.
-pub(super) struct Source<'a> {
-    pub(super) archive: &'a dyn Archive,
-    pub(super) kind: ContainerKind,
-    pub(super) container: Id,
+/// All bytes of a small object, from an offset of its container on.
+struct Whole {
+    offset: u64,
+    bytes: Vec<u8>,
 }
 
-impl Source<'_> {
+impl Whole {
+    /// Reads a small object. Of one that can't be read in one piece, whoever reads its pieces says
+    /// why.
+    fn read(archive: &dyn Archive, kind: ContainerKind, location: Location) -> Option<Self> {
+        let length = usize::try_from(location.length).ok()?;
+        if location.length > WHOLE_BYTES_MAX {
+            return None;
+        }
+        let (offset, mut bytes) = (location.offset, vec![0; length]);
+        let read = archive.read(kind, location.container, offset, &mut bytes);
+        read.ok().filter(|count| *count == length).map(|_| Self { offset, bytes })
+    }
+
+    fn get(&self, offset: u64, length: usize) -> Option<&[u8]> {
+        let start = usize::try_from(offset.checked_sub(self.offset)?).ok()?;
+        self.bytes.get(start..start.checked_add(length)?)
+    }
+}
+
+/// Reads from one archive and says which it was when that fails.
+pub(super) struct Source<'a> {
+    archive: &'a dyn Archive,
+    kind: ContainerKind,
+    pub(super) container: Id,
+    whole: Option<&'a Whole>,
+}
+
+impl<'a> Source<'a> {
+    pub(super) fn of(archive: &'a dyn Archive, kind: ContainerKind, container: Id) -> Self {
+        Self { archive, kind, container, whole: None }
+    }
+
     pub(super) fn read(&self, offset: u64, length: usize) -> crate::Result<Vec<u8>> {
+        if let Some(bytes) = self.whole.and_then(|whole| whole.get(offset, length)) {
+            return Ok(bytes.to_vec());
+        }
         let mut bytes = vec![0; length];
         let read = self.archive.read(self.kind, self.container, offset, &mut bytes);
         match read {
@@ -104,7 +141,9 @@ impl ObjectReader {
         kind: ContainerKind,
         location: Location,
     ) -> crate::Result<Self> {
-        let source = Source { archive: &**archive, kind, container: location.container };
+        let whole = Whole::read(&**archive, kind, location);
+        let source = Source::of(&**archive, kind, location.container);
+        let source = Source { whole: whole.as_ref(), ..source };
         let tail = read_tail(&source, location.offset.saturating_add(location.length))?;
         let damaged = |what| source.damaged(what);
         if tail.length.get() != location.length {
@@ -130,6 +169,7 @@ impl ObjectReader {
             archive: Arc::clone(archive),
             kind,
             location,
+            whole,
             heading,
             attributes,
             root,
@@ -169,7 +209,8 @@ impl ObjectReader {
     /// What it takes while it is open, once a page of the table was read.
     pub(crate) fn memory_bytes(&self) -> u64 {
         let page = self.blocks.min(PAGE_ENTRIES) as usize * size_of::<EntryRecord>();
-        (size_of::<Self>() + self.attributes.bytes() + self.page_hashes.len() + page) as u64
+        let whole = self.whole.as_ref().map_or(0, |whole| whole.bytes.len());
+        (size_of::<Self>() + self.attributes.bytes() + self.page_hashes.len() + page + whole) as u64
     }
 
     /// Blocks of the contents.
@@ -179,8 +220,8 @@ impl ObjectReader {
     }
 
     fn source(&self) -> Source<'_> {
-        let container = self.location.container;
-        Source { archive: &*self.archive, kind: self.kind, container }
+        let source = Source::of(&*self.archive, self.kind, self.location.container);
+        Source { whole: self.whole.as_ref(), ..source }
     }
 
     pub(crate) fn damaged(&self, what: Corrupt) -> Error {
@@ -363,7 +404,7 @@ pub(crate) fn hashes_place(
     object: Location,
 ) -> crate::Result<Range<u64>> {
     let kind = ContainerKind::Files;
-    let source = Source { archive: &**archive, kind, container: object.container };
+    let source = Source::of(&**archive, kind, object.container);
     let place = tail_place(object);
     let tail = read_tail(&source, place.end)?;
     let table = tail.blocks.get().saturating_mul(size_of::<EntryRecord>() as u64);
@@ -383,7 +424,7 @@ pub(crate) fn attributes_place(
     object: Location,
 ) -> crate::Result<Range<u64>> {
     let kind = ContainerKind::Files;
-    let source = Source { archive: &**archive, kind, container: object.container };
+    let source = Source::of(&**archive, kind, object.container);
     let place = head_place(object);
     let head = source.read(place.start, size_of::<HeadRecord>())?;
     let (_, length) = parse_head(&head).map_err(|what| source.damaged(what))?;

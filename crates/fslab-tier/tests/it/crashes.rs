@@ -226,14 +226,21 @@ struct File {
 
 fn found(life: &Life, tree: &Arc<dyn FileSystem>) -> fslab_vfs::Result<Vec<File>> {
     let client = Client::new(&*life.fs);
-    let read = |name: String| {
+    let look = |name: String| {
         let attr = client.lookup(Ino::ROOT, &name)?;
         let known = Marks::Trusted.read(&**tree, &own_request(), attr.ino).unwrap();
         let is_changed = known.is_some_and(|known| known.changed);
-        let modified = (!is_changed).then_some(attr.modified);
-        Ok(File { name, bytes: client.contents(attr.ino)?, modified })
+        Ok((
+            attr.ino,
+            File { name, bytes: Vec::new(), modified: (!is_changed).then_some(attr.modified) },
+        ))
     };
-    client.names(Ino::ROOT)?.into_iter().map(read).collect()
+    // All are looked at before one is read: a file that is read by its first name may count as
+    // changed by its second one.
+    let looked: Vec<_> =
+        client.names(Ino::ROOT)?.into_iter().map(look).collect::<fslab_vfs::Result<_>>()?;
+    let read = |(ino, file)| Ok(File { bytes: client.contents(ino)?, ..file });
+    looked.into_iter().map(read).collect()
 }
 
 fn is_allowed(

@@ -2,16 +2,17 @@
 
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use fslab_tier::archive::memory::MemoryArchive;
 use fslab_tier::archive::{Archive, ContainerKind, Upload};
 use fslab_tier::catalogue::Catalogue;
-use fslab_tier::{Archived, Id, Settings};
+use fslab_tier::{Archived, Id, Settings, own_request};
 use fslab_vfs::testing::client::Client;
 use fslab_vfs::{Errno, Ino, MemFs};
+use parking_lot::Mutex;
 
 use crate::support::{Bench, Hands, MIB, TIER, noise, open_over};
 
@@ -131,10 +132,38 @@ fn archiving_moves_on_from_an_archive_that_hangs() {
     assert_eq!(bench.archives[1].containers(), 1);
 }
 
-/// An archive that panics when it is read, while it is told to.
+/// A thread takes some time to wake up for each call, so small files have few.
+#[test]
+fn small_file_is_read_in_one_call() {
+    let settings = Settings { bundled: 0, ..Settings::of(TIER) };
+    let bench = Bench::with(Arc::new(MemFs::default()), settings, 1);
+    let (client, data) = (bench.client(), noise(62, 5000));
+    let reads = || bench.archives[0].faults().reads.load(Ordering::SeqCst);
+    let ino = client.file(Ino::ROOT, "file", &data).unwrap();
+    bench.archive(ino, "file").unwrap();
+    assert_eq!(reads(), 1, "it is read back");
+    bench.release(ino, "file").unwrap();
+    assert_eq!(reads(), 2, "it is there yet");
+    assert!(client.contents(ino).unwrap() == data);
+    assert_eq!(reads(), 3);
+}
+
+/// An archive that panics when it is told to, and whose containers are begun while nobody holds a
+/// lock.
 struct Panicking {
     archive: Arc<MemoryArchive>,
     panics: AtomicBool,
+    begins: Mutex<()>,
+    /// Containers that wait for that.
+    waiting: AtomicU64,
+}
+
+impl Panicking {
+    fn over(archive: &Arc<MemoryArchive>) -> Arc<Self> {
+        let (archive, panics, begins) =
+            (Arc::clone(archive), AtomicBool::new(false), Mutex::new(()));
+        Arc::new(Self { archive, panics, begins, waiting: AtomicU64::new(0) })
+    }
 }
 
 impl Archive for Panicking {
@@ -147,6 +176,10 @@ impl Archive for Panicking {
     }
 
     fn begin(&self, kind: ContainerKind, container: Id) -> io::Result<Box<dyn Upload>> {
+        assert!(!self.panics.load(Ordering::SeqCst), "planted by a test");
+        self.waiting.fetch_add(1, Ordering::SeqCst);
+        drop(self.begins.lock());
+        self.waiting.fetch_sub(1, Ordering::SeqCst);
         self.archive.begin(kind, container)
     }
 
@@ -186,8 +219,8 @@ fn panic_in_a_mover_ends_its_recall_with_an_error() {
         .collect();
     let (settings, around) = (bench.tier.settings().clone(), bench.around.clone());
     bench.tier.shutdown().unwrap();
-    let archive = Arc::clone(&bench.archives[0]);
-    let archive = Arc::new(Panicking { archive, panics: AtomicBool::new(true) });
+    let archive = Panicking::over(&bench.archives[0]);
+    archive.panics.store(true, Ordering::SeqCst);
     let catalogue = Catalogue::in_memory().unwrap();
     let (_tier, fs) = open_over(&bench.lower, &settings, vec![archive.clone()], catalogue, &around);
     // More files than there are threads that recall.
@@ -203,4 +236,53 @@ fn panic_in_a_mover_ends_its_recall_with_an_error() {
     for (number, ino) in inos.iter().enumerate() {
         assert!(Client::new(&*fs).contents(*ino).unwrap() == noise(number as u64, MIB));
     }
+}
+
+/// Opened over a bench whose tier has ended: an archive that misbehaves, and a sound one.
+fn over_one_that_misbehaves(bench: &Bench) -> (Arc<Panicking>, Arc<fslab_tier::Tier>) {
+    bench.tier.shutdown().unwrap();
+    let (settings, around) = (bench.tier.settings().clone(), bench.around.clone());
+    let first = Panicking::over(&bench.archives[0]);
+    let second = Arc::clone(&bench.archives[1]) as Arc<dyn Archive>;
+    let archives = vec![first.clone() as Arc<dyn Archive>, second];
+    let catalogue = Catalogue::in_memory().unwrap();
+    (first, open_over(&bench.lower, &settings, archives, catalogue, &around).0)
+}
+
+#[test]
+fn archiving_moves_on_from_an_archive_that_takes_nothing() {
+    let hands = Arc::new(Hands::default());
+    let settings = Settings { bundled: 0, ..Settings::of(TIER) };
+    for size in [5000, 3 * MIB] {
+        let memory = Arc::new(MemFs::default());
+        let bench = Bench::by_clock(memory, settings.clone(), 2, hands.clone());
+        let ino = bench.client().file(Ino::ROOT, "new", &noise(63, size)).unwrap();
+        let (first, tier) = over_one_that_misbehaves(&bench);
+        std::thread::scope(|scope| {
+            let held = first.begins.lock();
+            let archiving = scope.spawn(|| tier.archive(ino, b"new", &own_request()));
+            until(|| first.waiting.load(Ordering::SeqCst) > 0);
+            hands.turn(tier.settings().call_limit + Duration::from_secs(60));
+            until(|| archiving.is_finished());
+            assert_eq!(archiving.join().unwrap().unwrap(), Archived::Now { bytes: size });
+            assert_eq!((bench.archives[0].containers(), bench.archives[1].containers()), (0, 1));
+            assert_eq!(tier.archives().len(), 1);
+            drop(held);
+        });
+        until(|| tier.archives().len() == 2);
+        tier.shutdown().unwrap();
+    }
+}
+
+#[test]
+fn panic_where_a_container_begins_is_an_error_of_its_archive() {
+    let bench = Bench::with(Arc::new(MemFs::default()), Settings::of(TIER), 2);
+    let ino = bench.client().file(Ino::ROOT, "new", &noise(64, MIB)).unwrap();
+    let (first, tier) = over_one_that_misbehaves(&bench);
+    first.panics.store(true, Ordering::SeqCst);
+    let archived = tier.archive(ino, b"new", &own_request()).unwrap();
+    assert_eq!(archived, Archived::Now { bytes: MIB });
+    assert_eq!(tier.archives().len(), 2, "it does not hang");
+    assert_eq!((bench.archives[0].containers(), bench.archives[1].containers()), (0, 1));
+    tier.shutdown().unwrap();
 }

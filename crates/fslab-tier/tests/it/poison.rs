@@ -77,16 +77,42 @@ fn released_file_is_poison_below_to_its_last_byte() {
     }
 }
 
+/// The end of a file is shared with a file that ends there; where that is refused, it is written.
 #[test]
-fn only_a_tail_page_is_not_freed() {
-    for (size, tail) in [(10 * MIB, 0), (10 * MIB + 100, 100), (100, 100)] {
-        let bench = bench();
-        let ino = bench.client().file(Ino::ROOT, "file", &noise(11, size)).unwrap();
+fn all_is_freed_but_an_end_that_cant_be_shared() {
+    for (size, clones, tail) in [
+        (10 * MIB, u64::MAX, 0),
+        (10 * MIB + 100, u64::MAX, 0),
+        (100, u64::MAX, 0),
+        // One shows that blocks can be shared here.
+        (100, 1, 100),
+        (PAGE + 100, 2, 100),
+    ] {
+        let lower = Cloning::refusing(Arc::new(MemFs::default()), clones, Errno::OPNOTSUPP);
+        let bench = poisoning(lower);
+        let data = noise(11, size);
+        let ino = bench.client().file(Ino::ROOT, "file", &data).unwrap();
         bench.archive(ino, "file").unwrap();
         let released = bench.release(ino, "file").unwrap();
-        assert_eq!(released.bytes, size);
-        assert_eq!(released.freed, size - tail);
+        assert_eq!((released.bytes, released.freed), (size, size - tail), "{size} bytes");
+        assert!(bench.below().contents(ino).unwrap() == text(size), "{size} bytes");
+        assert!(bench.client().contents(ino).unwrap() == data, "{size} bytes");
     }
+}
+
+/// Where blocks can't be shared, a tier that asks for poison is as one that does not.
+#[test]
+fn nothing_is_kept_for_poison_where_blocks_cant_be_shared() {
+    let free_bytes = [false, true].map(|poison| {
+        let lower = Cloning::refusing(Arc::new(MemFs::default()), 0, Errno::OPNOTSUPP);
+        let bench = Bench::with(lower, Settings { poison, ..Settings::of(TIER) }, 1);
+        for (number, size) in [MIB, 3 * MIB, 100].into_iter().enumerate() {
+            let ino = bench.offline(&bench.client(), &format!("file{number}"), &noise(20, size));
+            assert!(!is_poisoned(&bench, ino));
+        }
+        bench.lower.statfs(&own_request(), Ino::ROOT).unwrap().blocks_free
+    });
+    assert_eq!(free_bytes[0], free_bytes[1]);
 }
 
 /// What somebody does to the file below, and what is to be read afterwards.
@@ -315,20 +341,19 @@ fn holes_and_poison_live_together() {
     }
 }
 
-/// What a file system answers at the first file and in the middle of one.
+/// What a file system answers when it is tried, at the first file and in the middle of one.
 #[test]
 fn refused_clone_leaves_holes_or_the_bytes() {
-    let sources = 1;
     for refusal in [Errno::OPNOTSUPP, Errno::XDEV, Errno::INVAL, Errno::NOSPC, Errno::IO] {
-        for left in 0..3 {
+        for left in 0..4 {
             let memory: Arc<dyn FileSystem> = Arc::new(MemFs::default());
-            let lower = Cloning::refusing(memory, left * sources, refusal);
+            let lower = Cloning::refusing(memory, left, refusal);
             let mut bench = poisoning(lower.clone());
             let data = noise(17, 70 * MIB + 5);
             let ino = bench.client().file(Ino::ROOT, "file", &data).unwrap();
             bench.archive(ino, "file").unwrap();
             let released = bench.release(ino, "file");
-            let falls_back = left == 0 && refusal != Errno::IO;
+            let falls_back = left == 0 || (left == 1 && refusal != Errno::IO);
             assert_eq!(released.is_ok(), falls_back, "{refusal:?} after {left}: {released:?}");
             assert_eq!(is_poisoned(&bench, ino), !falls_back);
             bench.tier.shutdown().unwrap();

@@ -106,10 +106,17 @@ impl FileSystem for Cloning {
             self.left.store(0, Ordering::SeqCst);
             return Err(self.refusal.into());
         }
-        if [from, to, length].iter().any(|number| number % PAGE != 0) || length == 0 {
+        let (request, mut bytes) = (own_request(), vec![0; length as usize]);
+        let size = |ino, handle| -> fslab_vfs::Result<u64> {
+            Ok(self.inner.getattr(&request, ino, Some(handle))?.size)
+        };
+        // The end of a file is shared with one that does not go on there.
+        let are_ends = from + length == size(source, source_handle)?
+            && to + length >= size(target, target_handle)?;
+        let is_whole = length.is_multiple_of(PAGE) || are_ends;
+        if !from.is_multiple_of(PAGE) || !to.is_multiple_of(PAGE) || !is_whole || length == 0 {
             return Err(Errno::INVAL.into());
         }
-        let (request, mut bytes) = (own_request(), vec![0; length as usize]);
         let count = self.inner.read(&request, source, source_handle, from, &mut bytes)?;
         if count != bytes.len() {
             return Err(Errno::INVAL.into());

@@ -16,6 +16,7 @@ use fslab_tier::stored::Marks;
 use fslab_vfs::{HostFs, HostOptions, Size};
 
 use crate::exit::{Code, Coded};
+use crate::runtime;
 use access::Access;
 
 /// Arguments of `fslab tier`. Experimental: keep other copies of what is in the tree.
@@ -180,6 +181,8 @@ impl Args {
     /// Does what was asked.
     pub fn run(self) -> Result<()> {
         let json = self.json;
+        // Ends of released files share blocks with files that stay open.
+        runtime::raise_descriptor_limit();
         match self.action {
             Action::Init(init) => init.run(),
             Action::Attach(attach) => attach.run(),

@@ -1,10 +1,11 @@
 //! Over file systems that share blocks, nobody reads zeros in a released file: below the mount it
 //! is a text that says where its bytes are.
 
-use std::fs;
+use std::io::{ErrorKind, Write};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
 use std::process::Command;
+use std::{fs, iter};
 
 use fslab_sys::make_file_system::Kind;
 
@@ -22,20 +23,25 @@ fn text(length: usize) -> Vec<u8> {
     line.iter().copied().cycle().take(length).collect()
 }
 
-/// A tier over a file system, whose `tier.toml` asks for poison.
-fn poisoned(kind: Kind) -> Tiered {
+/// A tier over a file system, whose `tier.toml` says that there is to be no poison.
+fn without_poison(kind: Kind) -> Tiered {
     let tiered = Tiered::over(Some(kind));
     let settings = tiered.beside("home/tier.toml");
     let text = fs::read_to_string(&settings).unwrap();
-    fs::write(&settings, text.replacen("copies", "poison = \"auto\"\ncopies", 1)).unwrap();
+    fs::write(&settings, text.replacen("copies", "poison = \"off\"\ncopies", 1)).unwrap();
     tiered.place().mount(&["-l", "tier"]);
     tiered
 }
 
-fn free_bytes(tree: &Path) -> u64 {
+/// Bytes of the file system that a tree is on, and those of them that are free.
+fn space(tree: &Path) -> (u64, u64) {
     assert!(Command::new("sync").arg("-f").arg(tree).status().unwrap().success());
     let found = rustix::fs::statvfs(tree).unwrap();
-    found.f_bfree * found.f_frsize
+    (found.f_blocks * found.f_frsize, found.f_bfree * found.f_frsize)
+}
+
+fn free_bytes(tree: &Path) -> u64 {
+    space(tree).1
 }
 
 fn name(size: usize) -> String {
@@ -43,7 +49,7 @@ fn name(size: usize) -> String {
 }
 
 fn check(kind: Kind) {
-    let tiered = poisoned(kind);
+    let tiered = Tiered::mounted_over(kind);
     let tree = tiered.tree().to_owned();
     let data = |size: usize| noise(size as u64, size);
     SIZES.iter().for_each(|size| fs::write(tiered.path(&name(*size)), data(*size)).unwrap());
@@ -52,8 +58,8 @@ fn check(kind: Kind) {
     tiered.of("release", "");
     let sum: usize = SIZES.iter().sum();
     let freed = free_bytes(&tree).saturating_sub(full);
-    // The text itself takes 16 MiB, once.
-    assert!(freed > (sum - 18 * MIB) as u64, "over {kind:?}: {freed} bytes are free of {sum}");
+    // The text itself takes an eighth of that at most.
+    assert!(freed > (sum - sum / 6) as u64, "over {kind:?}: {freed} bytes are free of {sum}");
     tiered.umount();
     for size in SIZES {
         let below = fs::read(tree.join(name(size))).unwrap();
@@ -104,15 +110,14 @@ fn released_files_over_btrfs_show_a_text_below_and_no_zeros() {
     check(Kind::Btrfs);
 }
 
-/// Where blocks can't be shared, and where `tier.toml` does not ask for poison, released files are
-/// holes.
+/// Where blocks can't be shared, and where `tier.toml` says so, released files are holes.
 #[test]
 fn released_files_are_holes_without_shared_blocks_or_without_poison() {
     require_mounting!();
     for kind in [Kind::Ext4, Kind::Xfs] {
         let tiered = match kind {
-            Kind::Xfs => Tiered::mounted_over(kind),
-            _ => poisoned(kind),
+            Kind::Xfs => without_poison(kind),
+            _ => Tiered::mounted_over(kind),
         };
         fs::write(tiered.path("file"), noise(1, MIB + 9)).unwrap();
         tiered.of("archive", "file");
@@ -122,5 +127,218 @@ fn released_files_are_holes_without_shared_blocks_or_without_poison() {
         tiered.place().mount(&["-l", "tier"]);
         assert!(fs::read(tiered.path("file")).unwrap() == noise(1, MIB + 9));
         tiered.umount();
+    }
+}
+
+/// Over a file system of 320 MiB, a policy is to free 24 MiB.
+fn policy_frees_as_much_as_it_says(kind: Kind) {
+    const FILE: usize = 6 * MIB;
+    const FILES: usize = 20;
+    const WANTED: f64 = 24.0 * MIB as f64;
+    let tiered = Tiered::mounted_over(kind);
+    let tree = tiered.tree().to_owned();
+    let name = |number: usize| format!("file{number}");
+    for number in 0..FILES {
+        fs::write(tiered.path(&name(number)), noise(number as u64, FILE)).unwrap();
+    }
+    tiered.of("archive", "");
+    let (all, free) = space(&tree);
+    let used = (all - free) as f64;
+    let [high, low] = [used - MIB as f64, used - WANTED].map(|bytes| bytes / all as f64);
+    let policy = tiered.beside("policy.toml");
+    let rules = format!("[watermarks]\nhigh = {high}\nlow = {low}\n[[rule]]\naction = 'release'\n");
+    fs::write(&policy, rules).unwrap();
+    let point = tiered.path("");
+    let arguments = ["policy", "--file", policy.to_str().unwrap(), point.to_str().unwrap()];
+    // It says nothing of snapshots that would hold what it frees.
+    tiered.ok(&arguments);
+    let freed = free_bytes(&tree).saturating_sub(free) as f64;
+    let is_right = (WANTED - MIB as f64..WANTED + 2.0 * FILE as f64).contains(&freed);
+    assert!(is_right, "over {kind:?}: {freed} bytes are free of {WANTED}");
+    let state = tiered.ok(&["state", "-r", point.to_str().unwrap()]);
+    let offline = state.matches("A offline ").count();
+    assert!((4..=7).contains(&offline), "over {kind:?}: {offline} files are offline");
+    let before = free_bytes(&tree);
+    tiered.ok(&arguments);
+    assert!(free_bytes(&tree).abs_diff(before) < MIB as u64, "it is below the mark");
+    for number in 0..FILES {
+        let is_same = fs::read(tiered.path(&name(number))).unwrap() == noise(number as u64, FILE);
+        assert!(is_same, "{number} over {kind:?}");
+    }
+    tiered.umount();
+}
+
+#[test]
+fn policy_over_shared_poison_frees_what_is_wanted_and_no_more() {
+    require_mounting!();
+    policy_frees_as_much_as_it_says(Kind::Xfs);
+    policy_frees_as_much_as_it_says(Kind::Btrfs);
+}
+
+/// Each command in a tree that is not mounted has an engine of its own.
+#[test]
+fn release_of_one_file_by_one_command_frees_space() {
+    require_mounting!();
+    const FILE: usize = MIB / 2;
+    const FILES: usize = 24;
+    for kind in [Kind::Xfs, Kind::Btrfs] {
+        let tiered = Tiered::over(Some(kind));
+        let tree = tiered.tree().to_owned();
+        let name = |number: usize| tree.join(format!("file{number}"));
+        (0..FILES).for_each(|number| fs::write(name(number), noise(3, FILE)).unwrap());
+        tiered.ok(&["archive", tree.to_str().unwrap()]);
+        let full = free_bytes(&tree);
+        for number in 0..FILES {
+            tiered.ok(&["release", name(number).to_str().unwrap()]);
+        }
+        let freed = free_bytes(&tree).saturating_sub(full);
+        let wanted = (FILES * FILE) as u64 * 3 / 4;
+        assert!(freed > wanted, "over {kind:?}: {freed} bytes are free");
+        assert!(fs::read(name(0)).unwrap() == text(FILE), "over {kind:?}");
+    }
+}
+
+/// Files smaller than a block are freed, too.
+#[test]
+fn release_of_small_files_frees_their_blocks_over_xfs() {
+    require_mounting!();
+    const FILES: usize = 3000;
+    let tiered = Tiered::mounted_over(Kind::Xfs);
+    let name = |number: usize| tiered.path(&format!("file{number}"));
+    let data = |number: usize| noise(number as u64, 2000 + number % 7);
+    (0..FILES).for_each(|number| fs::write(name(number), data(number)).unwrap());
+    tiered.of("archive", "");
+    let full = free_bytes(tiered.tree());
+    tiered.of("release", "");
+    let freed = free_bytes(tiered.tree()).saturating_sub(full);
+    assert!(freed > (FILES * PAGE) as u64 * 3 / 4, "{freed} bytes are free");
+    tiered.umount();
+    for number in [0, 1, FILES - 1] {
+        let file = tiered.tree().join(format!("file{number}"));
+        assert!(fs::read(file).unwrap() == text(2000 + number % 7));
+    }
+    tiered.place().mount(&["-l", "tier"]);
+    (0..FILES).step_by(37).for_each(|number| {
+        assert!(fs::read(name(number)).unwrap() == data(number), "{number}");
+    });
+    tiered.umount();
+}
+
+/// Writes a file until the disk is full, and gives some bytes back.
+fn fill_but_for(path: &Path, bytes: u64) {
+    let mut file = fs::File::create(path).unwrap();
+    let piece = vec![1; MIB];
+    let filled = iter::repeat_with(|| file.write_all(&piece)).find_map(Result::err);
+    assert_eq!(filled.map(|error| error.kind()), Some(ErrorKind::StorageFull));
+    file.set_len(file.metadata().unwrap().len() - bytes).unwrap();
+    file.sync_all().unwrap();
+}
+
+/// The review's disk: half of it is a file that is elsewhere, and the rest is full.
+#[test]
+fn appended_offline_file_leaves_a_full_disk_as_full_as_it_is() {
+    require_mounting!();
+    for kind in [Kind::Xfs, Kind::Btrfs] {
+        let tiered = Tiered::mounted_over(kind);
+        let tree = tiered.tree().to_owned();
+        let mut data = noise(7, 100 * MIB);
+        fs::write(tiered.path("file"), &data).unwrap();
+        tiered.of("archive", "file");
+        tiered.of("release", "file");
+        fill_but_for(&tiered.path("keep"), 40 * MIB as u64);
+        let mut file = fs::File::options().append(true).open(tiered.path("file")).unwrap();
+        file.write_all(b"appended").unwrap();
+        drop(file);
+        data.extend(b"appended");
+        let (all, free) = space(&tree);
+        let high = (all - free) as f64 / all as f64 - 0.01;
+        let policy = tiered.beside("policy.toml");
+        let rules = format!(
+            "[watermarks]\nhigh = {high}\nlow = 0.0\n[[rule]]\naction = 'keep'\n\
+             paths = ['keep']\n[[rule]]\naction = 'release'\n"
+        );
+        fs::write(&policy, rules).unwrap();
+        let point = tiered.path("");
+        tiered.ok(&["policy", "--file", policy.to_str().unwrap(), point.to_str().unwrap()]);
+        assert!(tiered.of("state", "file").starts_with("A offline "));
+        let taken = free.saturating_sub(free_bytes(&tree));
+        assert!(taken < 4 * MIB as u64, "over {kind:?}: {taken} bytes fewer are free");
+        fs::remove_file(tiered.path("keep")).unwrap();
+        assert!(fs::read(tiered.path("file")).unwrap() == data, "over {kind:?}");
+        tiered.umount();
+    }
+}
+
+/// Makes a tree again and mounts it; root reads the text below, and programs their bytes.
+fn rebuilt(kind: Kind) {
+    let mut tiered = Tiered::mounted_over(kind);
+    let files = [("directory/large", 3 * MIB + 5000), ("directory/page", PAGE), ("small", 100)];
+    fs::create_dir(tiered.path("directory")).unwrap();
+    for (seed, (name, size)) in files.iter().enumerate() {
+        fs::write(tiered.path(name), noise(seed as u64, *size)).unwrap();
+    }
+    fs::hard_link(tiered.path("small"), tiered.path("link")).unwrap();
+    tiered.of("archive", "");
+    tiered.of("tree", "");
+    // Younger than the archived tree.
+    fs::write(tiered.path("late"), noise(9, MIB + 1)).unwrap();
+    tiered.of("archive", "late");
+    tiered.umount();
+    let (new, home, archive) =
+        (tiered.beside_tree("new"), tiered.beside("home-again"), tiered.archive());
+    let [home, archive] = [&home, &archive].map(|path| path.to_str().unwrap());
+    let arguments = ["rebuild", "--take-over", "--archive", archive, "--home", home];
+    tiered.ok(&[&arguments[..], &[new.to_str().unwrap()]].concat());
+    let all = || files.iter().copied().chain([("link", 100), ("late", MIB + 1)]);
+    let shows_text = |when: &str| {
+        for (name, size) in all() {
+            let below = fs::read(new.join(name)).unwrap();
+            assert!(below == text(size), "{name} over {kind:?} {when}");
+        }
+    };
+    shows_text("as it was made");
+    tiered.move_to(new.clone());
+    tiered.place().mount(&["-l", "tier"]);
+    let reads = |seed: u64, name: &str, size: usize| {
+        assert!(fs::read(tiered.path(name)).unwrap() == noise(seed, size), "{name} over {kind:?}");
+    };
+    for (seed, (name, size)) in files.iter().enumerate() {
+        reads(seed as u64, name, *size);
+    }
+    reads(2, "link", 100);
+    reads(9, "late", MIB + 1);
+    tiered.of("release", "");
+    tiered.umount();
+    shows_text("after an umount");
+}
+
+#[test]
+fn rebuilt_tree_over_xfs_and_btrfs_shows_a_text_below_and_no_zeros() {
+    require_mounting!();
+    rebuilt(Kind::Xfs);
+    rebuilt(Kind::Btrfs);
+}
+
+#[test]
+fn init_says_what_root_reads() {
+    require_mounting!();
+    let kinds = [(Kind::Ext4, "auto", false), (Kind::Xfs, "auto", true)];
+    let kinds = kinds.into_iter().chain([(Kind::Btrfs, "auto", true), (Kind::Xfs, "off", false)]);
+    for (kind, how, is_text) in kinds {
+        let tiered = Tiered::over(Some(kind));
+        let [tree, home, archive] = [
+            tiered.beside_tree("second"),
+            tiered.beside("second-home"),
+            tiered.beside("second-archive"),
+        ];
+        fs::create_dir(&tree).unwrap();
+        let [tree, home, archive] = [&tree, &home, &archive].map(|path| path.to_str().unwrap());
+        let arguments = ["init", "--poison", how, "--archive", archive, "--home", home, tree];
+        let said = tiered.ok(&arguments);
+        assert!(said.contains("is closed (mode 0400)"), "{said}");
+        assert_eq!(said.contains("this file is in an archive"), is_text, "{kind:?}: {said}");
+        assert_eq!(said.contains("as zeros"), !is_text, "{kind:?}: {said}");
+        let settings = fs::read_to_string(Path::new(home).join("tier.toml")).unwrap();
+        assert_eq!(settings.contains("poison = \"off\""), how == "off", "{settings}");
     }
 }

@@ -12,7 +12,6 @@ use fslab_sys::dead_mount::DeadMount;
 use fslab_sys::mounts;
 use fslab_sys::signals::{ENDING, while_deferred};
 use fslab_vfs::{FileSystem, SynchronousFs};
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use signal_hook::consts::SIGXFSZ;
 use signal_hook::iterator::Signals;
 
@@ -24,7 +23,8 @@ use crate::runtime::{self, Socket};
 
 /// Mounts, calls `ready` with the file for messages, and serves until unmounted.
 pub fn serve(plan: Plan, ready: impl FnOnce(Option<File>) -> Result<()>) -> Result<()> {
-    raise_descriptor_limit();
+    // Every open file takes a descriptor here too.
+    runtime::raise_descriptor_limit();
     survive_file_size_limit()?;
     let Plan { stack, options, mount_point, dead } = plan;
     let log = options.log.as_deref().map(open_log).transpose()?;
@@ -163,15 +163,6 @@ fn say_what_was_asked_and_refused(session: &Session, options: &MountOptions) {
     }
     if options.id_maps && !granted.id_maps() {
         tracing::warn!("the kernel allows no id-mapped mounts of FUSE (Linux 6.12 does)");
-    }
-}
-
-/// Every open file takes a descriptor here too.
-fn raise_descriptor_limit() {
-    let limit = getrlimit(Resource::Nofile);
-    let raised = Rlimit { current: limit.maximum, maximum: limit.maximum };
-    if let Err(error) = setrlimit(Resource::Nofile, raised) {
-        tracing::warn!(%error, "the number of descriptors stays at its soft limit");
     }
 }
 

@@ -47,10 +47,10 @@ struct Wanted {
     /// with `open` it keeps its mode, and released files read as zeros
     #[arg(long, value_name = "HOW", default_value = "closed", value_parser = parse_umount)]
     umount: Umount,
-    /// What root reads in released files while the tree is not mounted: with `off` zeros; with
-    /// `auto` (experimental) a text that says so, where the file system can share blocks. The text
-    /// does not lower what a quota, ls -s or du count
-    #[arg(long, value_name = "HOW", default_value = "off", value_parser = parse_poison)]
+    /// What root reads in released files while the tree is not mounted: with `auto` a text that
+    /// says so, where the file system can share blocks, as XFS and Btrfs can, and zeros elsewhere;
+    /// with `off` zeros everywhere. The text does not lower what a quota, ls -s or du count
+    #[arg(long, value_name = "HOW", default_value = "auto", value_parser = parse_poison)]
     poison: Poison,
 }
 
