@@ -95,7 +95,10 @@ pub fn commit(file: &impl Steps, data_only: bool) -> Stepped<bool> {
     if file.look(|_, log| Ok(log.commits.is_committed(log.journal.writes())))? {
         file.sync_below(data_only)?;
         if file.look(|_, log| Ok(log.garbage.may_join(log.commits.slotted().end())))? {
-            file.step(|io, log| Ok(log.join_dead_frames(io)))?;
+            file.step(|io, log| {
+                log.join_dead_frames(io);
+                Ok(())
+            })?;
         }
         return Ok(true);
     }

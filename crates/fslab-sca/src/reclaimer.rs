@@ -256,9 +256,9 @@ impl Run<'_> {
         loop {
             let rest = Duration::from_nanos(until_ns.saturating_sub(clock.now_ns()));
             match self.shared.wait_for_due(rest) {
-                Woken::ByFile(ino) => tend(self.access, ino),
-                Woken::ByTime => return true,
-                Woken::ByEnd => return false,
+                Waited::Due(ino) => tend(self.access, ino),
+                Waited::Long => return true,
+                Waited::End => return false,
             }
         }
     }
@@ -294,10 +294,12 @@ fn caught<T>(ino: Ino, what: &str, work: impl FnOnce() -> Result<T>) -> Option<T
 }
 
 /// Why a wait ended.
-enum Woken {
-    ByFile(Ino),
-    ByTime,
-    ByEnd,
+enum Waited {
+    /// Something is due of a file.
+    Due(Ino),
+    /// The time is over.
+    Long,
+    End,
 }
 
 impl Shared {
@@ -327,14 +329,14 @@ impl Shared {
     }
 
     /// Waits for a time, until something is due of a file, or until the end.
-    fn wait_for_due(&self, pause: Duration) -> Woken {
+    fn wait_for_due(&self, pause: Duration) -> Waited {
         let mut queue = self.queue.lock();
         let goes_on = |queue: &mut Queue| !queue.ends && queue.due.order.is_empty();
         self.changed.wait_while_for(&mut queue, goes_on, pause);
         match queue.due.pop() {
-            _ if queue.ends => Woken::ByEnd,
-            Some(ino) => Woken::ByFile(ino),
-            None => Woken::ByTime,
+            _ if queue.ends => Waited::End,
+            Some(ino) => Waited::Due(ino),
+            None => Waited::Long,
         }
     }
 }
