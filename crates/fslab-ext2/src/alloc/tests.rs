@@ -338,9 +338,9 @@ fn smart_clustering_moves_what_was_placed_apart() {
     }
 }
 
-/// Where the home group has at least average space, block 12 of FFS stays in it, behind its indirect
-/// block. Smart clustering finds it apart and moves the end of its cluster, blocks 8 to 12, behind both:
-/// reading the file then jumps three times, and not once with dumb clustering.
+/// Where the home group has at least average space, block 12 of FFS stays in it, behind its
+/// indirect block. Smart clustering finds it apart and moves the end of its cluster, blocks 8 to
+/// 12, behind both: reading the file then jumps three times, and not once with dumb clustering.
 #[test]
 fn smart_clustering_moves_the_blocks_around_an_indirect_block() {
     let geometry = Geometry { block_size: BlockSize::new(8192).unwrap(), ..geometry(2, 2048) };

@@ -209,8 +209,8 @@ impl Reading {
         Some(Figure { at: Some(At { value, unit: each.unit }), ..figure })
     }
 
-    /// A number, which is exact; a range with a `low` and a `high` end, and perhaps a `value` within;
-    /// or a `value` alone, which one run had and another would not.
+    /// A number, which is exact; a range with a `low` and a `high` end, and perhaps a `value`
+    /// within; or a `value` alone, which one run had and another would not.
     fn figure(&self, value: &Value) -> Option<Figure> {
         let number = |value: &Value| value.as_f64().map(|number| number * self.factor);
         if let Some(value) = number(value) {
@@ -230,8 +230,8 @@ fn once(value: f64) -> Figure {
     Figure { rounds: 1, ..Figure::counted(value) }
 }
 
-/// Figures over others at the same places. The ratio is exact where both sides are; the intervals of
-/// two figures do not make one of their ratio.
+/// Figures over others at the same places. The ratio is exact where both sides are; the intervals
+/// of two figures do not make one of their ratio.
 fn ratios(own: &[Figure], others: &[Figure]) -> Vec<Figure> {
     let is_exact = |figure: &Figure| figure.interval.is_none() && figure.rounds == 0;
     let ratio = |figure: &Figure| {

@@ -271,8 +271,8 @@ fn figure(report: &Report, query: &Query, size: Option<u64>) -> Option<Figure> {
 /// Bytes of a block, in which the space of files is counted.
 const BLOCK_BYTES: f64 = 4096.0;
 
-/// The ends of a ratio of stored bytes: what takes a block has anything from 1 byte to all of it, so
-/// that two files of one block each may differ by a lot.
+/// The ends of a ratio of stored bytes: what takes a block has anything from 1 byte to all of it,
+/// so that two files of one block each may differ by a lot.
 fn widened_by_blocks((low, high): (f64, f64), pairs: &[(f64, f64)]) -> (f64, f64) {
     let least = |side: fn(&(f64, f64)) -> f64| {
         pairs.iter().map(side).fold(f64::INFINITY, f64::min) * Quantity::Stored.scale()

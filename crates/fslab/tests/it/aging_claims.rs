@@ -106,15 +106,18 @@ fn a_swapped_policy_fails_the_claims_that_tell_policies_apart() {
     }
 }
 
-/// The planted untruths are clustering that is dumb where its answer says smart, files of 104 KB that
-/// are as fast as those of 96 KB, and a simulated tree that is broken more than the real one. One repeat
-/// of the verification decides nothing.
+/// The planted untruths are clustering that is dumb where its answer says smart, files of 104 KB
+/// that are as fast as those of 96 KB, and a simulated tree that is broken more than the real one.
+/// One repeat of the verification decides nothing.
 #[test]
 fn untruths_about_clustering_dip_and_verification_fail_their_claims() {
     let place = TempDir::new().unwrap();
     let rows = |smart: f64, dumb: f64, beyond: f64| {
         let of = |clustering: &str, read: f64| {
-            let size = |bytes: u64, read: f64| json!({ "size_bytes": bytes, "modelled_read": read, "modelled_create": read });
+            let size = |bytes: u64, rate: f64| {
+                let (read, create) = ("modelled_read", "modelled_create");
+                json!({ "size_bytes": bytes, read: rate, create: rate })
+            };
             let sizes = [size(16_384, read), size(98_304, read), size(106_496, read * beyond)];
             json!({ "policy": "ffs", "clustering": clustering, "sequential": { "aged": sizes } })
         };

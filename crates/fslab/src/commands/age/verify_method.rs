@@ -58,8 +58,8 @@ pub struct Args {
     /// Share of it that files take at the end, such as 0.8
     #[arg(long, value_name = "SHARE", default_value_t = 0.85)]
     utilisation: f64,
-    /// Do all of it so often, with seeds of its own each time, and give the ratios of the simulated to
-    /// the real figures an interval
+    /// Do all of it so often, with seeds of its own each time, and give the ratios of the simulated
+    /// to the real figures an interval
     #[arg(long, value_name = "COUNT", default_value_t = 1,
           value_parser = clap::value_parser!(u32).range(1..=100))]
     repeats: u32,

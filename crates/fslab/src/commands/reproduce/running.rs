@@ -307,8 +307,9 @@ mod tests {
         file
     }
 
-    /// The rest of the time goes to the plan with the fewest rounds that has room for one more; where
-    /// there is much of it, each gets its share at once, and none more rounds than its full form.
+    /// The rest of the time goes to the plan with the fewest rounds that has room for one more;
+    /// where there is much of it, each gets its share at once, and none more rounds than its full
+    /// form.
     #[test]
     fn rest_of_the_minutes_goes_to_plans_with_the_fewest_rounds() {
         let seconds = Duration::from_secs;
