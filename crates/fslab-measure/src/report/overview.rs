@@ -1,6 +1,7 @@
 //! The overview: a line for each phase, a column for each target.
 
 use super::model::{Report, Row};
+use crate::stats::RatioInterval;
 
 /// A phase over all targets.
 pub(super) struct Line<'a> {
@@ -8,6 +9,8 @@ pub(super) struct Line<'a> {
     pub phase: String,
     /// A cell for each target; empty where it has no samples.
     pub cells: Vec<Option<&'a Row>>,
+    /// What two copies of the baseline differ by, where that was measured.
+    pub noise_floor: Option<RatioInterval>,
 }
 
 /// All phases, workload by workload.
@@ -19,6 +22,7 @@ pub(super) fn lines(report: &Report) -> Vec<Line<'_>> {
             workload: &group.workload,
             phase: group.name(),
             cells: (0..report.target_names.len()).map(cell).collect(),
+            noise_floor: group.noise_floor.as_ref().map(|floor| floor.ratio),
         }
     };
     report.phases().map(line).collect()

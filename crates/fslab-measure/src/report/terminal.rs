@@ -196,11 +196,23 @@ fn foot(report: &Report) -> Vec<String> {
     if report.groups.iter().any(|group| group.size_bytes.is_some()) {
         lines.push("Sizes one by one are in the page and in --json.".to_owned());
     }
-    if report.targets.iter().any(|target| target.mkfs.is_some()) {
-        let size = bytes(report.provenance.image_size);
-        lines.push(format!("File systems were made anew for every run, on images of {size}."));
-    }
+    lines.extend(made_anew(report));
     lines.iter().map(|line| wrapped(line)).collect()
+}
+
+/// Where file systems were made, where any were.
+fn made_anew(report: &Report) -> Option<String> {
+    let made = report.targets.iter().filter(|target| target.mkfs.is_some());
+    let (images, devices): (Vec<_>, Vec<_>) =
+        made.partition(|target| target.loop_direct_io.is_some());
+    let size = bytes(report.provenance.image_size);
+    let places = match (images.is_empty(), devices.is_empty()) {
+        (true, true) => return None,
+        (false, true) => format!("on images of {size}"),
+        (true, false) => "on devices".to_owned(),
+        (false, false) => format!("on images of {size} and on devices"),
+    };
+    Some(format!("File systems were made anew for every run, {places}."))
 }
 
 /// A text broken between words into lines of at most [`COLUMNS`].

@@ -161,7 +161,8 @@ fn of_one(published: &Published, figure: &Figure, agreement: Agreement) -> Strin
             "Not decided: one round has no interval.".to_owned()
         }
         Agreement::NotDecided => {
-            "Not decided: the interval is too wide; it takes more rounds.".to_owned()
+            "Not decided: the interval is too wide; it takes more rounds or larger sizes."
+                .to_owned()
         }
         _ => format!("Differs: {}.", side(published, figure)),
     }

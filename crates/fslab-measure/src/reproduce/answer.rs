@@ -209,11 +209,15 @@ impl Reading {
         Some(Figure { at: Some(At { value, unit: each.unit }), ..figure })
     }
 
-    /// A number, or a range with a `low` and a `high` end, and perhaps a `value` within.
+    /// A number, which is exact; a range with a `low` and a `high` end, and perhaps a `value`
+    /// within; or a `value` alone, which one run had and another would not.
     fn figure(&self, value: &Value) -> Option<Figure> {
         let number = |value: &Value| value.as_f64().map(|number| number * self.factor);
         if let Some(value) = number(value) {
             return Some(Figure::counted(value));
+        }
+        if value.get("low").is_none() && value.get("high").is_none() {
+            return Some(once(number(value.get("value")?)?));
         }
         let (low, high) = (number(value.get("low")?)?, number(value.get("high")?)?);
         let value = value.get("value").and_then(number).unwrap_or(f64::midpoint(low, high));
@@ -221,11 +225,21 @@ impl Reading {
     }
 }
 
-/// Counted figures over others at the same places.
+/// A figure of one run.
+fn once(value: f64) -> Figure {
+    Figure { rounds: 1, ..Figure::counted(value) }
+}
+
+/// Figures over others at the same places. The ratio is exact where both sides are; the intervals
+/// of two figures do not make one of their ratio.
 fn ratios(own: &[Figure], others: &[Figure]) -> Vec<Figure> {
+    let is_exact = |figure: &Figure| figure.interval.is_none() && figure.rounds == 0;
     let ratio = |figure: &Figure| {
         let other = others.iter().find(|other| other.at == figure.at)?;
-        Some(Figure { at: figure.at, ..Figure::counted(figure.value / other.value) })
+        let value = figure.value / other.value;
+        let both = is_exact(figure) && is_exact(other);
+        let ratio = if both { Figure::counted(value) } else { once(value) };
+        Some(Figure { at: figure.at, ..ratio })
     };
     own.iter().filter_map(ratio).filter(|figure| figure.value.is_finite()).collect()
 }
@@ -246,7 +260,7 @@ mod tests {
         let rows = json!({ "rows": [
             { "name": "a", "kind": "x", "n": 1 },
             { "name": "a", "kind": "y", "n": 2, "range": { "low": 3, "high": 5 },
-              "mean": { "value": 3.5, "low": 3, "high": 5 } },
+              "mean": { "value": 3.5, "low": 3, "high": 5 }, "once": { "value": 4 } },
             { "name": "b", "n": null, "why": "too small", "list": [{ "d": 7, "s": 0.5 }] },
         ]});
         Answers::from([("c".to_owned(), Ok(rows)), ("d".to_owned(), Err("no root".to_owned()))])
@@ -260,6 +274,7 @@ mod tests {
             ("rows[name=a,kind=y].n", figure(4.0, None)),
             ("rows[name=a,kind=y].range", figure(8.0, Some((6.0, 10.0)))),
             ("rows[name=a,kind=y].mean", figure(7.0, Some((6.0, 10.0)))),
+            ("rows[name=a,kind=y].once", Outcome::Figures(vec![once(8.0)])),
             ("rows[name=a].kind", Outcome::Words("x".to_owned())),
             ("rows[last].n", Outcome::Missing("too small".to_owned())),
             ("rows[name=c].n", Outcome::Missing("too small".to_owned())),
@@ -284,6 +299,12 @@ mod tests {
         let half = Reading { against: against("rows[kind=y].n"), ..reading("rows[kind=x].n") };
         let expected = Outcome::Figures(vec![Figure::counted(0.5)]);
         assert_eq!(half.outcome(&answers()), expected);
+        // One run, or an interval, gives no exact ratio.
+        for way in ["rows[kind=y].once", "rows[kind=y].mean"] {
+            let of = Reading { against: against(way), ..reading("rows[kind=x].n") };
+            let Outcome::Figures(found) = of.outcome(&answers()) else { panic!("{way}") };
+            assert_eq!((found[0].interval, found[0].rounds), (None, 1), "{way}");
+        }
         let none = Reading { against: against("rows[last].n"), ..reading("rows[kind=x].n") };
         assert_eq!(none.outcome(&answers()), Outcome::Missing("too small".to_owned()));
     }

@@ -257,12 +257,29 @@ fn figure(report: &Report, query: &Query, size: Option<u64>) -> Option<Figure> {
         Some(Figure { at, value, interval, rounds, zero_rounds: zeros.len() })
     };
     if let Some(found) = paired_ratio(&pairs, report.provenance.seed) {
-        return measured(found.ratio, Some((found.low, found.high)), found.rounds);
+        let is_of_blocks = query.quantity == Quantity::Stored && query.against.is_some();
+        let ends = (found.low, found.high);
+        let ends = if is_of_blocks { widened_by_blocks(ends, &pairs) } else { ends };
+        return measured(found.ratio, Some(ends), found.rounds);
     }
     match pairs.as_slice() {
         [(own, other)] => measured(own / other, None, 1),
         _ => None,
     }
+}
+
+/// Bytes of a block, in which the space of files is counted.
+const BLOCK_BYTES: f64 = 4096.0;
+
+/// The ends of a ratio of stored bytes: what takes a block has anything from 1 byte to all of it,
+/// so that two files of one block each may differ by a lot.
+fn widened_by_blocks((low, high): (f64, f64), pairs: &[(f64, f64)]) -> (f64, f64) {
+    let least = |side: fn(&(f64, f64)) -> f64| {
+        pairs.iter().map(side).fold(f64::INFINITY, f64::min) * Quantity::Stored.scale()
+    };
+    let (own, other) = (least(|pair| pair.0), least(|pair| pair.1));
+    let filled = |bytes: f64| (bytes - (BLOCK_BYTES - 1.0)).max(1.0);
+    (low * filled(own) / own, high * other / filled(other))
 }
 
 /// What a figure is made of: a pair for each round in which both sides were measured.
@@ -367,5 +384,24 @@ fn without_pairs(report: &Report, query: &Query) -> String {
         (_, 0) => "the two sides were never measured in the same round".to_owned(),
         (Some(_), _) => format!("one side is 0 in each of {rounds} rounds: that has no ratio"),
         (None, _) => format!("it is 0 in each of {rounds} rounds: that has no geometric mean"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ratios_of_few_blocks_tell_little() {
+        let ends = |own: f64, other: f64| {
+            let scale = Quantity::Stored.scale();
+            widened_by_blocks((own / other, own / other), &[(own / scale, other / scale)])
+        };
+        let (low, high) = ends(4096.0, 4096.0);
+        assert!(low < 0.001 && high > 4000.0, "{low} {high}");
+        let (low, high) = ends(40_960.0, 40_960.0);
+        assert!((low - 0.9).abs() < 0.001 && (high - 1.111).abs() < 0.001, "{low} {high}");
+        let (low, high) = ends(2e9, 1e9);
+        assert!((low - 2.0).abs() < 1e-4 && (high - 2.0).abs() < 1e-4, "{low} {high}");
     }
 }

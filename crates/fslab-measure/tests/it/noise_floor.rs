@@ -61,6 +61,10 @@ fn second_copy_runs_in_every_round_and_has_no_row() {
         assert!(text.contains("hidden second copy of b"), "{name}:\n{text}");
         assert!(!text.contains(COPY), "{name} shows the copy as a target:\n{text}");
     }
+    let page = rendered("html", &report);
+    let overview = page.split("<table class=\"overview\">").nth(1).unwrap();
+    let overview = overview.split("</table>").next().unwrap();
+    assert!(overview.contains("noise floor") && overview.contains("second copy"), "{overview}");
     let json: serde_json::Value = serde_json::from_str(&rendered("json", &report)).unwrap();
     assert!(json["groups"][0]["noise_floor"]["ratio"]["low"].is_f64(), "{json}");
     assert!(rendered("csv", &report).contains(COPY), "samples are all kept");

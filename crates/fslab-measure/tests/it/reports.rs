@@ -157,6 +157,30 @@ fn the_terminal_marks_what_is_not_shown() {
     assert!(text.contains("6 of 60 samples"), "{text}");
 }
 
+/// Devices are no images: a report names what file systems were made on.
+#[test]
+fn the_terminal_names_images_and_devices() {
+    let line = |loops: &[Option<bool>]| {
+        let mut records = records();
+        records.remove(1);
+        let target = |direct: &Option<bool>| {
+            let mkfs = Some("mkfs.ext4".to_owned());
+            Record::Target(TargetRecord { mkfs, loop_direct_io: *direct, ..Default::default() })
+        };
+        records.splice(1..1, loops.iter().map(target));
+        let text = report::terminal(&Report::new(&records));
+        text.lines().find(|line| line.contains("made anew")).unwrap_or_default().to_owned()
+    };
+    assert_eq!(line(&[]), "");
+    for (loops, places) in [
+        (&[Some(true)][..], "on images of 1 GiB"),
+        (&[None], "on devices"),
+        (&[Some(false), None], "on images of 1 GiB and on devices"),
+    ] {
+        assert_eq!(line(loops), format!("File systems were made anew for every run, {places}."));
+    }
+}
+
 /// The report of samples whose plan states a margin, or by one that is given afterwards.
 fn with_margin(margin: &str) -> Report {
     let mut records = records();

@@ -297,6 +297,8 @@ pub(super) struct Wanted {
     pub work_dir: Option<PathBuf>,
     /// Seed for everything random.
     pub seed: u64,
+    /// Whether the directory has rounds of the same cells already, which are gone on with.
+    pub goes_on: bool,
 }
 
 impl Wanted {
@@ -304,11 +306,14 @@ impl Wanted {
     /// ended the run, with what was measured before.
     pub fn run(self) -> Result<EndReason> {
         let args = self.args();
-        make_out(&self.out)?;
+        if !self.goes_on {
+            make_out(&self.out)?;
+        }
         let remarks = remark_on_build().into_iter().collect();
         // The claims judge by their own margins; a second copy would only take time.
         let plan = Plan { noise_floor: false, ..self.plan };
-        let comparison = args.fresh(plan, self.seed, remarks, self.out)?;
+        let mut comparison = args.fresh(plan, self.seed, remarks, self.out)?;
+        comparison.resume = self.goes_on;
         let ended = args.execute(&comparison);
         let written = write_page(&comparison.out);
         let ended = ended?;

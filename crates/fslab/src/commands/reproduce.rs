@@ -36,7 +36,8 @@ pub struct Args {
     #[arg(default_value = library::ALL, value_parser = library::names())]
     paper: String,
     /// Use the quick forms of the plans; no new round is begun once a plan has had its share of the
-    /// minutes, and what the machine disturbs is marked, not run again
+    /// minutes. What is left of them goes to the plans with the fewest rounds. What the machine
+    /// disturbs is marked, not run again
     #[arg(long)]
     quick: bool,
     /// What a quick run may take; each plan goes on to the end of its first round

@@ -12,6 +12,10 @@ pub(super) struct Matrix {
     pub baseline: String,
     pub targets: Vec<String>,
     pub lines: Vec<MatrixLine>,
+    /// Whether lines have the noise floor as a last cell: of the plan's baseline alone.
+    pub has_noise_floor: bool,
+    /// Columns of the table.
+    pub columns: usize,
     /// What the targets' ratios have in common; empty where there is one phase alone.
     pub overall: Vec<MatrixCell>,
 }
@@ -32,16 +36,22 @@ pub(super) struct MatrixCell {
 }
 
 pub(super) fn of(report: &Report, lines: &[Line<'_>]) -> Vec<Matrix> {
-    let matrix = |(index, baseline): (usize, &String)| Matrix {
-        baseline: baseline.clone(),
-        targets: report.target_names.clone(),
-        lines: matrix_lines(lines, index),
-        overall: overall(report.overall.get(index).map_or(&[], Vec::as_slice)),
+    let matrix = |(index, baseline): (usize, &String)| {
+        let has_noise_floor =
+            *baseline == report.provenance.baseline && words::has_noise_floor(report);
+        Matrix {
+            baseline: baseline.clone(),
+            targets: report.target_names.clone(),
+            lines: matrix_lines(lines, index, has_noise_floor),
+            has_noise_floor,
+            columns: 1 + report.target_names.len() + usize::from(has_noise_floor),
+            overall: overall(report.overall.get(index).map_or(&[], Vec::as_slice)),
+        }
     };
     report.baselines.iter().enumerate().map(matrix).collect()
 }
 
-fn matrix_lines(lines: &[Line<'_>], baseline: usize) -> Vec<MatrixLine> {
+fn matrix_lines(lines: &[Line<'_>], baseline: usize, has_noise_floor: bool) -> Vec<MatrixLine> {
     let mut found = Vec::new();
     let mut last = None;
     for line in lines {
@@ -50,7 +60,8 @@ fn matrix_lines(lines: &[Line<'_>], baseline: usize) -> Vec<MatrixLine> {
             last = Some(line.workload);
         }
         let cell = |row: &Option<&Row>| row.map(|row| cell(row, baseline)).unwrap_or_default();
-        let cells = line.cells.iter().map(cell).collect();
+        let cells = line.cells.iter().map(cell);
+        let cells = cells.chain(has_noise_floor.then(|| noise_floor(line))).collect();
         found.push(MatrixLine { name: line.phase.clone(), cells });
     }
     found
@@ -85,6 +96,15 @@ fn cell(row: &Row, baseline: usize) -> MatrixCell {
             words::p_value(against),
             ratio.rounds
         ),
+    }
+}
+
+fn noise_floor(line: &Line<'_>) -> MatrixCell {
+    let Some(floor) = line.noise_floor else { return MatrixCell::default() };
+    MatrixCell {
+        small: format!("{:.2}\u{2013}{:.2}", floor.low, floor.high),
+        more: format!("second copy of the baseline, ratio {}", factor(floor.ratio)),
+        ..MatrixCell::default()
     }
 }
 

@@ -4,6 +4,7 @@
 //! than a round is in no snapshot; it is taken from two weeks of another workload, as the paper
 //! takes it from two weeks of another server.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -15,9 +16,10 @@ use fslab_age::score::{Rules, Score, score_directory};
 use fslab_age::snapshot::{Capture, Entry, SnapshotReader, SnapshotWriter, Taken, capture};
 use fslab_age::verify::{Finding, Limits, moments, verify};
 use fslab_age::workload::{Operation, WorkloadReader};
+use fslab_measure::stats::paired_ratio;
 use fslab_sys::make_file_system::Kind;
 use fslab_vfs::Size;
-use serde_json::json;
+use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use super::image::ground::{Form, Ground};
@@ -56,6 +58,11 @@ pub struct Args {
     /// Share of it that files take at the end, such as 0.8
     #[arg(long, value_name = "SHARE", default_value_t = 0.85)]
     utilisation: f64,
+    /// Do all of it so often, with seeds of its own each time, and give the ratios of the simulated
+    /// to the real figures an interval
+    #[arg(long, value_name = "COUNT", default_value_t = 1,
+          value_parser = clap::value_parser!(u32).range(1..=100))]
+    repeats: u32,
     /// Decides what is left to chance
     #[arg(long, default_value_t = 1997)]
     seed: u64,
@@ -79,20 +86,44 @@ struct Layouts {
     score: Score,
 }
 
+impl Layouts {
+    /// What the score of all files lacks to 1.
+    fn broken(&self) -> Option<f64> {
+        self.score.total.score().map(|score| 1.0 - score)
+    }
+}
+
+/// Both sides of a repeat.
+struct Compared {
+    real: Layouts,
+    simulated: Layouts,
+    operations: u64,
+    findings: Vec<Finding>,
+}
+
 impl Args {
-    /// Works on both file systems, and prints how near their layouts are.
+    /// Works on both file systems as often as asked, and prints how near their layouts are.
     pub fn run(self) -> Result<()> {
+        let repeats: Vec<Compared> = (0..u64::from(self.repeats))
+            // The recorded days have the seed behind that of the tree.
+            .map(|repeat| self.once(self.seed.wrapping_add(2 * repeat)))
+            .collect::<Result<_>>()?;
+        self.tell(&repeats);
+        Ok(())
+    }
+
+    fn once(&self, seed: u64) -> Result<Compared> {
         let scratch = tempfile::Builder::new().prefix("fslab-age-verify-").tempdir()?;
         let (mut real, mut simulated) =
             (self.side(&scratch, "real")?, self.side(&scratch, "aged")?);
-        self.change(&mut real)?;
+        self.change(&mut real, seed)?;
         real.stretch()?;
         let workload = scratch.path().join("workload.parquet");
         let options = Options {
-            seed: self.seed,
+            seed,
             rewrite_all: false,
             inodes_per_directory: None,
-            short_lived: Some(ShortLived::Recorded(self.recorded_days()?)),
+            short_lived: Some(ShortLived::Recorded(self.recorded_days(seed)?)),
             volume_bytes: self.volume.bytes(),
         };
         let derived = derive(&real.snapshots, &workload, &options)?;
@@ -101,7 +132,8 @@ impl Args {
         let layouts = (real.layouts()?, simulated.layouts()?);
         real.ground.end()?;
         simulated.ground.end()?;
-        self.tell(&layouts.0, &layouts.1, derived.operations, &findings)
+        let ((real, simulated), operations) = (layouts, derived.operations);
+        Ok(Compared { real, simulated, operations, findings })
     }
 
     fn side(&self, scratch: &TempDir, name: &str) -> Result<Side> {
@@ -118,8 +150,8 @@ impl Args {
     }
 
     /// Changes the first tree by the profile, with a snapshot at the end of each day.
-    fn change(&self, side: &mut Side) -> Result<()> {
-        let operations = self.chosen(self.rounds, self.seed).generator(&self.profile)?;
+    fn change(&self, side: &mut Side, seed: u64) -> Result<()> {
+        let operations = self.chosen(self.rounds, seed).generator(&self.profile)?;
         let target = std::sync::Arc::clone(&side.ground.file_system);
         let mut replayer = Replayer::new(&*target, settings(DAY_NS / SYNCS_A_ROUND, 1));
         replayer.run(operations, side)?;
@@ -139,8 +171,8 @@ impl Args {
     }
 
     /// Days of the same profile with another seed.
-    fn recorded_days(&self) -> Result<Days> {
-        let chosen = self.chosen(RECORDED_DAYS, self.seed.wrapping_add(1));
+    fn recorded_days(&self, seed: u64) -> Result<Days> {
+        let chosen = self.chosen(RECORDED_DAYS, seed.wrapping_add(1));
         Ok(Days::of(chosen.generator(&self.profile)?)?)
     }
 
@@ -166,43 +198,101 @@ impl Args {
         Ok(())
     }
 
-    fn tell(
-        &self,
-        real: &Layouts,
-        simulated: &Layouts,
-        operations: u64,
-        findings: &[Finding],
-    ) -> Result<()> {
+    fn tell(&self, repeats: &[Compared]) {
         if self.json {
-            let side = |layouts: &Layouts| {
-                let rounds = (1..).zip(&layouts.over_time);
-                let over_time: Vec<_> = rounds
-                    .map(|(round, score)| json!({ "round": round, "score": score }))
-                    .collect();
-                let broken = layouts.score.total.score().map(|score| 1.0 - score);
-                let score = score_json(&layouts.score);
-                json!({ "over_time": over_time, "broken": broken, "score": score })
-            };
-            let told = json!({
-                "file_system": self.filesystem.to_string(),
-                "volume_bytes": self.volume.bytes(),
-                "rounds": self.rounds,
-                "operations": operations,
-                "real": side(real),
-                "simulated": side(simulated),
-                "findings": findings,
-            });
-            say!("{}", serde_json::to_string_pretty(&told)?);
-            return Ok(());
+            say!("{:#}", self.json(repeats));
+            return;
         }
-        say!("{}, {} rounds, {operations} operations derived", self.filesystem, self.rounds);
-        for (round, (real, simulated)) in
-            real.over_time.iter().zip(&simulated.over_time).enumerate()
-        {
-            say!("round {}: layout score {real:.4} real, {simulated:.4} simulated", round + 1);
+        for compared in repeats {
+            let operations = compared.operations;
+            say!("{}, {} rounds, {operations} operations derived", self.filesystem, self.rounds);
+            let scores = compared.real.over_time.iter().zip(&compared.simulated.over_time);
+            for (round, (real, simulated)) in (1..).zip(scores) {
+                say!("round {round}: layout score {real:.4} real, {simulated:.4} simulated");
+            }
+            compared.findings.iter().for_each(super::verify::print);
         }
-        findings.iter().for_each(super::verify::print);
-        Ok(())
+        if let Some(ratio) = self.ratio(repeats, Layouts::broken) {
+            say!("blocks apart, simulated over real: {}", in_words(&ratio));
+        }
+    }
+
+    fn json(&self, repeats: &[Compared]) -> Value {
+        let side = |layouts: &Layouts| {
+            let rounds = (1..).zip(&layouts.over_time);
+            let over_time: Vec<_> =
+                rounds.map(|(round, score)| json!({ "round": round, "score": score })).collect();
+            let score = score_json(&layouts.score);
+            json!({ "over_time": over_time, "broken": layouts.broken(), "score": score })
+        };
+        let each: Vec<Value> = repeats
+            .iter()
+            .map(|compared| {
+                json!({
+                    "operations": compared.operations,
+                    "real": side(&compared.real),
+                    "simulated": side(&compared.simulated),
+                    "findings": compared.findings,
+                })
+            })
+            .collect();
+        json!({
+            "file_system": self.filesystem.to_string(),
+            "volume_bytes": self.volume.bytes(),
+            "rounds": self.rounds,
+            "repeats": each,
+            "compared": self.compared(repeats),
+        })
+    }
+
+    /// The ratios of the simulated to the real figures, over all repeats.
+    fn compared(&self, repeats: &[Compared]) -> Value {
+        let over_time: Vec<Value> = (0..self.rounds as usize)
+            .filter_map(|round| {
+                let ratio = self.ratio(repeats, |side| side.over_time.get(round).copied())?;
+                Some(json!({ "round": round + 1, "ratio": ratio }))
+            })
+            .collect();
+        let sizes = repeats.iter().flat_map(|compared| compared.real.score.classes());
+        let sizes: BTreeSet<u64> = sizes.map(|class| class.from_blocks).collect();
+        let by_size: Vec<Value> = sizes
+            .into_iter()
+            .filter_map(|blocks| {
+                let of = |side: &Layouts| {
+                    let classes = side.score.classes();
+                    classes.iter().find(|class| class.from_blocks == blocks)?.sums.score()
+                };
+                let ratio = self.ratio(repeats, of)?;
+                Some(json!({ "from_bytes": blocks * BLOCK_BYTES, "ratio": ratio }))
+            })
+            .collect();
+        let broken = self.ratio(repeats, Layouts::broken);
+        json!({ "over_time": over_time, "by_size": by_size, "broken": broken })
+    }
+
+    /// The ratio of a figure of both sides: its geometric mean over the repeats with its interval,
+    /// or without one where there was one repeat. `None` where a side lacks it.
+    fn ratio(&self, repeats: &[Compared], of: impl Fn(&Layouts) -> Option<f64>) -> Option<Value> {
+        let pairs: Vec<(f64, f64)> = repeats
+            .iter()
+            .map(|compared| Some((of(&compared.simulated)?, of(&compared.real)?)))
+            .collect::<Option<_>>()?;
+        if let Some(found) = paired_ratio(&pairs, self.seed) {
+            return Some(json!({ "value": found.ratio, "low": found.low, "high": found.high }));
+        }
+        match pairs.as_slice() {
+            [(simulated, real)] if *real > 0.0 => Some(json!({ "value": simulated / real })),
+            _ => None,
+        }
+    }
+}
+
+fn in_words(ratio: &Value) -> String {
+    let number = |key: &str| ratio[key].as_f64();
+    match (number("value"), number("low"), number("high")) {
+        (Some(value), Some(low), Some(high)) => format!("{value:.3} [{low:.3}, {high:.3}]"),
+        (Some(value), ..) => format!("{value:.3} (one repeat, no interval)"),
+        _ => "none".to_owned(),
     }
 }
 

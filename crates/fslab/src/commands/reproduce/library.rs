@@ -65,6 +65,11 @@ impl Library {
         Ok(Self { papers, plans, form })
     }
 
+    /// The rounds of each plan's full form.
+    pub fn rounds(&self) -> Result<Vec<u32>> {
+        self.plans.iter().map(|(text, _)| Ok(parse(text, Form::Full)?.rounds)).collect()
+    }
+
     /// The commands that are asked, each once.
     pub fn commands(&self) -> Vec<&Command> {
         let mut commands: Vec<&Command> = Vec::new();

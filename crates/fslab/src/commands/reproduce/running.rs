@@ -1,6 +1,6 @@
 //! Runs the commands and the plans, or reads what an earlier run left.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
 use std::time::Duration;
@@ -89,7 +89,39 @@ impl Campaign<'_> {
             done.interrupted = matches!(ended, Ok(EndReason::Interrupted));
             done.take(name, kept(&samples, ended.err().map(|error| one_line(&error))));
         }
+        if library.form == Form::Quick {
+            self.use_rest(library, start, &mut done)?;
+        }
         Ok(done)
+    }
+
+    /// Gives what the plans left of the minutes to those with the fewest rounds.
+    fn use_rest(&self, library: &Library, start: Instant, done: &mut Done) -> Result<()> {
+        let most = library.rounds()?;
+        let mut stuck = BTreeSet::new();
+        while !done.interrupted {
+            let left = Duration::from_secs(self.minutes * 60).saturating_sub(start.elapsed());
+            let names = library.plans.iter().map(|(text, _)| text.name).enumerate();
+            let spent = names.zip(&most).filter_map(|((index, name), most)| {
+                let Some(Ran::Records(_, records)) = done.ran.get(name) else { return None };
+                let spent = Spent::of(index, records, *most)?;
+                (!stuck.contains(&index)).then_some(spent)
+            });
+            let Some((index, rounds)) = Spent::next(spent.collect(), left) else { break };
+            let mut wanted = self.wanted(library, index, Duration::ZERO)?;
+            wanted.cells.goes_on = true;
+            let plan = &mut wanted.cells.plan;
+            (plan.rounds, plan.rounds_max) = (rounds, rounds);
+            plan.time_limit_seconds = Some(left.as_secs());
+            let samples = samples_path(&wanted.cells.out);
+            let ended = wanted.cells.run();
+            if !matches!(ended, Ok(EndReason::Finished)) {
+                stuck.insert(index);
+            }
+            done.interrupted = matches!(ended, Ok(EndReason::Interrupted));
+            done.take(wanted.name, kept(&samples, ended.err().map(|error| one_line(&error))));
+        }
+        Ok(())
     }
 
     fn make_out(&self, library: &Library) -> Result<()> {
@@ -137,6 +169,7 @@ impl Campaign<'_> {
             out: self.out.join(text.name),
             work_dir: self.work_dir.map(Path::to_owned),
             seed: self.seed,
+            goes_on: false,
         };
         Ok(NamedCells { name: text.name, cells })
     }
@@ -167,6 +200,46 @@ impl Campaign<'_> {
 struct NamedCells {
     name: &'static str,
     cells: Wanted,
+}
+
+/// What the rounds of a plan took.
+#[derive(Clone, Copy, Debug)]
+struct Spent {
+    /// Which plan.
+    index: usize,
+    /// Rounds that are done, and the most that there may be.
+    rounds: u32,
+    most: u32,
+    /// Time of all of them.
+    time: Duration,
+}
+
+impl Spent {
+    /// Of the sessions of a plan; `None` where no round was ended.
+    fn of(index: usize, records: &[Record], most: u32) -> Option<Self> {
+        let ends = records.iter().filter_map(|record| match record {
+            Record::End(end) => Some(end),
+            _ => None,
+        });
+        let rounds = ends.clone().map(|end| end.rounds).max().filter(|rounds| *rounds > 0)?;
+        let seconds: u64 = ends.map(|end| end.elapsed_seconds).sum();
+        Some(Self { index, rounds, most, time: Duration::from_secs(seconds.max(1)) })
+    }
+
+    fn each(&self) -> Duration {
+        self.time / self.rounds
+    }
+
+    /// The plan that gets more rounds in the time that is left, and how many it has then: of those
+    /// with room for a round the one with the fewest, and its share of the time.
+    fn next(plans: Vec<Self>, left: Duration) -> Option<(usize, u32)> {
+        let has_room = |plan: &Self| plan.rounds < plan.most && plan.each() <= left;
+        let plans: Vec<Self> = plans.into_iter().filter(has_room).collect();
+        let next = plans.iter().min_by_key(|plan| (plan.rounds, plan.index))?;
+        let share = left.as_secs_f64() / plans.len() as f64;
+        let more = (share / next.each().as_secs_f64()) as u32;
+        Some((next.index, next.rounds.saturating_add(more.max(1)).min(next.most)))
+    }
 }
 
 /// What each plan would take, in words.
@@ -232,6 +305,32 @@ mod tests {
         let file = tempfile::NamedTempFile::new().unwrap();
         fs::write(file.path(), lines.join("\n") + "\n").unwrap();
         file
+    }
+
+    /// The rest of the time goes to the plan with the fewest rounds that has room for one more;
+    /// where there is much of it, each gets its share at once, and none more rounds than its full
+    /// form.
+    #[test]
+    fn rest_of_the_minutes_goes_to_plans_with_the_fewest_rounds() {
+        let seconds = Duration::from_secs;
+        let plan = |index, rounds, time| Spent { index, rounds, most: 10, time: seconds(time) };
+        let plans = vec![plan(0, 1, 66), plan(1, 3, 30), plan(2, 1, 49)];
+        let next = |left| Spent::next(plans.clone(), seconds(left));
+        assert_eq!(next(106), Some((0, 2)));
+        assert_eq!(next(60), Some((2, 2)));
+        assert_eq!(next(40), Some((1, 7)));
+        assert_eq!(next(9), None);
+        assert_eq!(next(3 * 5 * 66), Some((0, 6)));
+        assert_eq!(next(100_000), Some((0, 10)));
+        let full = vec![plan(0, 10, 10)];
+        assert_eq!(Spent::next(full, seconds(100)), None);
+        let end = |rounds, elapsed_seconds| {
+            let reason = EndReason::TimeLimit;
+            Record::End(sample::End { reason, rounds, elapsed_seconds })
+        };
+        let spent = Spent::of(0, &[end(1, 60), end(3, 90)], 10).unwrap();
+        assert_eq!((spent.rounds, spent.each()), (3, seconds(50)));
+        assert!(Spent::of(0, &[end(0, 60)], 10).is_none(), "no round was ended");
     }
 
     const PROVENANCE: &str = r#"{"record":"provenance","run":"1","form":"quick"}"#;
