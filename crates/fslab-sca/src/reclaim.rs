@@ -58,12 +58,18 @@ pub enum Due {
 }
 
 /// Where a file must end before anybody looks at it again.
-#[derive(Default)]
 pub struct Looks {
     /// Whether dead frames are worth a commit.
     commit: u64,
     /// Whether it is to be cleaned.
     clean: u64,
+}
+
+impl Default for Looks {
+    /// A file that is shorter has no frames that are worth a commit.
+    fn default() -> Self {
+        Self { commit: DEAD_BYTES, clean: 0 }
+    }
 }
 
 impl Log {
