@@ -164,8 +164,9 @@ fn the_terminal_names_images_and_devices() {
         let mut records = records();
         records.remove(1);
         let target = |direct: &Option<bool>| {
-            let mkfs = Some("mkfs.ext4".to_owned());
-            Record::Target(TargetRecord { mkfs, loop_direct_io: *direct, ..Default::default() })
+            let (name, mkfs) = (format!("{direct:?}"), Some("mkfs.ext4".to_owned()));
+            let loop_direct_io = *direct;
+            Record::Target(TargetRecord { name, mkfs, loop_direct_io, ..Default::default() })
         };
         records.splice(1..1, loops.iter().map(target));
         let text = report::terminal(&Report::new(&records));

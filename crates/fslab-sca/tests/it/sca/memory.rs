@@ -71,7 +71,7 @@ impl FileSystem for Counting {
 #[test]
 fn changes_far_apart_do_not_pile_up_in_memory() {
     let below = Arc::new(Counting::default());
-    let layer = crate::layer(&format!("{LAYER},pack=off"));
+    let layer = crate::layer(LAYER);
     let fs = layer.build(Arc::clone(&below) as Arc<dyn FileSystem>).unwrap();
     let client = Client::new(&*fs);
     let (_, file) = client.create(Ino::ROOT, "file", 0o644, OpenMode::EXCLUSIVE).unwrap();
