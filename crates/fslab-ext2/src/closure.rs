@@ -54,8 +54,8 @@ pub(crate) struct Pending {
     name: Option<(InodeNo, Box<[u8]>)>,
 }
 
-/// The inodes and names that the device does not have. Each is noted when it is made, and not
-/// before: making room for it may flush what there was until then.
+/// The inodes and names that the device does not have. Each is noted after it was made:
+/// an operation may flush the volume while it makes room, and a flush clears all notes.
 pub(crate) struct PendingInodes {
     inodes: HashMap<InodeNo, Pending, Hashing>,
     /// Names that the device may have although they were removed: directories, and hashes.

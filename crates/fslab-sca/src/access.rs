@@ -10,7 +10,7 @@ use super::mark;
 use super::pack::Packed;
 use super::stored_file::{OpenBelow, StoredFile};
 
-/// What is needed to use a file, by requests and by the reclaimer.
+/// Opens and closes files below, for requests and for the reclaimer.
 pub struct Access {
     lower: Arc<dyn FileSystem>,
     settings: Arc<Settings>,

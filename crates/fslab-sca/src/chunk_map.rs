@@ -41,7 +41,7 @@ pub struct ChunkMap {
     hot: Option<Hot>,
 }
 
-/// Frames of no more use.
+/// Frames that no reader needs any more.
 pub type Retired = Vec<Reference>;
 
 impl ChunkMap {
@@ -104,7 +104,8 @@ impl ChunkMap {
         self.size = size;
     }
 
-    /// The file was this long for a while: the next one to cut it cuts off what is lost as well.
+    /// A lost frame made the file at least this long. A later frame that shortens the file then
+    /// cuts off the lost content, too.
     pub fn note_lost_size(&mut self, size: u64) {
         self.size = self.size.max(size);
     }
@@ -124,7 +125,8 @@ impl ChunkMap {
         self.hot = Some(Hot { chunk, content });
     }
 
-    /// Adds what was appended to the chunk that is kept, if it is this one; else none is kept.
+    /// Appends data to the decoded chunk that is kept in memory. If that is another chunk, none is
+    /// kept.
     pub fn add_to_hot(&mut self, chunk: u64, start: u32, data: &[u8]) {
         match self.hot.as_mut().filter(|hot| hot.chunk == chunk) {
             Some(hot) => merge(&mut hot.content, start, data),
@@ -204,7 +206,7 @@ impl ChunkMap {
         self.index.lock().trim();
     }
 
-    /// The same, now and then on a way over all chunks: so many were passed.
+    /// Drops such pages once for every 512 chunks that a walk over all chunks has passed.
     pub fn trim_after(&self, chunks: u64) {
         const CHUNKS: u64 = 512;
         if chunks.is_multiple_of(CHUNKS) {
@@ -318,8 +320,8 @@ impl ChunkMap {
         Ok(())
     }
 
-    /// What is cut off stays in its frames, where ordinary tools find it: content is not in order
-    /// any more, whatever size the file gets later.
+    /// A frame keeps the content that was cut off, and ordinary tools decode it: from then on the
+    /// content is not in order, whatever size the file gets later.
     fn note_size(&mut self, size: u64) {
         self.in_order &= self.content_end <= size;
     }

@@ -35,7 +35,7 @@ pub trait Steps {
     /// [`Stop::Gone`] if it is no longer the same stored file.
     fn step<T>(&self, work: impl FnOnce(Io<'_>, &mut Log) -> Result<T>) -> Stepped<T>;
 
-    /// Looks at the file under its lock, and changes what is in memory only.
+    /// Reads the file and changes its state in memory, under the lock. It writes nothing below.
     ///
     /// # Errors
     /// As [`Self::step`].
@@ -76,7 +76,7 @@ pub fn unless_gone<T>(stepped: Stepped<T>) -> Result<Option<T>> {
 pub struct Ticket {
     /// Nothing where there was no room for a checkpoint: the frames are enough to find everything.
     slot: Option<Slot>,
-    /// Frames that were of no more use by then, the checkpoint before among them.
+    /// Frames that no reader needs once this commit is durable, such as the previous checkpoint.
     garbage: ToGiveBack,
     /// Frames that end at or before this place may be joined.
     joinable: u64,

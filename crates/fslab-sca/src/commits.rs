@@ -1,4 +1,4 @@
-//! What is durable of a stored file: its checkpoints, the slots that lead to them, and syncs.
+//! Which part of a stored file is durable: checkpoints, the slots that lead to them, and syncs.
 
 use super::format::HEAD_BYTES;
 use super::frame::Reference;
@@ -102,7 +102,7 @@ impl Commits {
         self.sync_has_failed
     }
 
-    /// The file below failed to make something durable: nobody knows what is.
+    /// A sync of the file below failed: nobody knows which writes are durable.
     pub fn note_failed_sync(&mut self) {
         self.sync_has_failed = true;
     }
@@ -128,17 +128,13 @@ impl Commits {
         (self.is_due, self.end) = (false, end);
         if self.checkpoint != self.slotted && self.is_slot_taken(self.ordinal) {
             // A checkpoint that was written without a slot, and whose slot has been used since.
-            self.frames_since += 1;
+            self.outdate();
         }
     }
 
-    /// The next checkpoint must say more than the last one.
+    /// The last checkpoint does not tell all there is: a frame was written behind it, or what its
+    /// slot says is no longer so.
     pub fn outdate(&mut self) {
-        self.frames_since += 1;
-    }
-
-    /// A frame lies behind all others.
-    pub fn note_frame(&mut self) {
         self.frames_since += 1;
     }
 

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 /// The result of a tool.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// What is wrong with a stored file or a tree of them, in one line.
+/// Why a tool refuses a stored file or a tree of stored files, in one line.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The layer of a conversion can't be had.
@@ -18,7 +18,7 @@ pub enum Error {
         path: PathBuf,
         /// In the stored file.
         offset: u64,
-        /// What is missing.
+        /// The part that could not be found.
         what: String,
     },
     /// A stored file can't be used.

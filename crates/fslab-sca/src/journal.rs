@@ -120,6 +120,11 @@ impl Journal {
         self.writes
     }
 
+    /// What is known of the head.
+    pub fn head(&self) -> Head {
+        self.head
+    }
+
     pub fn has_head(&self) -> bool {
         self.head != Head::Missing
     }
@@ -127,11 +132,6 @@ impl Journal {
     /// What was found of the head.
     pub fn note_head(&mut self, head: Head) {
         self.head = head;
-    }
-
-    /// The head as another says, which is of the same file.
-    pub fn note_head_of(&mut self, other: &Self) {
-        self.head = other.head;
     }
 
     pub fn behind(&self) -> &Behind {

@@ -72,7 +72,7 @@ impl Log {
         let retired = self.map.apply(io, frame, payload)?;
         self.garbage.add(retired);
         self.journal.follow(frame);
-        self.commits.note_frame();
+        self.commits.outdate();
         Ok(())
     }
 }

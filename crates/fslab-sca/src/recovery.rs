@@ -105,7 +105,7 @@ pub fn without_index(io: Io<'_>, log: &Log, length: u64) -> Result<Option<Log>> 
     }
     tracing::warn!(file = %io.lower.name(), "an index is damaged; the frames tell what it told");
     found.commits = log.commits.anew(found.commits);
-    found.journal.note_head_of(&log.journal);
+    found.journal.note_head(log.journal.head());
     Ok(Some(found))
 }
 

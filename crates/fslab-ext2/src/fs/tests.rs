@@ -1,4 +1,4 @@
-//! How long an fsync keeps readers out: counted in what it marks, not timed.
+//! How long an fsync keeps readers out, as a count of the blocks and inodes that it marks.
 
 use std::cell::RefCell;
 use std::ops::{Add, Sub};
@@ -50,7 +50,7 @@ thread_local! {
     static HOLDS: RefCell<Vec<Waiting>> = const { RefCell::new(Vec::new()) };
 }
 
-/// A change that counts what it marks.
+/// Wraps a change so that it counts the blocks and inodes that the change marks.
 pub(super) fn counted(change: impl FnOnce(&mut Volume)) -> impl FnOnce(&mut Volume) {
     |volume| {
         let before = Waiting::of(volume);

@@ -1,6 +1,6 @@
 //! The conformance suite and the model through real mounts: the mount point in a leaf of its own.
 
-use fslab_layers::ValueKind;
+use fslab_layers::testing::with_each_option;
 use fslab_sys::make_file_system::Kind;
 use fslab_vfs::testing::conformance::{Allowed, run_all};
 use fslab_vfs::testing::environment::number;
@@ -82,17 +82,8 @@ fn a_mounted_tier_conforms_over_btrfs() {
 
 /// Layers with their defaults; places that they write to are below `scratch`.
 fn every_layer(scratch: &std::path::Path) -> impl Iterator<Item = String> {
-    fslab_layers::LAYERS.iter().chain(fslab_sca::LAYERS).map(|layer| {
-        let places = layer.options.iter().filter(|option| option.value == ValueKind::Place);
-        let places: Vec<_> = places
-            .map(|option| format!("{}={}", option.name, scratch.join(layer.name).display()))
-            .collect();
-        if places.is_empty() {
-            layer.name.to_owned()
-        } else {
-            format!("{}:{}", layer.name, places.join(","))
-        }
-    })
+    let of = |layers| with_each_option(layers, |_, _| false, scratch);
+    of(fslab_layers::LAYERS).into_iter().chain(of(fslab_sca::LAYERS))
 }
 
 /// A layer of each kind, for runs without `FSLAB_EVERY_LAYER=1`: in process, the suite tries all.

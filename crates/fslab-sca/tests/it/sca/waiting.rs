@@ -197,6 +197,34 @@ fn packing_holds_the_inode() {
     assert_eq!(below.held.load(Ordering::SeqCst), 0, "held for ever");
 }
 
+/// A commit that a write makes due is done in the background: neither this write nor others wait
+/// for the disk.
+#[test]
+fn nobody_waits_for_space_to_be_given_back() {
+    let (below, fs) = mounted("copy:chunk=16KiB,pack-after=1h");
+    let data = random(4, 4 << 20);
+    write_file(&*fs, "file", &data);
+    let client = Client::new(&*fs);
+    let ino = client.lookup(Ino::ROOT, "file").unwrap().ino;
+    let file = client.open(ino, OpenMode::READ_WRITE).unwrap();
+    below.holds_syncs.store(true, Ordering::SeqCst);
+    let is_written = AtomicBool::new(false);
+    let slow = || {
+        // Twice the bytes of dead frames that are worth a commit.
+        file.write_all(0, &data[..2 << 20]).unwrap();
+        is_written.store(true, Ordering::SeqCst);
+    };
+    let quick = || {
+        while !is_written.load(Ordering::SeqCst) {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        file.write_all(0, &data[..1000]).unwrap();
+        assert!(file.read(0, data.len()).unwrap() == data);
+    };
+    beside(&below, slow, quick);
+    file.close().unwrap();
+}
+
 /// Counts how often an inode is held, and the packer's syncs with and without that.
 #[derive(Default)]
 struct Holding {
