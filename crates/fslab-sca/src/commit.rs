@@ -209,3 +209,6 @@ impl Log {
         Ok(true)
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -307,3 +307,6 @@ impl Journal {
         self.bytes_since_closing
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -34,8 +34,8 @@ use super::writer::check_range;
 use classify::{classify, mark_state};
 use steps::InSteps;
 
-/// Bytes taken from one write at a time: what is encoded side by side.
-const BATCH_BYTES: usize = 8 << 20;
+/// Bytes taken from one write at most: what is encoded side by side.
+const WRITE_BYTES_MAX: usize = 8 << 20;
 
 /// A file in use.
 pub struct StoredFile {
@@ -249,7 +249,16 @@ impl StoredFile {
         }
     }
 
-    /// Reads; finds everything by the frames again if the index turns out to be damaged.
+    /// Does something with the file, and once more if that finds its index damaged and all that it
+    /// told is found by the frames. What failed at the index has changed nothing.
+    fn healing<T>(&self, request: &Request, mut work: impl FnMut() -> Result<T>) -> Result<T> {
+        match work() {
+            Err(_) if self.state.write().heal(request, &self.settings)? => work(),
+            answer => answer,
+        }
+    }
+
+    /// Reads.
     pub fn read(
         &self,
         request: &Request,
@@ -258,12 +267,7 @@ impl StoredFile {
         ahead: Option<&Ahead>,
     ) -> Result<usize> {
         self.look_into(request)?;
-        match self.read_once(request, offset, buffer, ahead) {
-            Err(_) if self.state.write().heal(request, &self.settings)? => {
-                self.read_once(request, offset, buffer, None)
-            }
-            answer => answer,
-        }
+        self.healing(request, || self.read_once(request, offset, buffer, ahead))
     }
 
     fn read_once(
@@ -321,12 +325,12 @@ impl StoredFile {
     ) -> Result<usize> {
         self.look_into(request)?;
         let turn = self.turns.come();
+        let data = &data[..data.len().min(WRITE_BYTES_MAX)];
         let mut prepared = self.prepare(place, data)?;
         turn.wait();
-        match self.write_once(request, place, data, &mut prepared, options) {
-            Err(error) if is_full(&error) && self.make_room(request)? => {
-                self.write_once(request, place, data, &mut prepared, options)
-            }
+        let mut write = || self.write_once(request, place, data, &mut prepared, options);
+        match self.healing(request, &mut write) {
+            Err(error) if is_full(&error) && self.make_room(request)? => write(),
             answer => answer,
         }
     }
@@ -351,10 +355,9 @@ impl StoredFile {
             return Err(too_large());
         }
         let length = (SIZE_MAX - offset).min(data.len() as u64) as usize;
-        state.healing(request, &self.settings, |state| {
-            let (io, log) = state.begin_change(request, &self.settings)?;
-            write_in_batches(io, log, (offset, &data[..length]), prepared, options)
-        })
+        let (io, log) = state.begin_change(request, &self.settings)?;
+        log.write(io, (offset, &data[..length]), prepared, options)?;
+        Ok(length)
     }
 
     /// The file, for who changes it, with nothing where the next frame goes.
@@ -414,7 +417,7 @@ impl StoredFile {
         }
     }
 
-    /// Encodes what a write holds of whole chunks, as the file is encoded now, for its first batch.
+    /// Encodes what a write holds of whole chunks, as the file is encoded now.
     fn prepare(&self, place: Place, data: &[u8]) -> Result<Prepared> {
         let Place::At(offset) = place else { return Ok(Prepared::default()) };
         let shape = match &self.state.read().kind {
@@ -422,7 +425,7 @@ impl StoredFile {
             Kind::Empty => self.settings.shape(),
             Kind::Stored(log) => Shape::from(log.identity()),
         };
-        let length = SIZE_MAX.saturating_sub(offset).min(BATCH_BYTES.min(data.len()) as u64);
+        let length = SIZE_MAX.saturating_sub(offset).min(data.len() as u64);
         if length < shape.chunk_bytes {
             return Ok(Prepared::default());
         }
@@ -439,15 +442,15 @@ impl StoredFile {
             self.access_is_due.store(true, Ordering::Relaxed);
             return state.empty(request, kill_set_id);
         }
-        let mut state = self.to_be_changed(request)?;
-        if matches!(state.kind, Kind::Foreign) {
-            state.mark_foreign(request)?;
-            return state.lower.truncate(request, size);
-        }
-        if size == state.stored_size() {
-            return state.lower.touch(request, kill_set_id);
-        }
-        state.healing(request, &self.settings, |state| {
+        self.healing(request, || {
+            let mut state = self.to_be_changed(request)?;
+            if matches!(state.kind, Kind::Foreign) {
+                state.mark_foreign(request)?;
+                return state.lower.truncate(request, size);
+            }
+            if size == state.stored_size() {
+                return state.lower.touch(request, kill_set_id);
+            }
             let (io, log) = state.begin_change(request, &self.settings)?;
             log.set_size(io, size, WriteOptions { kill_set_id, ..WriteOptions::default() })
         })
@@ -461,8 +464,17 @@ impl StoredFile {
         length: u64,
         mode: FallocateMode,
     ) -> Result<()> {
-        let end = check_range(offset, length)?;
+        check_range(offset, length)?;
         check_mode(mode)?;
+        self.healing(request, || self.fallocate_once(request, (offset, length), mode))
+    }
+
+    fn fallocate_once(
+        &self,
+        request: &Request,
+        (offset, length): (u64, u64),
+        mode: FallocateMode,
+    ) -> Result<()> {
         let mut state = self.to_be_changed(request)?;
         if matches!(state.kind, Kind::Foreign) {
             state.mark_foreign(request)?;
@@ -471,14 +483,12 @@ impl StoredFile {
         }
         let kill_set_id = !set_id::may_keep(request);
         let options = WriteOptions { kill_set_id, ..WriteOptions::default() };
-        let before = state.stored_size();
+        let (before, end) = (state.stored_size(), offset + length);
         let extends = !mode.contains(FallocateMode::KEEP_SIZE) && end > before;
         let zeroes = mode.intersects(FallocateMode::PUNCH_HOLE | FallocateMode::ZERO_RANGE);
         if zeroes && offset < before {
-            state.healing(request, &self.settings, |state| {
-                let (io, log) = state.begin_change(request, &self.settings)?;
-                log.zero(io, offset, length, options)
-            })?;
+            let (io, log) = state.begin_change(request, &self.settings)?;
+            log.zero(io, offset, length, options)?;
         }
         if extends {
             let (io, log) = state.begin_change(request, &self.settings)?;
@@ -492,12 +502,7 @@ impl StoredFile {
     /// The next data or hole.
     pub fn seek(&self, request: &Request, offset: u64, to: SeekTo) -> Result<u64> {
         self.look_into(request)?;
-        match self.seek_once(request, offset, to) {
-            Err(_) if self.state.write().heal(request, &self.settings)? => {
-                self.seek_once(request, offset, to)
-            }
-            answer => answer,
-        }
+        self.healing(request, || self.seek_once(request, offset, to))
     }
 
     fn seek_once(&self, request: &Request, offset: u64, to: SeekTo) -> Result<u64> {
@@ -536,13 +541,7 @@ impl StoredFile {
     pub fn pack(&self, request: &Request, goes_on: &mut dyn FnMut(u64) -> bool) -> Result<Packed> {
         self.look_into(request)?;
         // Asked of every file: one whose index is damaged is not to be found so each time.
-        let gains = match self.gains_by_packing(request) {
-            Err(_) if self.state.write().heal(request, &self.settings)? => {
-                self.gains_by_packing(request)
-            }
-            answer => answer,
-        };
-        if !gains? {
+        if !self.healing(request, || self.gains_by_packing(request))? {
             return Ok(Packed::Already);
         }
         let Some(_alone) = self.packing.try_lock() else { return Ok(Packed::GivenUp) };
@@ -609,25 +608,6 @@ impl StoredFile {
     }
 }
 
-/// Writes as much as it can, at least one byte.
-fn write_in_batches(
-    io: Io<'_>,
-    log: &mut Log,
-    (offset, data): (u64, &[u8]),
-    prepared: &mut Prepared,
-    options: WriteOptions,
-) -> Result<usize> {
-    let mut done = 0;
-    for batch in data.chunks(BATCH_BYTES) {
-        match log.write(io, (offset + done as u64, batch), prepared, options) {
-            Ok(()) => done += batch.len(),
-            Err(_) if done > 0 => break,
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(done)
-}
-
 fn clean_mark(io: Io<'_>, log: &Log) -> Mark {
     Mark::Clean(Clean {
         file_size: log.size(),
@@ -668,20 +648,6 @@ impl State {
             self.kind = Kind::Stored(Box::new(healed));
         }
         Ok(is_healed)
-    }
-
-    /// Does something to the file, and once more if that finds its index damaged and all that it
-    /// told is found by the frames. What failed at the index has changed nothing.
-    fn healing<T>(
-        &mut self,
-        request: &Request,
-        settings: &Settings,
-        mut work: impl FnMut(&mut Self) -> Result<T>,
-    ) -> Result<T> {
-        match work(self) {
-            Err(_) if self.heal(request, settings)? => work(self),
-            answer => answer,
-        }
     }
 
     /// The stored file, to be changed: the mark is void from here on.

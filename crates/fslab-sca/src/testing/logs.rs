@@ -5,7 +5,8 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use fslab_vfs::{
-    Errno, FileSystem, Handle, Ino, MemFs, Name, OpenMode, Request, Result, WriteOptions,
+    Attr, Errno, FileSystem, Handle, Ino, MemFs, Name, OpenMode, Request, Result, SetAttr,
+    WriteOptions,
 };
 use parking_lot::{Mutex, MutexGuard};
 
@@ -37,12 +38,19 @@ struct Refused {
     errno: Errno,
     /// So often.
     times: u64,
+    /// What is refused is written all the same, and can't be cut off.
+    is_written: bool,
 }
 
 impl Refusing {
     /// Refuses so many writes from now on.
     pub fn refuse(&self, offsets: Range<u64>, errno: Errno, times: u64) {
-        *self.refused.lock() = Some(Refused { offsets, errno, times });
+        *self.refused.lock() = Some(Refused { offsets, errno, times, is_written: false });
+    }
+
+    /// Writes what is written next, but says it did not, and keeps it.
+    pub fn answer_wrongly(&self, offsets: Range<u64>, errno: Errno) {
+        *self.refused.lock() = Some(Refused { offsets, errno, times: 1, is_written: true });
     }
 
     /// Refuses nothing more; answers how many writes were left to be refused.
@@ -70,9 +78,25 @@ impl FileSystem for Refusing {
             && refused.times > 0
         {
             refused.times -= 1;
+            if refused.is_written {
+                self.inner.write(request, ino, handle, offset, data, options)?;
+            }
             return Err(refused.errno.into());
         }
         self.inner.write(request, ino, handle, offset, data, options)
+    }
+
+    fn setattr(
+        &self,
+        request: &Request,
+        ino: Ino,
+        handle: Option<Handle>,
+        changes: &SetAttr,
+    ) -> Result<Attr> {
+        match &*self.refused.lock() {
+            Some(refused) if refused.is_written => Err(refused.errno.into()),
+            _ => self.inner.setattr(request, ino, handle, changes),
+        }
     }
 }
 

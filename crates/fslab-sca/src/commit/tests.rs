@@ -1,0 +1,119 @@
+//! In which order slots, checkpoints and given back space come.
+
+use std::sync::Arc;
+
+use fslab_vfs::Request;
+
+use super::*;
+use crate::format::{HEAD_BYTES, SLOT_OFFSETS, SlotRecord};
+use crate::options;
+use crate::testing::logs::{Refusing, alone, content, file_in, identity, put, reopened, sync};
+
+const CHUNKS: u64 = 64;
+
+fn with_file(test: impl FnOnce(&Refusing, Io<'_>, Log)) {
+    let fs = Arc::new(Refusing::default());
+    let lower = file_in(fs.clone());
+    let (request, settings) = (Request::default(), options::of_tools().unwrap());
+    test(&fs, Io::new(&lower, &request, &settings), Log::new(identity()));
+}
+
+fn fill(log: &mut Log, io: Io<'_>, byte: u8) {
+    (0..CHUNKS).for_each(|chunk| put(log, io, (chunk, byte)));
+}
+
+fn filled_with(byte: u8) -> Vec<u8> {
+    vec![byte; CHUNKS as usize]
+}
+
+/// Of the lower file.
+fn blocks(io: Io<'_>) -> u64 {
+    io.lower.attr(io.request).unwrap().blocks
+}
+
+/// What happens to a file between two looks at its slots.
+#[derive(Clone, Copy, Debug)]
+enum Event {
+    Committed,
+    /// A checkpoint without a slot, as for a great many changed pages.
+    Checkpointed,
+    /// A commit whose slot could not be written.
+    Refused,
+}
+
+const EVENTS: [Event; 3] = [Event::Committed, Event::Checkpointed, Event::Refused];
+
+fn happen(fs: &Refusing, io: Io<'_>, log: &mut Log, event: Event) {
+    match event {
+        Event::Committed => sync(log, io),
+        Event::Checkpointed => log.write_checkpoint(io).unwrap(),
+        Event::Refused => {
+            fs.refuse(0..HEAD_BYTES, Errno::IO, u64::MAX);
+            // Nothing is refused where a slot leads to everything already.
+            unless_gone(commit(&alone(log, io), false)).ok();
+            fs.end();
+        }
+    }
+}
+
+/// A crash may tear the slot that is written: the one written before it must be another.
+#[test]
+fn no_slot_is_written_over_the_last_one() {
+    const LENGTH: u32 = 6;
+    for number in 0..EVENTS.len().pow(LENGTH) {
+        let events = (0..LENGTH).map(|digit| EVENTS[number / EVENTS.len().pow(digit) % 3]);
+        with_file(|fs, io, mut log| {
+            let slots = || SLOT_OFFSETS.map(|offset| {
+                io.lower.read(io.request, offset as u64, size_of::<SlotRecord>()).unwrap()
+            });
+            put(&mut log, io, (0, 1));
+            let (mut before, mut last) = (slots(), None);
+            for (step, event) in events.clone().enumerate() {
+                put(&mut log, io, (0, step as u8 + 2));
+                happen(fs, io, &mut log, event);
+                let after = slots();
+                for slot in (0..SLOT_OFFSETS.len()).filter(|slot| before[*slot] != after[*slot]) {
+                    let events = || events.clone().collect::<Vec<_>>();
+                    assert_ne!(last.replace(slot), Some(slot), "{:?}, step {step}", events());
+                }
+                before = after;
+            }
+            assert!(content(&reopened(io), io, 1) == [LENGTH as u8 + 1]);
+        });
+    }
+}
+
+/// The slot that is there leads to the frames that were replaced.
+#[test]
+fn nothing_is_given_back_where_the_slot_could_not_be_written() {
+    with_file(|fs, io, mut log| {
+        fill(&mut log, io, 1);
+        sync(&mut log, io);
+        fill(&mut log, io, 2);
+        let (before, dead) = (blocks(io), log.garbage.bytes());
+        fs.refuse(0..HEAD_BYTES, Errno::IO, 1);
+        let refused = unless_gone(commit(&alone(&mut log, io), false)).unwrap_err();
+        assert_eq!((refused.errno(), fs.end()), (Errno::IO, 0));
+        assert!(blocks(io) >= before && log.garbage.bytes() >= dead && dead > 0);
+        assert_eq!(content(&reopened(io), io, CHUNKS), filled_with(2));
+        sync(&mut log, io);
+        sync(&mut log, io);
+        assert!(blocks(io) < before * 3 / 4, "{} blocks, {before} before", blocks(io));
+        assert_eq!(content(&reopened(io), io, CHUNKS), filled_with(2));
+    });
+}
+
+/// Frames of a block give nothing back each for itself. They are joined once the slot that leads
+/// behind them is durable, by a commit that has nothing else to do.
+#[test]
+fn small_frames_are_given_back_by_the_second_commit() {
+    with_file(|_, io, mut log| {
+        fill(&mut log, io, 1);
+        fill(&mut log, io, 2);
+        sync(&mut log, io);
+        let before = blocks(io);
+        sync(&mut log, io);
+        assert!(blocks(io) < before * 3 / 4, "{} blocks, {before} before", blocks(io));
+        assert_eq!(content(&reopened(io), io, CHUNKS), filled_with(2));
+    });
+}

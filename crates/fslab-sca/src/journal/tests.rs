@@ -1,0 +1,51 @@
+//! What lies behind the end when the next frame is written.
+
+use std::sync::Arc;
+
+use fslab_vfs::Request;
+
+use super::*;
+use crate::log::Log;
+use crate::prepared::Prepared;
+use crate::testing::logs::{CHUNK, Refusing, content, file_in, identity, put, reopened, sync};
+use crate::{codec, options};
+
+/// The lower file took all of a write, answered an error, and could not be cut. What was refused is
+/// not there when the next frame is as long as the first of that write.
+#[test]
+fn what_a_failed_write_left_does_not_follow_the_next_frame() {
+    let fs = Arc::new(Refusing::default());
+    let lower = file_in(fs.clone());
+    let (request, settings) = (Request::default(), options::of_tools().unwrap());
+    let io = Io::new(&lower, &request, &settings);
+    let mut log = Log::new(identity());
+    put(&mut log, io, (0, 1));
+    sync(&mut log, io);
+    fs.answer_wrongly(log.end()..u64::MAX, Errno::IO);
+    let two_chunks = vec![2; 2 * CHUNK as usize];
+    let whole = (CHUNK, two_chunks.as_slice());
+    let refused = log.write(io, whole, &mut Prepared::default(), WriteOptions::default());
+    assert_eq!((refused.unwrap_err().errno(), fs.end()), (Errno::IO, 0));
+    let left = io.lower.length(io.request).unwrap();
+    assert!(left > log.end() + 2 * CHUNK, "nothing is left");
+    put(&mut log, io, (1, 9));
+    // As after the daemon's death: without a checkpoint over what was left.
+    let found = reopened(io);
+    assert_eq!(found.size(), 2 * CHUNK);
+    assert_eq!(content(&found, io, 2), [1, 9]);
+}
+
+/// A frame may be shorter than the seek table that was there.
+#[test]
+fn nothing_of_the_seek_table_follows_the_next_frame() {
+    let lower = file_in(Arc::new(Refusing::default()));
+    let (request, settings) = (Request::default(), options::of_tools().unwrap());
+    let io = Io::new(&lower, &request, &settings);
+    let mut log = Log::new(Identity::from_stored(codec::zstd::SPEC.number, 12, 5).unwrap());
+    (0..64).for_each(|chunk| put(&mut log, io, (chunk, 1)));
+    log.settle(io).unwrap();
+    let table = log.journal.closing_bytes();
+    assert!(table > 2 * log.identity().header_bytes() as u64, "{table} bytes");
+    log.set_size(io, log.size() + 1, WriteOptions::default()).unwrap();
+    assert_eq!(io.lower.length(io.request).unwrap(), log.end());
+}
