@@ -5,7 +5,9 @@ use std::sync::Arc;
 use fslab_vfs::Request;
 
 use super::*;
+use crate::commits::Commits;
 use crate::format::{HEAD_BYTES, SLOT_OFFSETS, SlotRecord};
+use crate::frame::Reference;
 use crate::options;
 use crate::testing::logs::{Refusing, alone, content, file_in, identity, put, reopened, sync};
 
@@ -63,9 +65,11 @@ fn no_slot_is_written_over_the_last_one() {
     for number in 0..EVENTS.len().pow(LENGTH) {
         let events = (0..LENGTH).map(|digit| EVENTS[number / EVENTS.len().pow(digit) % 3]);
         with_file(|fs, io, mut log| {
-            let slots = || SLOT_OFFSETS.map(|offset| {
-                io.lower.read(io.request, offset as u64, size_of::<SlotRecord>()).unwrap()
-            });
+            let slots = || {
+                SLOT_OFFSETS.map(|offset| {
+                    io.lower.read(io.request, offset as u64, size_of::<SlotRecord>()).unwrap()
+                })
+            };
             put(&mut log, io, (0, 1));
             let (mut before, mut last) = (slots(), None);
             for (step, event) in events.clone().enumerate() {
@@ -116,4 +120,24 @@ fn small_frames_are_given_back_by_the_second_commit() {
         assert!(blocks(io) < before * 3 / 4, "{} blocks, {before} before", blocks(io));
         assert_eq!(content(&reopened(io), io, CHUNKS), filled_with(2));
     });
+}
+
+/// Other versions gave checkpoints numbers one by one, also to those without a slot.
+#[test]
+fn a_checkpoint_is_written_anew_where_the_last_slot_is_its_own() {
+    let reference = |offset| Reference { offset, stored_length: 100, header_crc: 0 };
+    let commits_behind = |ordinal| {
+        let slot = Slot {
+            ordinal: 1,
+            checkpoint: reference(1024),
+            sequence: 1,
+            file_size: 0,
+            is_packed: false,
+        };
+        let mut commits = Commits::at_checkpoint(ordinal, reference(2048)).with_slot(Some(&slot));
+        commits.begin(4096);
+        commits
+    };
+    assert!(commits_behind(2).is_current() && !commits_behind(3).is_current());
+    assert_eq!(commits_behind(3).next_ordinal() % 2, 0);
 }
