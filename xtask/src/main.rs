@@ -16,6 +16,7 @@ mod environment;
 mod explore;
 mod fuzz;
 mod guide;
+mod lines;
 mod nextest;
 mod nightly;
 mod package;
@@ -67,6 +68,8 @@ enum Command {
     Deb(package::Args),
     /// Check what compilers don't: sizes, walls between crates, documents against code
     Tidy(tidy::Args),
+    /// Count the lines of product code of each crate
+    Lines(lines::Args),
     /// Run one step of `test` in a process of its own, which `test` does by itself
     #[command(hide = true)]
     Step(step::Args),
@@ -87,6 +90,7 @@ impl Command {
             Self::Guide(args) => args.run(),
             Self::Deb(args) => args.run(),
             Self::Tidy(args) => args.run(),
+            Self::Lines(args) => args.run(),
             Self::Step(args) => args.run(),
         }
     }

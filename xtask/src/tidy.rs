@@ -27,7 +27,8 @@ mod semantics;
 mod sizes;
 mod tree;
 
-use tree::{Tree, Violation};
+pub use tree::Tree;
+use tree::Violation;
 
 /// The step of `cargo xtask test`.
 pub const STEP: Step = Step {

@@ -1,0 +1,125 @@
+//! `cargo xtask lines`: how much product code each crate has.
+//!
+//! Counted are lines of Rust below `crates/*/src` and `xtask/src` that hold more than blanks or a
+//! comment. Tests are left out: modules behind `cfg(test)`, files and folders named `tests` or
+//! `testing`, and crates named `*-testing`. Examples, benchmarks, build scripts and data files do
+//! not count either.
+
+use std::collections::BTreeMap;
+use std::process::ExitCode;
+
+use anyhow::Result;
+
+use crate::tidy::Tree;
+
+/// Options of the count.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// Also list every file
+    #[arg(long)]
+    files: bool,
+}
+
+/// Lines of a file or a crate.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Count {
+    files: usize,
+    /// With comments and blank lines.
+    all: usize,
+    code: usize,
+}
+
+impl std::ops::AddAssign for Count {
+    fn add_assign(&mut self, other: Self) {
+        self.files += other.files;
+        self.all += other.all;
+        self.code += other.code;
+    }
+}
+
+impl Args {
+    /// Counts and prints a table.
+    pub fn run(&self) -> Result<ExitCode> {
+        let tree = Tree::of_workspace()?;
+        let (mut crates, mut total) = (BTreeMap::<&str, Count>::new(), Count::default());
+        println!("{:24} {:>6} {:>9} {:>9}", "crate", "files", "lines", "code");
+        for (path, text) in tree.rust() {
+            let Some(name) = crate_of(path) else { continue };
+            let count = count(text);
+            *crates.entry(name).or_default() += count;
+            total += count;
+            if self.files {
+                println!("{path} {} {}", count.all, count.code);
+            }
+        }
+        for (name, count) in crates.into_iter().chain([("all", total)]) {
+            println!("{name:24} {:>6} {:>9} {:>9}", count.files, count.all, count.code);
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+/// The crate that a file of product code belongs to.
+fn crate_of(path: &str) -> Option<&str> {
+    let (name, file) = match path.strip_prefix("crates/") {
+        Some(path) => path.split_once("/src/")?,
+        None => ("xtask", path.strip_prefix("xtask/src/")?),
+    };
+    let is_test = |part: &str| matches!(part.trim_end_matches(".rs"), "tests" | "testing");
+    let is_product = !name.ends_with("-testing") && !file.split('/').any(is_test);
+    is_product.then_some(name)
+}
+
+fn count(text: &str) -> Count {
+    let (mut count, mut is_behind_cfg, mut in_test) =
+        (Count { files: 1, ..Count::default() }, false, false);
+    for line in text.lines() {
+        let code = line.trim();
+        if in_test {
+            // Modules are formatted: the brace that ends one stands at the start of its line.
+            in_test = line != "}";
+            continue;
+        }
+        if is_behind_cfg && line.starts_with("mod ") {
+            in_test = line.ends_with('{');
+            is_behind_cfg = false;
+            continue;
+        }
+        is_behind_cfg = line == "#[cfg(test)]";
+        count.all += 1;
+        count.code += usize::from(!code.is_empty() && !code.starts_with("//"));
+    }
+    count
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn comments_blanks_and_tests_are_no_code() {
+        let text = concat!(
+            "//! Head.\n\n/// Doc.\nfn a() {\n    // b\n}\n\n",
+            "#[cfg(test)]\nmod tests {\n    fn c() {}\n}\nfn d() {}\n",
+        );
+        // The attribute of the tests counts as a line.
+        assert_eq!(count(text), Count { files: 1, all: 9, code: 4 });
+        assert_eq!(count("#[cfg(test)]\nmod tests;\nmod a;\n").code, 2);
+    }
+
+    #[test]
+    fn tests_and_examples_belong_to_no_crate() {
+        for (path, name) in [
+            ("crates/fslab-vfs/src/a/b.rs", Some("fslab-vfs")),
+            ("xtask/src/main.rs", Some("xtask")),
+            ("crates/fslab-vfs/src/testing/a.rs", None),
+            ("crates/fslab-vfs/src/testing.rs", None),
+            ("crates/fslab-vfs/src/a/tests.rs", None),
+            ("crates/fslab-vfs/tests/it/a.rs", None),
+            ("crates/fslab-vfs-testing/src/a.rs", None),
+            ("fuzz/fuzz_targets/a.rs", None),
+        ] {
+            assert_eq!(crate_of(path), name, "{path}");
+        }
+    }
+}
