@@ -160,3 +160,43 @@ fn looks_random(content: &[u8]) -> bool {
         counts.iter().map(share).filter(|share| *share > 0.0).map(|p| -p * p.log2()).sum();
     bits > RANDOM_BITS_A_BYTE
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+    use std::thread;
+    use std::time::Duration;
+
+    use super::*;
+
+    /// A helper that waits for a busy thread would keep its caller waiting for that one's job.
+    #[test]
+    fn nobody_waits_for_a_thread_that_is_busy() {
+        const THREADS: usize = 3;
+        for busy in 1..=THREADS {
+            let pool = rayon::ThreadPoolBuilder::new().num_threads(THREADS).build().unwrap();
+            let workers = Arc::new(Workers::new(pool));
+            let gate = Arc::new(Mutex::new(()));
+            let closed = gate.lock();
+            let (began, begun) = mpsc::channel();
+            for _ in 0..busy {
+                let (gate, began) = (Arc::clone(&gate), began.clone());
+                workers.spawn(move || {
+                    began.send(()).unwrap();
+                    drop(gate.lock());
+                });
+            }
+            begun.iter().take(busy).for_each(drop);
+            let (end, ended) = mpsc::channel();
+            let helped = Arc::clone(&workers);
+            thread::spawn(move || {
+                let mut items: Vec<u64> = (0..100).collect();
+                end.send(helped.side_by_side(&mut items, &|item| *item * 2)).unwrap();
+            });
+            let answer = ended.recv_timeout(Duration::from_secs(20));
+            drop(closed);
+            let expected: Vec<u64> = (0..100).map(|item| item * 2).collect();
+            assert_eq!(answer.as_ref(), Ok(&expected), "{busy} busy threads");
+        }
+    }
+}

@@ -146,3 +146,35 @@ impl FilesInUse {
         (known.users == 0).then(|| Arc::clone(&known.opening))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use fslab_vfs::{FileSystem, MemFs, WriteOptions};
+
+    use super::super::stored_file::{OpenBelow, Place};
+    use super::super::testing::logs::file_in;
+    use super::super::{codec, options};
+    use super::*;
+
+    /// Each of two who leave at once sees that it is not alone, and leaves the order to the other.
+    #[test]
+    fn of_two_who_leave_at_once_one_leaves_the_file_in_order() {
+        let fs: Arc<dyn FileSystem> = Arc::new(MemFs::default());
+        let lower = file_in(Arc::clone(&fs));
+        let settings = Arc::new(options::of_packing(&codec::zstd::SPEC, false).unwrap());
+        let (request, files) = (Request::default(), FilesInUse::default());
+        let opened =
+            OpenBelow { ino: lower.ino, handle: lower.handle, is_writable: true, is_new: true };
+        let open = || StoredFile::open(&fs, &settings, &request, opened);
+        let file = files.enter(&request, lower.ino, open).unwrap();
+        files.enter(&request, lower.ino, open).unwrap();
+        file.write(&request, Place::At(0), &[7; 5000], WriteOptions::default()).unwrap();
+        let before = lower.attr(&request).unwrap().size;
+        // What `leave` does once it has found two users.
+        files.part(&request, lower.ino).unwrap();
+        files.part(&request, lower.ino).unwrap();
+        assert!(files.get(lower.ino).is_none());
+        let after = fs.getattr(&request, lower.ino, None).unwrap().size;
+        assert!(after > before, "no seek table behind {before} bytes");
+    }
+}
