@@ -14,8 +14,7 @@ use rustix::net::{
 };
 use zerocopy::{FromZeros, IntoBytes};
 
-use crate::channel::{Channel, Received};
-use crate::incoming::Incoming;
+use crate::decode::Incoming;
 use crate::negotiate::{Granted, negotiate};
 use crate::options::MountOptions;
 use crate::protocol::opcode::Opcode;
@@ -23,6 +22,7 @@ use crate::protocol::reply::InitOut;
 use crate::protocol::request::InitIn;
 use crate::protocol::{MAJOR, MINOR_MAX, MINOR_MIN};
 use crate::request_timeout::Limits;
+use crate::transport::{Received, Transport};
 
 /// The least the kernel hands a request to.
 const FIRST_BUFFER_BYTES: usize = 8192 + 4096;
@@ -88,30 +88,30 @@ fn receive_descriptor(socket: &OwnedFd) -> io::Result<OwnedFd> {
 
 /// Answers the kernel's first request, INIT. The kernel sends it when something is mounted, and
 /// nothing else before the answer.
-pub(crate) fn greet(channel: &dyn Channel, options: &MountOptions) -> io::Result<Granted> {
+pub(crate) fn greet(transport: &dyn Transport, options: &MountOptions) -> io::Result<Granted> {
     let mut buffer = vec![0; FIRST_BUFFER_BYTES];
     loop {
-        let Received::Request(length) = channel.receive(&mut buffer)? else {
+        let Received::Request(length) = transport.receive(&mut buffer)? else {
             return Err(Errno::NOTCONN.into());
         };
         let mut incoming = Incoming::parse(&buffer[..length]).map_err(io::Error::other)?;
         let unique = incoming.header.unique;
         if incoming.header.opcode != Opcode::Init as u32 {
-            channel.reply(unique, Err(Errno::IO))?;
+            transport.reply(unique, Err(Errno::IO))?;
             return Err(io::Error::other("the kernel's first request was not INIT"));
         }
         let offer: InitIn = incoming.body.take_padded();
         if offer.major > MAJOR {
             // The kernel then begins again with the version it is told.
-            channel.reply(unique, Ok(own_version().as_bytes()))?;
+            transport.reply(unique, Ok(own_version().as_bytes()))?;
             continue;
         }
         if let Some(reason) = refusal(&offer) {
-            channel.reply(unique, Err(Errno::PROTO))?;
+            transport.reply(unique, Err(Errno::PROTO))?;
             return Err(io::Error::other(reason));
         }
         let (reply, granted) = negotiate(&offer, options, Limits::of_machine());
-        channel.reply(unique, Ok(reply.as_bytes()))?;
+        transport.reply(unique, Ok(reply.as_bytes()))?;
         return Ok(granted);
     }
 }

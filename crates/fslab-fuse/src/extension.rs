@@ -8,7 +8,7 @@ use std::ffi::OsString;
 
 use fslab_vfs::Creation;
 
-use crate::incoming::{Malformed, Pieces};
+use crate::decode::{Malformed, Pieces};
 use crate::protocol::request::{ExtHeader, Secctx, SuppGroups};
 
 /// Up to this number, a record's kind is its count of labels.

@@ -12,8 +12,8 @@ use std::sync::Arc;
 use fslab_vfs::{Errno, Handle, Ino};
 use parking_lot::Mutex;
 
-use crate::channel::Channel;
-use crate::notices;
+use crate::notifications;
+use crate::transport::Transport;
 
 /// Bytes that must have become free below before writes to a failed inode are taken again: about
 /// what the kernel writes back at once.
@@ -22,7 +22,7 @@ const FREED_BYTES_MIN: u64 = 1 << 20;
 /// Inodes with a failed write-back, and the state needed to refuse writes to them.
 #[derive(Debug)]
 pub(crate) struct FailedWrites {
-    channel: Arc<dyn Channel>,
+    transport: Arc<dyn Transport>,
     failures: Mutex<HashMap<Ino, Failure>>,
     only_writing: Mutex<HashSet<(Ino, Handle)>>,
 }
@@ -35,8 +35,8 @@ struct Failure {
 }
 
 impl FailedWrites {
-    pub fn new(channel: Arc<dyn Channel>) -> Self {
-        Self { channel, failures: Mutex::default(), only_writing: Mutex::default() }
+    pub fn new(transport: Arc<dyn Transport>) -> Self {
+        Self { transport, failures: Mutex::default(), only_writing: Mutex::default() }
     }
 
     /// Notes a descriptor that can only write.
@@ -80,7 +80,7 @@ impl FailedWrites {
     }
 
     fn forget_attributes(&self, ino: Ino) {
-        if let Err(error) = notices::invalidate_attributes(&*self.channel, ino) {
+        if let Err(error) = notifications::invalidate_attributes(&*self.transport, ino) {
             tracing::warn!(%error, "the kernel may take writes that can't be written");
         }
     }

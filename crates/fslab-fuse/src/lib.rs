@@ -2,43 +2,43 @@
 //!
 //! - [`mount`] attaches a connection to a place (`connect`), agrees with the kernel on features
 //!   (`negotiate`) and starts to serve (`server`).
-//! - A request's way: `channel` reads it, `incoming` takes it apart, `operations` calls the trait
-//!   and fills `output`, `channel` answers. `crew` decides which thread reads next,
-//!   and `patience` how long it stays awake for that.
-//! - `notices` tells the kernel what changed behind its back; `backing` keeps the files that it
-//!   reads and writes without asking.
+//! - A request's way: `transport` reads it, `decode` parses it, `operations` calls the trait and
+//!   fills a `reply_buffer`, `transport` replies. `thread_pool` decides which thread reads next,
+//!   `busy_poll` how long that thread polls before it blocks.
+//! - `notifications` invalidates what the kernel caches; `passthrough` keeps the files that the
+//!   kernel reads and writes without asking.
 //!
 //! What the kernel and the privileges granted is in [`Granted`]; whatever was asked and not
 //! granted is said, never silently replaced. This crate knows no layer and no leaf.
 
-mod anchor;
-mod answer;
-mod backing;
-mod channel;
+mod backing_id_pin;
+mod busy_poll;
 mod connect;
 mod convert;
-mod crew;
+mod decode;
 mod error;
 mod extension;
 mod failed_writes;
 mod features;
-mod incoming;
+mod idle_unmount;
 mod interrupts;
 mod monitor;
 mod negotiate;
-mod notices;
+mod notifications;
 mod operations;
 mod options;
-mod output;
-mod patience;
+mod passthrough;
 mod protocol;
 mod read_ahead;
-mod reader;
+mod reply;
+mod reply_buffer;
 mod request_timeout;
 mod server;
 mod session;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
+mod thread_pool;
+mod transport;
 
 pub use error::{Error, Result};
 pub use features::{FEATURES, Feature};

@@ -13,27 +13,27 @@ use std::sync::Arc;
 
 use fslab_vfs::{Errno, Handle, Ino, Request, Result};
 
-use crate::channel::Channel;
+use crate::decode::Incoming;
 use crate::extension;
-use crate::incoming::Incoming;
-use crate::output::Output;
 use crate::protocol::flags::InitFlags;
 use crate::protocol::opcode::Opcode;
+use crate::reply_buffer::ReplyBuffer;
 use crate::server::Server;
+use crate::transport::Transport;
 
 /// A request being served.
 pub(crate) struct Job<'a> {
     pub incoming: Incoming<'a>,
     pub request: Request,
-    pub output: &'a mut Output,
-    pub channel: &'a Arc<dyn Channel>,
+    pub output: &'a mut ReplyBuffer,
+    pub transport: &'a Arc<dyn Transport>,
 }
 
 /// Who answers.
 pub(crate) enum Answer {
     /// The payload is in the output.
     Now,
-    /// Somebody else will, on the same channel.
+    /// Somebody else will, on the same transport.
     Later,
 }
 

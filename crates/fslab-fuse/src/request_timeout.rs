@@ -3,7 +3,7 @@
 //! A kernel with such a limit (Linux 6.15) aborts the whole mount when a single request waits for
 //! longer, as one may that waits for a tape. A server can ask for another time, which replaces
 //! the default but stays below the maximum; both are set by the machine's owner. What can't be
-//! asked away is undercut: see [`patience`].
+//! asked away is undercut: see [`cancel_after`].
 
 use std::path::Path;
 use std::time::Duration;
@@ -49,7 +49,7 @@ impl Limits {
 
 /// How long a request may wait under a limit: it is then given up, with time left for it to end
 /// and be answered, so that the kernel finds nothing to abort the mount for.
-pub(crate) fn patience(limit: Duration) -> Duration {
+pub(crate) fn cancel_after(limit: Duration) -> Duration {
     limit / 4 * 3
 }
 

@@ -9,21 +9,21 @@ use std::time::Duration;
 use fslab_vfs::{Cancellation, Creation, Credentials, Errno, FileSystem, Request};
 use parking_lot::Mutex;
 
-use crate::answer::{answer, guarded};
-use crate::backing::BackingFiles;
-use crate::channel::Channel;
-use crate::crew::{Crew, Experience, Worker};
+use crate::busy_poll::{NextRequest, Reader};
+use crate::decode::Incoming;
 use crate::failed_writes::FailedWrites;
-use crate::incoming::Incoming;
 use crate::monitor::Monitor;
 use crate::negotiate::Granted;
 use crate::operations::{Answer, Job};
 use crate::options::MountOptions;
-use crate::output::Output;
+use crate::passthrough::BackingFiles;
 use crate::protocol::opcode::Opcode;
 use crate::protocol::request::{InHeader, InterruptIn};
-use crate::reader::{Next, Reader};
-use crate::request_timeout::patience;
+use crate::reply::{self, guarded};
+use crate::reply_buffer::ReplyBuffer;
+use crate::request_timeout;
+use crate::thread_pool::{QueueHistory, ThreadPool, Worker};
+use crate::transport::Transport;
 
 /// Room for a request beside the data of a write.
 const HEADERS_MAX: usize = 4096;
@@ -43,11 +43,11 @@ pub(crate) struct Server {
     activity: AtomicBool,
     /// Whether the last thread to be started could not be.
     is_short_of_threads: AtomicBool,
-    channel: Arc<dyn Channel>,
-    crew: Crew,
+    transport: Arc<dyn Transport>,
+    pool: ThreadPool,
     monitor: Monitor,
     /// How long a request may wait, where the kernel would else abort the mount.
-    patience: Option<Duration>,
+    cancel_after: Option<Duration>,
     /// Whether requests are refused, because users were cut off.
     refuses: AtomicBool,
     /// What broke the connection, if something did.
@@ -59,17 +59,17 @@ impl Server {
         file_system: Arc<dyn FileSystem>,
         options: MountOptions,
         granted: Granted,
-        channel: Arc<dyn Channel>,
+        transport: Arc<dyn Transport>,
     ) -> Self {
         Self {
             file_system,
-            backing: BackingFiles::new(Arc::clone(&channel)),
-            failed_writes: granted.writeback().then(|| FailedWrites::new(Arc::clone(&channel))),
+            backing: BackingFiles::new(Arc::clone(&transport)),
+            failed_writes: granted.writeback().then(|| FailedWrites::new(Arc::clone(&transport))),
             activity: AtomicBool::default(),
             is_short_of_threads: AtomicBool::default(),
-            channel,
-            crew: Crew::new(options.thread_count()),
-            patience: granted.request_time_max.map(patience),
+            transport,
+            pool: ThreadPool::new(options.thread_count()),
+            cancel_after: granted.request_time_max.map(request_timeout::cancel_after),
             monitor: Monitor::default(),
             refuses: AtomicBool::default(),
             failure: Mutex::default(),
@@ -81,16 +81,16 @@ impl Server {
     /// Starts to serve.
     pub fn start(self: &Arc<Self>) -> io::Result<()> {
         let server = Arc::clone(self);
-        let watch = move || server.monitor.run(|| server.crew.is_over(), || server.relieve());
+        let watch = move || server.monitor.run(|| server.pool.is_over(), || server.replace_busy());
         std::thread::Builder::new().name("fslab-monitor".to_owned()).spawn(watch)?;
         self.add_thread()
     }
 
     /// Refuses requests from now on, and has those that are under way given up.
     pub fn cut_off(&self) {
-        // Before the crew looks who is busy: who begins later sees it.
+        // Before the pool looks who is busy: who begins later sees it.
         self.refuses.store(true, Ordering::SeqCst);
-        self.crew.cut_off();
+        self.pool.cut_off();
     }
 
     /// Whether users were cut off.
@@ -101,7 +101,7 @@ impl Server {
     /// Serves until the mount is gone and every thread has ended, or users were cut off and no
     /// request is under way.
     pub fn wait(&self) -> Result<(), Errno> {
-        self.crew.wait();
+        self.pool.wait();
         self.monitor.wake();
         self.failure.lock().map_or(Ok(()), Err)
     }
@@ -112,14 +112,14 @@ impl Server {
     }
 
     /// Lets others read for readers that have been busy for long; `true` while any thread serves.
-    fn relieve(self: &Arc<Self>) -> bool {
-        for _ in 0..self.crew.relieve(BUSY_MAX) {
+    fn replace_busy(self: &Arc<Self>) -> bool {
+        for _ in 0..self.pool.replace_busy(BUSY_MAX) {
             self.add_thread_or_say();
         }
-        if let Some(patience) = self.patience {
-            self.crew.give_up(patience);
+        if let Some(cancel_after) = self.cancel_after {
+            self.pool.cancel_overdue(cancel_after);
         }
-        self.crew.is_busy()
+        self.pool.is_busy()
     }
 
     fn add_thread_or_say(self: &Arc<Self>) {
@@ -133,40 +133,40 @@ impl Server {
     }
 
     fn add_thread(self: &Arc<Self>) -> io::Result<()> {
-        let Some(worker) = self.crew.enlist() else { return Ok(()) };
+        let Some(worker) = self.pool.add_thread() else { return Ok(()) };
         // There can be many of the others, for as long as they wait.
         let reader = if worker.is_surplus {
-            Reader::sharing(&self.channel)
+            Reader::sharing(&self.transport)
         } else {
-            Reader::new(&self.channel, self.options.poll)
+            Reader::new(&self.transport, self.options.poll)
         };
         let (server, own) = (Arc::clone(self), Arc::clone(&worker));
         let started = std::thread::Builder::new()
             .name("fslab-fuse".to_owned())
             .spawn(move || server.work(&own, reader));
         if started.is_err() {
-            self.crew.discharge(&worker);
+            self.pool.remove_thread(&worker);
         }
         started.map(|_detached| ())
     }
 
     fn work(self: Arc<Self>, worker: &Arc<Worker>, reader: Reader) {
         self.serve_while_needed(worker, reader);
-        self.crew.discharge(worker);
-        if self.crew.is_at_rest() {
+        self.pool.remove_thread(worker);
+        if self.pool.is_at_rest() {
             fslab_sys::freed_memory::give_back();
         }
     }
 
     fn serve_while_needed(self: &Arc<Self>, worker: &Worker, mut reader: Reader) {
         let mut buffer = vec![0; self.granted.write_bytes_max as usize + HEADERS_MAX];
-        let mut output = Output::default();
-        let mut experience = Experience::default();
-        while self.crew.may_read(worker) {
+        let mut output = ReplyBuffer::default();
+        let mut history = QueueHistory::default();
+        while self.pool.may_read(worker) {
             let Some(next) = self.next(&mut reader, &mut buffer) else { break };
             match Incoming::parse(&buffer[..next.length]) {
                 Ok(incoming) => {
-                    self.serve(worker, &next, incoming, &mut output, &mut experience);
+                    self.serve(worker, &next, incoming, &mut output, &mut history);
                 }
                 Err(error) => tracing::error!(%error, next.length, "left unanswered"),
             }
@@ -174,14 +174,14 @@ impl Server {
     }
 
     /// The next request; `None` at the end of the mount, which all threads then learn of.
-    fn next<'a>(&self, reader: &'a mut Reader, buffer: &mut [u8]) -> Option<Next<'a>> {
+    fn next<'a>(&self, reader: &'a mut Reader, buffer: &mut [u8]) -> Option<NextRequest<'a>> {
         let next = reader.next(buffer);
         if let Err(errno) = next {
             *self.failure.lock() = Some(errno);
         }
         let next = next.ok().flatten();
         if next.is_none() {
-            self.crew.end();
+            self.pool.end();
         }
         next
     }
@@ -189,38 +189,38 @@ impl Server {
     fn serve(
         self: &Arc<Self>,
         worker: &Worker,
-        &Next { channel, arrived, waited, .. }: &Next<'_>,
+        &NextRequest { transport, arrived, waited, .. }: &NextRequest<'_>,
         incoming: Incoming<'_>,
-        output: &mut Output,
-        experience: &mut Experience,
+        output: &mut ReplyBuffer,
+        history: &mut QueueHistory,
     ) {
         let header = incoming.header;
         let Some(opcode) = Opcode::from_number(header.opcode) else {
-            answer(&**channel, header.unique, Err(Errno::NOSYS));
+            reply::send(&**transport, header.unique, Err(Errno::NOSYS));
             return;
         };
         self.activity.store(true, Ordering::Relaxed);
         if opcode == Opcode::Interrupt {
             return self.interrupt(incoming);
         }
-        let cancelled = worker.begin(header.unique, arrived, &self.crew);
+        let cancelled = worker.begin(header.unique, arrived, &self.pool);
         self.monitor.wake_if_asleep();
-        if self.crew.learn(worker, waited, experience) {
+        if self.pool.note_wait(worker, waited, history) {
             self.add_thread_or_say();
         }
-        if opcode.is_slow() && self.crew.hand_off(worker) {
+        if opcode.is_slow() && self.pool.hand_off(worker) {
             self.add_thread_or_say();
         }
         let cancellation = Cancellation::new(cancelled, header.unique);
         let respond = || match self.is_cut_off() {
             // As where a daemon is dead.
             true => Err(Errno::NOTCONN.into()),
-            false => self.respond(opcode, incoming, cancellation, channel, output),
+            false => self.respond(opcode, incoming, cancellation, transport, output),
         };
         let done = guarded(opcode, header, respond);
         let done = done.map_err(|errno| self.explain(worker, header, errno));
         if !opcode.has_no_reply() {
-            self.conclude(&header, channel, done, output);
+            self.send_reply(&header, transport, done, output);
         }
         worker.finish();
     }
@@ -229,14 +229,14 @@ impl Server {
     #[cfg(test)]
     pub fn serve_alone(
         self: &Arc<Self>,
-        channel: &Arc<dyn Channel>,
+        transport: &Arc<dyn Transport>,
         incoming: Incoming<'_>,
-        output: &mut Output,
+        output: &mut ReplyBuffer,
     ) {
-        let worker = self.crew.enlist().unwrap();
-        let experience = &mut Experience::default();
-        self.serve(&worker, &Next::arriving(channel), incoming, output, experience);
-        self.crew.discharge(&worker);
+        let worker = self.pool.add_thread().unwrap();
+        let history = &mut QueueHistory::default();
+        self.serve(&worker, &NextRequest::arriving(transport), incoming, output, history);
+        self.pool.remove_thread(&worker);
     }
 
     /// Has a request done; the payload of its reply is then in the output.
@@ -245,27 +245,27 @@ impl Server {
         opcode: Opcode,
         incoming: Incoming<'_>,
         cancellation: Cancellation,
-        channel: &Arc<dyn Channel>,
-        output: &mut Output,
+        transport: &Arc<dyn Transport>,
+        output: &mut ReplyBuffer,
     ) -> fslab_vfs::Result<Answer> {
         output.clear();
         let request = to_request(&incoming.header, cancellation);
-        self.perform(opcode, &mut Job { incoming, request, output, channel })
+        self.perform(opcode, &mut Job { incoming, request, output, transport })
     }
 
     /// Answers, and takes back what the answer hands over unless it arrives.
-    fn conclude(
+    fn send_reply(
         &self,
         header: &InHeader,
-        channel: &Arc<dyn Channel>,
+        transport: &Arc<dyn Transport>,
         done: Result<Answer, Errno>,
-        output: &mut Output,
+        output: &mut ReplyBuffer,
     ) {
         let arrived = match done {
             Ok(Answer::Later) => true,
-            Ok(Answer::Now) => answer(&**channel, header.unique, Ok(output.payload())),
+            Ok(Answer::Now) => reply::send(&**transport, header.unique, Ok(output.payload())),
             Err(errno) => {
-                answer(&**channel, header.unique, Err(errno));
+                reply::send(&**transport, header.unique, Err(errno));
                 false
             }
         };
@@ -279,8 +279,8 @@ impl Server {
 
     /// Who waited too long for this machine was not interrupted by the caller.
     fn explain(&self, worker: &Worker, header: InHeader, errno: Errno) -> Errno {
-        let is_too_long = |patience| self.crew.busy_for(worker) >= patience;
-        if errno != Errno::INTR || !self.patience.is_some_and(is_too_long) {
+        let is_too_long = |cancel_after| self.pool.busy_for(worker) >= cancel_after;
+        if errno != Errno::INTR || !self.cancel_after.is_some_and(is_too_long) {
             return errno;
         }
         tracing::warn!(?header, "given up: this machine lets no request of a mount wait longer");
@@ -292,7 +292,7 @@ impl Server {
     /// then do so before anything else, again and again where the request waits for others.
     pub fn interrupt(&self, mut incoming: Incoming<'_>) {
         if let Ok(interrupt) = incoming.body.take::<InterruptIn>() {
-            self.crew.cancel(interrupt.unique);
+            self.pool.cancel(interrupt.unique);
         }
     }
 }

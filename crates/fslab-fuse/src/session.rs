@@ -3,26 +3,24 @@
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use fslab_sys::mounts::{self, MountEntry};
 use fslab_vfs::{Errno, FileSystem};
 use rustix::mount::UnmountFlags;
 
-use crate::backing::try_passthrough;
-use crate::channel::{Channel, DeviceChannel};
 use crate::connect::{attach, greet};
 use crate::error::{Error, Result};
+use crate::idle_unmount::unmount_when_idle;
 use crate::negotiate::Granted;
-use crate::notices;
+use crate::notifications;
 use crate::options::MountOptions;
+use crate::passthrough::try_passthrough;
 use crate::protocol::flags::InitFlags;
 use crate::read_ahead::{device_at, raise};
-use crate::request_timeout::patience;
+use crate::request_timeout::cancel_after;
 use crate::server::Server;
-
-/// How often an idle mount is looked at, at most.
-const IDLE_CHECK_MAX: Duration = Duration::from_secs(10);
+use crate::transport::{DeviceTransport, Transport};
 
 /// A mounted file system being served.
 pub struct Session {
@@ -38,7 +36,7 @@ pub struct Session {
 pub struct Unmounter {
     mount_point: PathBuf,
     device: (u32, u32),
-    channel: Arc<dyn Channel>,
+    transport: Arc<dyn Transport>,
 }
 
 /// Cuts the users of a session off, from any thread.
@@ -60,10 +58,10 @@ pub fn mount(
     let mount_point = absolute(mount_point)?;
     let mount_error = |source| Error::Mount { mount_point: mount_point.clone(), source };
     let device = attach(&mount_point, options).map_err(mount_error)?;
-    let channel: Arc<dyn Channel> = Arc::new(DeviceChannel::new(device));
-    let unmounter = Unmounter::of(&mount_point, Arc::clone(&channel));
+    let transport: Arc<dyn Transport> = Arc::new(DeviceTransport::new(device));
+    let unmounter = Unmounter::of(&mount_point, Arc::clone(&transport));
     let unmounter = unmounter.map_err(|errno| mount_error(errno.into()))?;
-    let started = start(file_system, channel, options)
+    let started = start(file_system, transport, options)
         .map_err(|source| Error::Serve { mount_point: mount_point.clone(), source });
     // Nobody would serve what is mounted already.
     let server = started.inspect_err(|_| detach_or_say(&unmounter))?;
@@ -77,12 +75,12 @@ pub fn mount(
 
 fn start(
     file_system: Arc<dyn FileSystem>,
-    channel: Arc<dyn Channel>,
+    transport: Arc<dyn Transport>,
     options: &MountOptions,
 ) -> io::Result<Arc<Server>> {
-    let mut granted = greet(&*channel, options)?;
+    let mut granted = greet(&*transport, options)?;
     if granted.passthrough()
-        && let Err(error) = try_passthrough(&*channel)
+        && let Err(error) = try_passthrough(&*transport)
     {
         // As for every ordinary user; the daemon does it all.
         tracing::info!(
@@ -93,10 +91,10 @@ fn start(
     }
     tracing::info!("the kernel granted: {granted}");
     granted.request_time_max.iter().for_each(warn_of_limit);
-    let (notices, pending) = notices::queue();
-    pending.deliver_through(Arc::clone(&channel), granted.has(InitFlags::HAS_EXPIRE_ONLY))?;
+    let (notices, pending) = notifications::queue();
+    pending.deliver_through(Arc::clone(&transport), granted.has(InitFlags::HAS_EXPIRE_ONLY))?;
     file_system.attach(Arc::new(notices));
-    let server = Arc::new(Server::new(file_system, options.clone(), granted, channel));
+    let server = Arc::new(Server::new(file_system, options.clone(), granted, transport));
     server.start()?;
     Ok(server)
 }
@@ -108,7 +106,7 @@ fn warn_of_limit(limit: &Duration) {
          for {} s is given up with ETIMEDOUT so that the mount stays; set both to 0 before \
          mounting to wait as long as it takes",
         limit.as_secs(),
-        patience(*limit).as_secs()
+        cancel_after(*limit).as_secs()
     );
 }
 
@@ -183,14 +181,14 @@ impl Breaker {
 }
 
 impl Unmounter {
-    fn of(mount_point: &Path, channel: Arc<dyn Channel>) -> rustix::io::Result<Self> {
-        Ok(Self { mount_point: mount_point.to_owned(), device: device_at(mount_point)?, channel })
+    fn of(mount_point: &Path, transport: Arc<dyn Transport>) -> rustix::io::Result<Self> {
+        Ok(Self { mount_point: mount_point.to_owned(), device: device_at(mount_point)?, transport })
     }
 
     /// Whether the file system is mounted, be it only for those who use it.
     #[must_use]
     pub fn is_mounted(&self) -> bool {
-        self.channel.is_connected()
+        self.transport.is_connected()
     }
 
     /// Unmounts if nothing is in use; `false` when something is. A file system that is mounted no
@@ -236,7 +234,7 @@ impl Unmounter {
         let mut places = mounts::of_device(self.device)?;
         places.retain(|mount| mount.file_system == "fuse.fslab");
         // Asked afterwards: then the number was this file system's when they were listed.
-        Ok(if self.channel.is_connected() { places } else { Vec::new() })
+        Ok(if self.transport.is_connected() { places } else { Vec::new() })
     }
 
     fn unmount_place(&self, place: &MountEntry, flags: UnmountFlags) -> Result<()> {
@@ -286,31 +284,4 @@ fn absolute(mount_point: &Path) -> Result<PathBuf> {
     mount_point
         .canonicalize()
         .map_err(|source| Error::Mount { mount_point: mount_point.to_owned(), source })
-}
-
-fn unmount_when_idle(
-    unmounter: Unmounter,
-    server: Arc<Server>,
-    timeout: Duration,
-) -> io::Result<()> {
-    let check = (timeout / 4).clamp(Duration::from_millis(50), IDLE_CHECK_MAX);
-    std::thread::Builder::new().name("fslab-idle".to_owned()).spawn(move || {
-        let mut idle_since = Instant::now();
-        loop {
-            std::thread::sleep(check);
-            if !unmounter.is_mounted() {
-                return;
-            }
-            if server.take_activity() {
-                idle_since = Instant::now();
-            } else if idle_since.elapsed() >= timeout {
-                match unmounter.unmount_if_unused() {
-                    Ok(true) => return,
-                    Ok(false) => {}
-                    Err(error) => tracing::warn!(%error, "idle, and can't be unmounted"),
-                }
-            }
-        }
-    })?;
-    Ok(())
 }

@@ -4,10 +4,10 @@ use fslab_vfs::{DirectoryEntry, Error, FileKind, Ino, Name, Request, Result};
 use zerocopy::IntoBytes;
 
 use super::{Answer, Job, handle};
-use crate::output::{HandedOver, Output};
 use crate::protocol::flags::{FSYNC_FDATASYNC, OpenFlags};
 use crate::protocol::reply::{Dirent, EntryOut, OpenOut};
 use crate::protocol::request::{FsyncIn, ReadIn, ReleaseIn};
+use crate::reply_buffer::{HandedOver, ReplyBuffer};
 use crate::server::Server;
 
 impl Server {
@@ -84,7 +84,7 @@ impl Server {
 
 /// An error behind entries that are listed already will come again with the next request, while
 /// the entries, and the lookups they count, would be lost.
-fn what_was_listed(listed: Result<()>, output: &Output) -> Result<Answer> {
+fn what_was_listed(listed: Result<()>, output: &ReplyBuffer) -> Result<Answer> {
     match listed {
         Err(error) if output.payload().is_empty() => Err(error),
         _ => Ok(Answer::Now),
@@ -93,7 +93,7 @@ fn what_was_listed(listed: Result<()>, output: &Output) -> Result<Answer> {
 
 /// Entries being packed into the room the kernel gave.
 struct Listing<'a> {
-    output: &'a mut Output,
+    output: &'a mut ReplyBuffer,
     room: usize,
 }
 

@@ -6,11 +6,11 @@ use fslab_vfs::{Entry, Ino, Name, RenameMode, Result};
 
 use super::{Answer, Job};
 use crate::convert::to_attr;
-use crate::output::HandedOver;
 use crate::protocol::reply::EntryOut;
 use crate::protocol::request::{
     BatchForgetIn, ForgetIn, ForgetOne, LinkIn, MkdirIn, MknodIn, Rename2In, RenameIn,
 };
+use crate::reply_buffer::HandedOver;
 use crate::server::Server;
 
 impl Server {

@@ -4,10 +4,10 @@ use fslab_vfs::{Errno, Handle, Ino, Name, OpenMode, Opened, Request, Result};
 
 use super::{Answer, Job, handle};
 use crate::convert::to_open_mode;
-use crate::output::{HandedOver, Output};
 use crate::protocol::flags::OpenFlags;
 use crate::protocol::reply::OpenOut;
 use crate::protocol::request::{CreateIn, FlushIn, OpenIn, ReleaseIn};
+use crate::reply_buffer::{HandedOver, ReplyBuffer};
 use crate::server::Server;
 
 impl Server {
@@ -109,7 +109,7 @@ impl Server {
     }
 
     /// Takes back what a reply hands over that did not arrive.
-    pub fn take_back(&self, request: &Request, output: &mut Output) {
+    pub fn take_back(&self, request: &Request, output: &mut ReplyBuffer) {
         for what in output.take_back() {
             let taken = match what {
                 HandedOver::Lookup(ino) => {

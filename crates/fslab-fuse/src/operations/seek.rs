@@ -11,13 +11,13 @@ use fslab_vfs::{Errno, FileSystem, Handle, Ino, Request, Result, SeekTo};
 
 use super::data::POSITION_MAX;
 use super::{Answer, Job, handle};
-use crate::answer::answer_later;
-use crate::channel::Channel;
-use crate::notices::write_back;
+use crate::notifications::write_back;
 use crate::protocol::opcode::Opcode;
 use crate::protocol::reply::LseekOut;
 use crate::protocol::request::LseekIn;
+use crate::reply::send_later;
 use crate::server::Server;
+use crate::transport::Transport;
 
 const SEEK_DATA: u32 = 3;
 const SEEK_HOLE: u32 = 4;
@@ -36,7 +36,7 @@ impl Server {
         }
         let seeker = Seeker {
             file_system: Arc::clone(&self.file_system),
-            channel: Arc::clone(job.channel),
+            transport: Arc::clone(job.transport),
             request: job.request.clone(),
             ino: job.ino(),
             handle: handle(wanted.fh),
@@ -55,7 +55,7 @@ impl Server {
 /// Looks for data and holes of one file.
 struct Seeker {
     file_system: Arc<dyn FileSystem>,
-    channel: Arc<dyn Channel>,
+    transport: Arc<dyn Transport>,
     request: Request,
     ino: Ino,
     handle: Handle,
@@ -70,9 +70,9 @@ impl Seeker {
     /// Answers the request from a thread of its own: pages are written back by ordinary requests,
     /// which the threads of the mount must be free for.
     fn seek_later(self, job: &Job<'_>, offset: u64, to: SeekTo) -> Result<()> {
-        let (channel, header) = (Arc::clone(&self.channel), job.incoming.header);
+        let (transport, header) = (Arc::clone(&self.transport), job.incoming.header);
         let look = move || Ok(LseekOut { offset: self.seek_written_back(offset, to)? });
-        let work = move || answer_later(&*channel, Opcode::Lseek, header, look);
+        let work = move || send_later(&*transport, Opcode::Lseek, header, look);
         let begun = std::thread::Builder::new().name("fslab-seek".to_owned()).spawn(work);
         begun.inspect_err(|error| tracing::warn!(%error, "no thread to write pages back"))?;
         Ok(())
@@ -112,7 +112,7 @@ impl Seeker {
     }
 
     fn write_back(&self, range: Range<u64>) {
-        if let Err(error) = write_back(&*self.channel, self.ino, range) {
+        if let Err(error) = write_back(&*self.transport, self.ino, range) {
             tracing::warn!(%error, "the kernel did not write back");
         }
     }

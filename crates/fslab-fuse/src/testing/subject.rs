@@ -12,18 +12,18 @@ use zerocopy::FromZeros;
 use super::script::decode;
 #[cfg(test)]
 use super::script::{BY_ROOT, Record};
-use crate::channel::{Channel, Reading, Received};
-use crate::incoming::Incoming;
+use crate::decode::Incoming;
 use crate::negotiate::{Granted, negotiate};
 use crate::operations::Answer;
 use crate::options::MountOptions;
-use crate::output::Output;
 use crate::protocol::flags::InitFlags;
 use crate::protocol::opcode::Opcode;
 use crate::protocol::request::{GetxattrIn, InitIn, ReadIn};
 use crate::protocol::{MAJOR, MINOR_MAX};
+use crate::reply_buffer::ReplyBuffer;
 use crate::request_timeout::Limits;
 use crate::server::Server;
+use crate::transport::{ReadMode, Received, Transport};
 
 /// What one request may make the output buffer grow to: the largest read, and a little.
 const OUTPUT_BYTES_MAX: usize = (1 << 20) + (64 << 10);
@@ -52,8 +52,8 @@ pub(crate) struct Subject {
     pub memory: Arc<MemFs>,
     #[cfg(test)]
     pub script: Arc<ScriptedChannel>,
-    channel: Arc<dyn Channel>,
-    output: Output,
+    transport: Arc<dyn Transport>,
+    output: ReplyBuffer,
 }
 
 impl Subject {
@@ -71,18 +71,18 @@ impl Subject {
         let memory = Arc::new(MemFs::new(Capacity { bytes: 4 << 20, inodes: 32 }));
         populate(&memory);
         let script = Arc::new(ScriptedChannel::default());
-        let channel: Arc<dyn Channel> = Arc::<ScriptedChannel>::clone(&script);
+        let transport: Arc<dyn Transport> = Arc::<ScriptedChannel>::clone(&script);
         let shared = file_system(Arc::clone(&memory));
         let granted = all_granted(options);
-        let server = Server::new(shared, options.clone(), granted, Arc::clone(&channel));
-        let (server, output) = (Arc::new(server), Output::default());
+        let server = Server::new(shared, options.clone(), granted, Arc::clone(&transport));
+        let (server, output) = (Arc::new(server), ReplyBuffer::default());
         Self {
             server,
             #[cfg(test)]
             memory,
             #[cfg(test)]
             script,
-            channel,
+            transport,
             output,
         }
     }
@@ -99,7 +99,7 @@ impl Subject {
     #[cfg(test)]
     pub fn serve(&mut self, request: &[u8]) {
         let incoming = Incoming::parse(request).unwrap();
-        self.server.serve_alone(&self.channel, incoming, &mut self.output);
+        self.server.serve_alone(&self.transport, incoming, &mut self.output);
     }
 
     /// Has a request done and checks what it would be answered. Panics are not caught.
@@ -109,9 +109,9 @@ impl Subject {
         if opcode == Opcode::Interrupt {
             return self.server.interrupt(incoming);
         }
-        let (channel, output) = (&self.channel, &mut self.output);
+        let (transport, output) = (&self.transport, &mut self.output);
         let none = Cancellation::default();
-        match self.server.respond(opcode, incoming, none, channel, output) {
+        match self.server.respond(opcode, incoming, none, transport, output) {
             Ok(Answer::Now) if opcode.has_no_reply() => {}
             Ok(Answer::Now) => check_reply(opcode, incoming, output.payload().len()),
             Ok(Answer::Later) => assert_eq!(opcode, Opcode::Lseek),
@@ -198,7 +198,7 @@ pub(crate) struct ScriptedChannel {
     pub replies: Mutex<Vec<Result<usize, Errno>>>,
 }
 
-impl Channel for ScriptedChannel {
+impl Transport for ScriptedChannel {
     fn receive(&self, _: &mut [u8]) -> Result<Received, Errno> {
         Ok(Received::Gone)
     }
@@ -212,9 +212,9 @@ impl Channel for ScriptedChannel {
         Ok(())
     }
 
-    fn another(&self, _: Reading) -> Result<Arc<dyn Channel>, Errno> {
+    fn another(&self, _: ReadMode) -> Result<Arc<dyn Transport>, Errno> {
         let refusal = *self.refusal.lock();
-        refusal.map_or_else(|| Ok(Arc::new(Self::default()) as Arc<dyn Channel>), Err)
+        refusal.map_or_else(|| Ok(Arc::new(Self::default()) as Arc<dyn Transport>), Err)
     }
 
     fn register_backing(&self, _: BorrowedFd<'_>) -> Result<i32, Errno> {

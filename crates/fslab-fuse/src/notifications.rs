@@ -11,11 +11,11 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use fslab_vfs::{Errno, Ino, KernelCache};
 use zerocopy::IntoBytes;
 
-use crate::channel::Channel;
 use crate::protocol::flags::EXPIRE_ONLY;
 use crate::protocol::reply::{
     NOTIFY_INVAL_ENTRY, NOTIFY_INVAL_INODE, NotifyInvalEntry, NotifyInvalInode,
 };
+use crate::transport::Transport;
 
 /// What to tell the kernel.
 enum Notice {
@@ -67,13 +67,13 @@ impl Pending {
     /// whatever is mounted on them.
     pub fn deliver_through(
         self,
-        channel: Arc<dyn Channel>,
+        transport: Arc<dyn Transport>,
         expire_only: bool,
     ) -> std::io::Result<()> {
         let entry_flags = if expire_only { EXPIRE_ONLY } else { 0 };
         std::thread::Builder::new().name("fslab-notices".to_owned()).spawn(move || {
             for notice in self.0 {
-                if let Err(error) = deliver(&*channel, notice, entry_flags) {
+                if let Err(error) = deliver(&*transport, notice, entry_flags) {
                     tracing::warn!(%error, "the kernel refused a notice");
                 }
             }
@@ -82,10 +82,10 @@ impl Pending {
     }
 }
 
-fn deliver(channel: &dyn Channel, notice: Notice, entry_flags: u32) -> Result<(), Errno> {
+fn deliver(transport: &dyn Transport, notice: Notice, entry_flags: u32) -> Result<(), Errno> {
     let sent = match notice {
-        Notice::Inode(ino) => invalidate_inode(channel, ino, 0, 0),
-        Notice::Entry(parent, name) => invalidate_entry(channel, parent, &name, entry_flags),
+        Notice::Inode(ino) => invalidate_inode(transport, ino, 0, 0),
+        Notice::Entry(parent, name) => invalidate_entry(transport, parent, &name, entry_flags),
     };
     unless_forgotten(sent)
 }
@@ -101,18 +101,22 @@ fn unless_forgotten(sent: Result<(), Errno>) -> Result<(), Errno> {
 ///
 /// # Errors
 /// What the kernel answers; an inode that it does not know is none.
-pub(crate) fn write_back(channel: &dyn Channel, ino: Ino, range: Range<u64>) -> Result<(), Errno> {
+pub(crate) fn write_back(
+    transport: &dyn Transport,
+    ino: Ino,
+    range: Range<u64>,
+) -> Result<(), Errno> {
     let whole = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
     let Some(len) = range.end.checked_sub(range.start).filter(|len| *len > 0) else {
         return Ok(());
     };
-    unless_forgotten(invalidate_inode(channel, ino, whole(range.start), whole(len)))
+    unless_forgotten(invalidate_inode(transport, ino, whole(range.start), whole(len)))
 }
 
 /// Drops pages; those of a length of 0 reach to the end, and those behind -1 are none.
-fn invalidate_inode(channel: &dyn Channel, ino: Ino, off: i64, len: i64) -> Result<(), Errno> {
+fn invalidate_inode(transport: &dyn Transport, ino: Ino, off: i64, len: i64) -> Result<(), Errno> {
     let notice = NotifyInvalInode { ino: ino.0, off, len };
-    channel.notify(NOTIFY_INVAL_INODE, &[notice.as_bytes()])
+    transport.notify(NOTIFY_INVAL_INODE, &[notice.as_bytes()])
 }
 
 /// Has the kernel ask for the attributes of an inode when they are wanted next. Waits for no page
@@ -120,17 +124,17 @@ fn invalidate_inode(channel: &dyn Channel, ino: Ino, off: i64, len: i64) -> Resu
 ///
 /// # Errors
 /// What the kernel answers; an inode that it does not know is none.
-pub(crate) fn invalidate_attributes(channel: &dyn Channel, ino: Ino) -> Result<(), Errno> {
-    unless_forgotten(invalidate_inode(channel, ino, -1, 0))
+pub(crate) fn invalidate_attributes(transport: &dyn Transport, ino: Ino) -> Result<(), Errno> {
+    unless_forgotten(invalidate_inode(transport, ino, -1, 0))
 }
 
 fn invalidate_entry(
-    channel: &dyn Channel,
+    transport: &dyn Transport,
     parent: Ino,
     name: &OsStr,
     flags: u32,
 ) -> Result<(), Errno> {
     let namelen = u32::try_from(name.len()).map_err(|_long| Errno::NAMETOOLONG)?;
     let notice = NotifyInvalEntry { parent: parent.0, namelen, flags };
-    channel.notify(NOTIFY_INVAL_ENTRY, &[notice.as_bytes(), name.as_encoded_bytes(), &[0]])
+    transport.notify(NOTIFY_INVAL_ENTRY, &[notice.as_bytes(), name.as_encoded_bytes(), &[0]])
 }

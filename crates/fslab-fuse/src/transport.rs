@@ -15,34 +15,34 @@ use crate::protocol::reply::OutHeader;
 pub(crate) enum Received {
     /// A request of so many bytes.
     Request(usize),
-    /// No request yet, on a channel that only looks.
+    /// No request yet, on a transport that only looks.
     Nothing,
     /// The mount is gone.
     Gone,
 }
 
-/// What a channel does while there is no request.
+/// What a transport does while there is no request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Reading {
+pub(crate) enum ReadMode {
     /// Sleeps until there is one.
-    Waits,
+    Blocking,
     /// Answers [`Received::Nothing`].
-    Looks,
+    NonBlocking,
 }
 
 /// One thread's way to the kernel.
-pub(crate) trait Channel: Debug + Send + Sync {
+pub(crate) trait Transport: Debug + Send + Sync {
     /// Reads the next request.
     fn receive(&self, buffer: &mut [u8]) -> Result<Received, Errno>;
 
-    /// Answers a request that came by this channel: with an error, or with a payload.
+    /// Answers a request that came by this transport: with an error, or with a payload.
     fn reply(&self, unique: u64, answer: Result<&[u8], Errno>) -> Result<(), Errno>;
 
     /// Sends a notice.
     fn notify(&self, code: i32, parts: &[&[u8]]) -> Result<(), Errno>;
 
     /// One more way of the same connection, so that threads do not share one.
-    fn another(&self, reading: Reading) -> Result<Arc<dyn Channel>, Errno>;
+    fn another(&self, reading: ReadMode) -> Result<Arc<dyn Transport>, Errno>;
 
     /// Makes an open file known to the kernel, to be named in replies to openings.
     fn register_backing(&self, file: BorrowedFd<'_>) -> Result<i32, Errno>;
@@ -57,11 +57,11 @@ pub(crate) trait Channel: Debug + Send + Sync {
 
 /// A descriptor of /dev/fuse.
 #[derive(Debug)]
-pub(crate) struct DeviceChannel {
+pub(crate) struct DeviceTransport {
     device: OwnedFd,
 }
 
-impl DeviceChannel {
+impl DeviceTransport {
     pub fn new(device: OwnedFd) -> Self {
         Self { device }
     }
@@ -80,7 +80,7 @@ impl DeviceChannel {
     }
 }
 
-impl Channel for DeviceChannel {
+impl Transport for DeviceTransport {
     fn receive(&self, buffer: &mut [u8]) -> Result<Received, Errno> {
         loop {
             match rustix::io::read(&self.device, &mut *buffer) {
@@ -106,8 +106,8 @@ impl Channel for DeviceChannel {
         self.send(code, 0, parts)
     }
 
-    fn another(&self, reading: Reading) -> Result<Arc<dyn Channel>, Errno> {
-        let waits = reading == Reading::Waits;
+    fn another(&self, reading: ReadMode) -> Result<Arc<dyn Transport>, Errno> {
+        let waits = reading == ReadMode::Blocking;
         let device = fslab_sys::fuse_device::clone(self.device.as_fd(), waits)?;
         Ok(Arc::new(Self::new(device)))
     }

@@ -14,16 +14,16 @@ use fslab_vfs::{Errno, Handle, Ino, OpenMode};
 use parking_lot::Mutex;
 use rustix::fs::MemfdFlags;
 
-use crate::anchor::Anchor;
-use crate::channel::Channel;
-use crate::notices;
+use crate::backing_id_pin::BackingIdPin;
+use crate::notifications;
+use crate::transport::Transport;
 
 /// How the openings of each open inode read and write.
 #[derive(Debug)]
 pub(crate) struct BackingFiles {
-    channel: Arc<dyn Channel>,
+    transport: Arc<dyn Transport>,
     open: Mutex<HashMap<Ino, OpenInode>>,
-    anchor: Mutex<Anchor>,
+    anchor: Mutex<BackingIdPin>,
     /// Whether a file was refused, which is said once: above a deep stack, all are.
     was_refused: AtomicBool,
 }
@@ -40,16 +40,16 @@ struct OpenInode {
 
 /// Tries whether the kernel lets this process name backing files: it may offer passthrough and
 /// yet lack the privilege for it.
-pub(crate) fn try_passthrough(channel: &dyn Channel) -> rustix::io::Result<()> {
+pub(crate) fn try_passthrough(transport: &dyn Transport) -> rustix::io::Result<()> {
     let file = rustix::fs::memfd_create("fslab-passthrough", MemfdFlags::CLOEXEC)?;
-    let id = channel.register_backing(file.as_fd())?;
-    channel.release_backing(id)
+    let id = transport.register_backing(file.as_fd())?;
+    transport.release_backing(id)
 }
 
 impl BackingFiles {
-    pub fn new(channel: Arc<dyn Channel>) -> Self {
-        let anchor = Mutex::new(Anchor::new());
-        Self { channel, open: Mutex::default(), anchor, was_refused: AtomicBool::default() }
+    pub fn new(transport: Arc<dyn Transport>) -> Self {
+        let anchor = Mutex::new(BackingIdPin::new());
+        Self { transport, open: Mutex::default(), anchor, was_refused: AtomicBool::default() }
     }
 
     /// Counts an opening and answers the number of the backing file it must use, `None` for the
@@ -83,7 +83,7 @@ impl BackingFiles {
     /// From now on, stores through shared maps may change the times of a file, and the kernel does
     /// not notice: it must not believe what it knows of them.
     fn forget_attributes(&self, ino: Ino) {
-        if let Err(error) = notices::invalidate_attributes(&*self.channel, ino) {
+        if let Err(error) = notifications::invalidate_attributes(&*self.transport, ino) {
             tracing::warn!(%error, "times of a file may be shown late");
         }
     }
@@ -108,9 +108,9 @@ impl BackingFiles {
         // The kernel writes with the privileges of who registers. Without CAP_FSETID the lower
         // file system clears set-id bits at every write, as FUSE leaves to this side.
         let registered =
-            lay_down_fsetid().and_then(|()| self.channel.register_backing(lower.as_fd()));
+            lay_down_fsetid().and_then(|()| self.transport.register_backing(lower.as_fd()));
         let number = registered.inspect_err(|errno| self.say_refused(*errno)).ok()?;
-        self.anchor.lock().follow(number, &*self.channel);
+        self.anchor.lock().follow(number, &*self.transport);
         Some(number)
     }
 
@@ -136,7 +136,7 @@ impl BackingFiles {
             return;
         }
         let backing = open.remove(&ino).and_then(|inode| inode.backing);
-        let released = backing.map(|id| self.channel.release_backing(id));
+        let released = backing.map(|id| self.transport.release_backing(id));
         if let Some(Err(error)) = released {
             tracing::error!(%error, "the kernel keeps a backing file");
         }

@@ -9,20 +9,20 @@ use std::os::fd::{AsFd, OwnedFd};
 
 use rustix::fs::MemfdFlags;
 
-use crate::channel::Channel;
+use crate::transport::Transport;
 
 /// Numbers in one leaf of the tree are equal but for so many low bits (`XA_CHUNK_SHIFT`).
 const LEAF_BITS: u32 = 6;
 
 /// An empty file without a name, registered where the last file was.
 #[derive(Debug)]
-pub(crate) struct Anchor {
+pub(crate) struct BackingIdPin {
     /// `None` where it could not be made: openings then cost a little more.
     file: Option<OwnedFd>,
     number: Option<i32>,
 }
 
-impl Anchor {
+impl BackingIdPin {
     pub fn new() -> Self {
         let file = rustix::fs::memfd_create("fslab-anchor", MemfdFlags::CLOEXEC);
         let file = file.inspect_err(|error| tracing::debug!(%error, "no anchor")).ok();
@@ -30,13 +30,13 @@ impl Anchor {
     }
 
     /// Follows a number that was just given, if it lies in another leaf.
-    pub fn follow(&mut self, given: i32, channel: &dyn Channel) {
+    pub fn follow(&mut self, given: i32, transport: &dyn Transport) {
         if self.number.is_some_and(|number| number >> LEAF_BITS == given >> LEAF_BITS) {
             return;
         }
         let Some(file) = &self.file else { return };
-        let moved = channel.register_backing(file.as_fd()).and_then(|number| {
-            self.number.replace(number).map_or(Ok(()), |left| channel.release_backing(left))
+        let moved = transport.register_backing(file.as_fd()).and_then(|number| {
+            self.number.replace(number).map_or(Ok(()), |left| transport.release_backing(left))
         });
         if let Err(error) = moved {
             tracing::debug!(%error, "no anchor any more");
@@ -53,8 +53,8 @@ mod tests {
     use fslab_vfs::Errno;
     use parking_lot::Mutex;
 
-    use super::Anchor;
-    use crate::channel::{Channel, Reading, Received};
+    use super::BackingIdPin;
+    use crate::transport::{ReadMode, Received, Transport};
 
     /// Numbers what is registered as the kernel does: one after the other, never again.
     #[derive(Debug, Default)]
@@ -64,7 +64,7 @@ mod tests {
         is_full: bool,
     }
 
-    impl Channel for Table {
+    impl Transport for Table {
         fn receive(&self, _buffer: &mut [u8]) -> Result<Received, Errno> {
             Err(Errno::NOSYS)
         }
@@ -77,7 +77,7 @@ mod tests {
             Err(Errno::NOSYS)
         }
 
-        fn another(&self, _reading: Reading) -> Result<Arc<dyn Channel>, Errno> {
+        fn another(&self, _reading: ReadMode) -> Result<Arc<dyn Transport>, Errno> {
             Err(Errno::NOSYS)
         }
 
@@ -102,7 +102,7 @@ mod tests {
     }
 
     /// Opens and closes a file, and answers its number.
-    fn pass_a_file_through(anchor: &mut Anchor, table: &Table) -> i32 {
+    fn pass_a_file_through(anchor: &mut BackingIdPin, table: &Table) -> i32 {
         let number = table.register_backing(anchor.file.as_ref().unwrap().as_fd()).unwrap();
         anchor.follow(number, table);
         table.release_backing(number).unwrap();
@@ -111,7 +111,7 @@ mod tests {
 
     #[test]
     fn one_number_stays_registered_in_the_leaf_of_the_newest() {
-        let (mut anchor, table) = (Anchor::new(), Table::default());
+        let (mut anchor, table) = (BackingIdPin::new(), Table::default());
         for _ in 0..500 {
             let number = pass_a_file_through(&mut anchor, &table);
             let held = table.held.lock().clone();
@@ -123,7 +123,8 @@ mod tests {
 
     #[test]
     fn a_full_table_only_costs_the_anchor() {
-        let (mut anchor, table) = (Anchor::new(), Table { is_full: true, ..Table::default() });
+        let (mut anchor, table) =
+            (BackingIdPin::new(), Table { is_full: true, ..Table::default() });
         anchor.follow(1, &table);
         assert!(anchor.file.is_none());
         anchor.follow(100, &table);

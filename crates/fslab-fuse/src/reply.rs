@@ -5,14 +5,14 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use fslab_vfs::{Errno, Error};
 use zerocopy::{Immutable, IntoBytes};
 
-use crate::channel::Channel;
 use crate::convert::to_errno;
 use crate::protocol::opcode::Opcode;
 use crate::protocol::request::InHeader;
+use crate::transport::Transport;
 
 /// Whether the answer arrived.
-pub(crate) fn answer(channel: &dyn Channel, unique: u64, answer: Result<&[u8], Errno>) -> bool {
-    let sent = channel.reply(unique, answer);
+pub(crate) fn send(transport: &dyn Transport, unique: u64, answer: Result<&[u8], Errno>) -> bool {
+    let sent = transport.reply(unique, answer);
     match sent {
         // The request was aborted meanwhile: nobody waits for the answer.
         Ok(()) | Err(Errno::NOENT) => {}
@@ -22,14 +22,14 @@ pub(crate) fn answer(channel: &dyn Channel, unique: u64, answer: Result<&[u8], E
 }
 
 /// Does what is left of a request whose thread went on to others, and answers it.
-pub(crate) fn answer_later<T: IntoBytes + Immutable>(
-    channel: &dyn Channel,
+pub(crate) fn send_later<T: IntoBytes + Immutable>(
+    transport: &dyn Transport,
     opcode: Opcode,
     header: InHeader,
     body: impl FnOnce() -> fslab_vfs::Result<T>,
 ) {
     let done = guarded(opcode, header, body);
-    answer(channel, header.unique, done.as_ref().map(IntoBytes::as_bytes).map_err(|error| *error));
+    send(transport, header.unique, done.as_ref().map(IntoBytes::as_bytes).map_err(|error| *error));
 }
 
 /// Runs an operation; a panic becomes `EIO` for this request alone, and is logged with it.

@@ -1,4 +1,4 @@
-//! Who reads the next request.
+//! The pool of threads that serve a mount: a leader reads the next request, followers are parked.
 //!
 //! A request that wakes a thread on another processor costs several times what it takes to serve
 //! it, and the kernel wakes waiting readers in turn. So there is one *reader* as long as that is
@@ -42,7 +42,7 @@ const CUT_OFF_CHECK: Duration = Duration::from_millis(10);
 
 /// The threads of one mount.
 #[derive(Debug)]
-pub(crate) struct Crew {
+pub(crate) struct ThreadPool {
     state: Mutex<State>,
     /// A place for a reader is free, or all is over.
     place_free: Condvar,
@@ -78,7 +78,7 @@ pub(crate) struct Worker {
     has_started: AtomicBool,
     /// Whether the thread may read when it has served its request.
     reads: AtomicBool,
-    /// When the present request came, in nanoseconds of the crew's clock; 0 between requests.
+    /// When the present request came, in nanoseconds of the pool's clock; 0 between requests.
     busy_since_ns: AtomicU64,
     /// The present request.
     unique: AtomicU64,
@@ -86,15 +86,15 @@ pub(crate) struct Worker {
     cancelled: Arc<AtomicU64>,
 }
 
-/// How a thread has lately found the queue.
+/// How a thread has lately found the queue of requests.
 #[derive(Debug, Default)]
-pub(crate) struct Experience {
+pub(crate) struct QueueHistory {
     found_waiting: u32,
     had_to_wait: u32,
 }
 
-impl Crew {
-    /// A crew of at most so many threads.
+impl ThreadPool {
+    /// A pool of at most so many threads.
     pub fn new(threads_max: usize) -> Self {
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
         Self {
@@ -109,7 +109,7 @@ impl Crew {
     }
 
     /// A new thread's entry; `None` where there are enough.
-    pub fn enlist(&self) -> Option<Arc<Worker>> {
+    pub fn add_thread(&self) -> Option<Arc<Worker>> {
         let mut state = self.state.lock();
         if state.over || !self.has_room(&state) {
             return None;
@@ -122,7 +122,7 @@ impl Crew {
     }
 
     /// A thread's end, or that it could not be started.
-    pub fn discharge(&self, worker: &Arc<Worker>) {
+    pub fn remove_thread(&self, worker: &Arc<Worker>) {
         let mut state = self.state.lock();
         state.note_start(worker);
         state.workers.retain(|other| !Arc::ptr_eq(other, worker));
@@ -191,15 +191,15 @@ impl Crew {
     }
 
     /// Takes note of how long a read took; `true` when a new thread must be started.
-    pub fn learn(&self, worker: &Worker, waited: Duration, experience: &mut Experience) -> bool {
+    pub fn note_wait(&self, worker: &Worker, waited: Duration, history: &mut QueueHistory) -> bool {
         if waited < WAITING_MAX {
-            experience.had_to_wait = 0;
-            experience.found_waiting += 1;
-            experience.found_waiting.is_multiple_of(WIDEN_AFTER) && self.widen()
+            history.had_to_wait = 0;
+            history.found_waiting += 1;
+            history.found_waiting.is_multiple_of(WIDEN_AFTER) && self.widen()
         } else {
-            experience.found_waiting = 0;
-            experience.had_to_wait += 1;
-            if experience.had_to_wait.is_multiple_of(NARROW_AFTER) {
+            history.found_waiting = 0;
+            history.had_to_wait += 1;
+            if history.had_to_wait.is_multiple_of(NARROW_AFTER) {
                 self.narrow(worker);
             }
             false
@@ -228,7 +228,7 @@ impl Crew {
 
     /// Gives the places of readers that have been busy for too long to others; answers how many
     /// threads must be started, those included that could not be before.
-    pub fn relieve(&self, busy_max: Duration) -> usize {
+    pub fn replace_busy(&self, busy_max: Duration) -> usize {
         let workers = self.state.lock().workers.clone();
         let is_late = |worker: &&Arc<Worker>| {
             self.busy_for(worker) > busy_max && worker.reads.load(Ordering::SeqCst)
@@ -240,7 +240,7 @@ impl Crew {
     }
 
     /// Has requests given up that have been served for too long.
-    pub fn give_up(&self, too_long: Duration) {
+    pub fn cancel_overdue(&self, too_long: Duration) {
         for worker in &self.state.lock().workers {
             // Read before the time: if the request ends meanwhile, no other has this number.
             let unique = worker.unique.load(Ordering::SeqCst);
@@ -355,10 +355,10 @@ impl State {
 
 impl Worker {
     /// Notes the beginning of a request and answers where its cancellation will be seen.
-    pub fn begin(&self, unique: u64, arrived: Instant, crew: &Crew) -> Arc<AtomicU64> {
+    pub fn begin(&self, unique: u64, arrived: Instant, pool: &ThreadPool) -> Arc<AtomicU64> {
         self.unique.store(unique, Ordering::SeqCst);
-        self.busy_since_ns.store(crew.clock_ns(arrived), Ordering::SeqCst);
-        if crew.early.take(unique) {
+        self.busy_since_ns.store(pool.clock_ns(arrived), Ordering::SeqCst);
+        if pool.early.take(unique) {
             self.cancelled.store(unique, Ordering::SeqCst);
         }
         Arc::clone(&self.cancelled)
@@ -377,18 +377,18 @@ mod tests {
 
     #[test]
     fn there_is_one_reader_until_it_is_busy() {
-        let crew = Crew::new(2);
-        let (first, second) = (crew.enlist().unwrap(), crew.enlist().unwrap());
-        assert!(crew.enlist().is_none(), "two threads at most");
-        assert!(crew.may_read(&first));
-        first.begin(1, Instant::now(), &crew);
-        assert_eq!(crew.relieve(Duration::from_secs(60)), 0, "not busy for long");
+        let pool = ThreadPool::new(2);
+        let (first, second) = (pool.add_thread().unwrap(), pool.add_thread().unwrap());
+        assert!(pool.add_thread().is_none(), "two threads at most");
+        assert!(pool.may_read(&first));
+        first.begin(1, Instant::now(), &pool);
+        assert_eq!(pool.replace_busy(Duration::from_secs(60)), 0, "not busy for long");
         std::thread::scope(|scope| {
-            let waiting = scope.spawn(|| crew.may_read(&second));
-            while crew.state.lock().parked == 0 {
+            let waiting = scope.spawn(|| pool.may_read(&second));
+            while pool.state.lock().parked == 0 {
                 std::thread::yield_now();
             }
-            assert_eq!(crew.relieve(Duration::ZERO), 0, "a parked thread takes the place");
+            assert_eq!(pool.replace_busy(Duration::ZERO), 0, "a parked thread takes the place");
             assert!(waiting.join().unwrap());
         });
         first.finish();
@@ -397,17 +397,17 @@ mod tests {
 
     #[test]
     fn a_place_is_kept_where_nobody_could_take_it() {
-        let crew = Crew::new(1);
-        let only = crew.enlist().unwrap();
-        assert!(crew.may_read(&only));
-        assert!(!crew.hand_off(&only));
-        assert!(crew.may_read(&only), "still the reader");
+        let pool = ThreadPool::new(1);
+        let only = pool.add_thread().unwrap();
+        assert!(pool.may_read(&only));
+        assert!(!pool.hand_off(&only));
+        assert!(pool.may_read(&only), "still the reader");
     }
 
-    /// A crew that has been there for some time.
-    fn experienced(threads_max: usize) -> Crew {
+    /// A pool that has been there for some time.
+    fn experienced(threads_max: usize) -> ThreadPool {
         let epoch = Instant::now().checked_sub(STUCK_MIN * 2).unwrap();
-        Crew { epoch, ..Crew::new(threads_max) }
+        ThreadPool { epoch, ..ThreadPool::new(threads_max) }
     }
 
     /// However long the test takes.
@@ -417,73 +417,73 @@ mod tests {
 
     #[test]
     fn where_all_wait_one_more_reads_and_leaves_as_soon_as_others_can() {
-        let crew = experienced(1);
+        let pool = experienced(1);
         let stalled = || Instant::now().checked_sub(STALLED_MIN).unwrap();
-        let first = crew.enlist().unwrap();
-        assert!(crew.may_read(&first));
-        first.begin(1, not_long_ago(), &crew);
-        assert!(!crew.hand_off(&first), "there is one thread");
-        first.begin(1, stalled(), &crew);
-        assert_eq!(crew.relieve(Duration::ZERO), 1, "nobody reads");
-        let second = crew.enlist().unwrap();
-        assert!(second.is_surplus && crew.enlist().is_none(), "one at a time");
-        assert!(crew.may_read(&second));
-        second.begin(2, stalled(), &crew);
-        assert_eq!(crew.relieve(Duration::ZERO), 1, "nobody reads again");
-        let third = crew.enlist().unwrap();
-        assert!(crew.may_read(&third));
+        let first = pool.add_thread().unwrap();
+        assert!(pool.may_read(&first));
+        first.begin(1, not_long_ago(), &pool);
+        assert!(!pool.hand_off(&first), "there is one thread");
+        first.begin(1, stalled(), &pool);
+        assert_eq!(pool.replace_busy(Duration::ZERO), 1, "nobody reads");
+        let second = pool.add_thread().unwrap();
+        assert!(second.is_surplus && pool.add_thread().is_none(), "one at a time");
+        assert!(pool.may_read(&second));
+        second.begin(2, stalled(), &pool);
+        assert_eq!(pool.replace_busy(Duration::ZERO), 1, "nobody reads again");
+        let third = pool.add_thread().unwrap();
+        assert!(pool.may_read(&third));
         first.finish();
         std::thread::scope(|scope| {
-            let returned = scope.spawn(|| crew.may_read(&first));
-            while crew.state.lock().parked == 0 {
+            let returned = scope.spawn(|| pool.may_read(&first));
+            while pool.state.lock().parked == 0 {
                 std::thread::yield_now();
             }
-            assert!(!crew.may_read(&third), "it is needed no more");
-            crew.discharge(&third);
+            assert!(!pool.may_read(&third), "it is needed no more");
+            pool.remove_thread(&third);
             assert!(returned.join().unwrap());
         });
-        assert!(crew.is_at_rest());
+        assert!(pool.is_at_rest());
     }
 
     #[test]
     fn threads_that_wait_are_replaced_within_bounds() {
-        let crew = experienced(2);
-        let (stuck, busy) = (crew.enlist().unwrap(), crew.enlist().unwrap());
-        stuck.begin(1, crew.epoch, &crew);
-        busy.begin(2, not_long_ago(), &crew);
-        assert!(crew.enlist().is_some_and(|third| third.is_surplus));
-        assert!(crew.enlist().is_none(), "two do not wait");
-        let crew = experienced(1);
-        let enlist =
-            |number| crew.enlist().map(|worker| drop(worker.begin(number, crew.epoch, &crew)));
-        assert_eq!((1..).map_while(enlist).count(), THREADS_MAX);
+        let pool = experienced(2);
+        let (stuck, busy) = (pool.add_thread().unwrap(), pool.add_thread().unwrap());
+        stuck.begin(1, pool.epoch, &pool);
+        busy.begin(2, not_long_ago(), &pool);
+        assert!(pool.add_thread().is_some_and(|third| third.is_surplus));
+        assert!(pool.add_thread().is_none(), "two do not wait");
+        let pool = experienced(1);
+        let add_thread =
+            |number| pool.add_thread().map(|worker| drop(worker.begin(number, pool.epoch, &pool)));
+        assert_eq!((1..).map_while(add_thread).count(), THREADS_MAX);
     }
 
     #[test]
     fn a_place_whose_thread_could_not_start_is_offered_again() {
         const LONG: Duration = Duration::from_secs(60);
-        let crew = Crew::new(4);
-        let first = crew.enlist().unwrap();
-        assert!(crew.may_read(&first));
-        first.begin(1, Instant::now(), &crew);
-        assert!(crew.hand_off(&first), "there is nobody else yet");
-        let second = crew.enlist().unwrap();
-        assert_eq!(crew.relieve(LONG), 0, "one is on its way");
-        crew.discharge(&second);
-        assert_eq!(crew.relieve(LONG), 1, "nobody reads");
+        let pool = ThreadPool::new(4);
+        let first = pool.add_thread().unwrap();
+        assert!(pool.may_read(&first));
+        first.begin(1, Instant::now(), &pool);
+        assert!(pool.hand_off(&first), "there is nobody else yet");
+        let second = pool.add_thread().unwrap();
+        assert_eq!(pool.replace_busy(LONG), 0, "one is on its way");
+        pool.remove_thread(&second);
+        assert_eq!(pool.replace_busy(LONG), 1, "nobody reads");
         first.finish();
-        assert!(crew.may_read(&first), "who comes back takes the place");
-        assert_eq!(crew.relieve(LONG), 0);
+        assert!(pool.may_read(&first), "who comes back takes the place");
+        assert_eq!(pool.replace_busy(LONG), 0);
     }
 
     #[test]
     fn only_the_present_request_is_cancelled() {
-        let crew = Crew::new(1);
-        let worker = crew.enlist().unwrap();
-        let cancelled = worker.begin(7, Instant::now(), &crew);
-        crew.cancel(8);
+        let pool = ThreadPool::new(1);
+        let worker = pool.add_thread().unwrap();
+        let cancelled = worker.begin(7, Instant::now(), &pool);
+        pool.cancel(8);
         assert_eq!(cancelled.load(Ordering::SeqCst), 0);
-        crew.cancel(7);
+        pool.cancel(7);
         assert_eq!(cancelled.load(Ordering::SeqCst), 7);
         worker.finish();
     }
@@ -491,11 +491,11 @@ mod tests {
     /// The kernel tells another thread, and does so once.
     #[test]
     fn a_request_can_be_cancelled_before_it_begins() {
-        let crew = Crew::new(2);
-        let (first, second) = (crew.enlist().unwrap(), crew.enlist().unwrap());
-        crew.cancel(7);
-        let other = second.begin(8, Instant::now(), &crew);
-        let cancelled = first.begin(7, Instant::now(), &crew);
+        let pool = ThreadPool::new(2);
+        let (first, second) = (pool.add_thread().unwrap(), pool.add_thread().unwrap());
+        pool.cancel(7);
+        let other = second.begin(8, Instant::now(), &pool);
+        let cancelled = first.begin(7, Instant::now(), &pool);
         assert_eq!(cancelled.load(Ordering::SeqCst), 7);
         assert_eq!(other.load(Ordering::SeqCst), 0);
     }
@@ -503,21 +503,21 @@ mod tests {
     /// Whichever comes first, neither may miss the other.
     #[test]
     fn no_interrupt_is_lost_between_reading_and_beginning() {
-        let crew = Crew::new(1);
-        let worker = crew.enlist().unwrap();
+        let pool = ThreadPool::new(1);
+        let worker = pool.add_thread().unwrap();
         let together = std::sync::Barrier::new(2);
         let mut lost = Vec::new();
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 for unique in 1..=2000 {
                     together.wait();
-                    crew.cancel(unique);
+                    pool.cancel(unique);
                     together.wait();
                 }
             });
             for unique in 1..=2000 {
                 together.wait();
-                let cancelled = worker.begin(unique, Instant::now(), &crew);
+                let cancelled = worker.begin(unique, Instant::now(), &pool);
                 together.wait();
                 lost.extend((cancelled.load(Ordering::SeqCst) != unique).then_some(unique));
                 worker.finish();
@@ -528,26 +528,26 @@ mod tests {
 
     #[test]
     fn what_takes_too_long_is_given_up() {
-        let crew = Crew::new(2);
-        let (busy, idle) = (crew.enlist().unwrap(), crew.enlist().unwrap());
-        let cancelled = busy.begin(7, Instant::now(), &crew);
-        crew.give_up(Duration::from_secs(60));
+        let pool = ThreadPool::new(2);
+        let (busy, idle) = (pool.add_thread().unwrap(), pool.add_thread().unwrap());
+        let cancelled = busy.begin(7, Instant::now(), &pool);
+        pool.cancel_overdue(Duration::from_secs(60));
         assert_eq!(cancelled.load(Ordering::SeqCst), 0, "not yet");
         std::thread::sleep(Duration::from_millis(2));
-        crew.give_up(Duration::from_millis(1));
+        pool.cancel_overdue(Duration::from_millis(1));
         assert_eq!(cancelled.load(Ordering::SeqCst), 7);
         assert_eq!(idle.cancelled.load(Ordering::SeqCst), 0);
     }
 
     #[test]
     fn cutting_off_waits_for_requests_and_not_for_readers() {
-        let crew = Crew::new(2);
-        let (reader, busy) = (crew.enlist().unwrap(), crew.enlist().unwrap());
-        assert!(crew.may_read(&reader));
-        let cancelled = busy.begin(7, Instant::now(), &crew);
+        let pool = ThreadPool::new(2);
+        let (reader, busy) = (pool.add_thread().unwrap(), pool.add_thread().unwrap());
+        assert!(pool.may_read(&reader));
+        let cancelled = busy.begin(7, Instant::now(), &pool);
         std::thread::scope(|scope| {
-            let waiting = scope.spawn(|| crew.wait());
-            crew.cut_off();
+            let waiting = scope.spawn(|| pool.wait());
+            pool.cut_off();
             assert_eq!(cancelled.load(Ordering::SeqCst), 7, "asked to give up");
             assert!(!waiting.is_finished());
             busy.finish();
@@ -557,12 +557,12 @@ mod tests {
 
     #[test]
     fn the_end_reaches_parked_threads() {
-        let crew = Crew::new(2);
-        let (first, second) = (crew.enlist().unwrap(), crew.enlist().unwrap());
-        assert!(crew.may_read(&first));
+        let pool = ThreadPool::new(2);
+        let (first, second) = (pool.add_thread().unwrap(), pool.add_thread().unwrap());
+        assert!(pool.may_read(&first));
         std::thread::scope(|scope| {
-            let waiting = scope.spawn(|| crew.may_read(&second));
-            crew.end();
+            let waiting = scope.spawn(|| pool.may_read(&second));
+            pool.end();
             assert!(!waiting.join().unwrap());
         });
     }

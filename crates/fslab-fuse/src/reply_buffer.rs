@@ -16,13 +16,13 @@ pub(crate) enum HandedOver {
 
 /// A reply being put together. The buffer only grows, so that no byte is cleared twice.
 #[derive(Debug, Default)]
-pub(crate) struct Output {
+pub(crate) struct ReplyBuffer {
     buffer: Vec<u8>,
     used: usize,
     handed_over: Vec<HandedOver>,
 }
 
-impl Output {
+impl ReplyBuffer {
     /// Begins a new reply.
     pub fn clear(&mut self) {
         self.used = 0;
@@ -83,7 +83,7 @@ mod tests {
 
     #[test]
     fn a_reply_holds_what_was_put_and_nothing_of_the_one_before() {
-        let mut output = Output::default();
+        let mut output = ReplyBuffer::default();
         output.put_bytes(b"long before");
         output.hand_over(HandedOver::Lookup(Ino::ROOT));
         output.clear();

@@ -1,0 +1,153 @@
+//! Busy polling: a thread that has served a request polls for the next one for a while before it
+//! blocks.
+//!
+//! Waking a sleeping thread on an idle processor can cost more than serving a request. Where
+//! requests follow each other quickly, a reader stays awake a little and yields its processor to
+//! any other thread that is ready. Where they do not, it blocks at once.
+//!
+//! A descriptor of /dev/fuse either blocks or answers at once, so a reader has one of each. Polling
+//! a non-blocking descriptor with poll(2) would cost two more system calls a request, and wake
+//! every sleeping reader for each request, where a blocking read wakes one.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use fslab_vfs::Errno;
+
+use crate::transport::{ReadMode, Received, Transport};
+
+/// How one thread gets its requests.
+#[derive(Debug)]
+pub(crate) struct Reader {
+    blocking: Arc<dyn Transport>,
+    /// `None` where the thread never polls.
+    polling: Option<Arc<dyn Transport>>,
+    poll_time: PollTime,
+}
+
+/// A request in the reader's buffer.
+pub(crate) struct NextRequest<'a> {
+    pub length: usize,
+    /// The descriptor that it came from, which its reply must go to.
+    pub transport: &'a Arc<dyn Transport>,
+    /// From the call to the arrival.
+    pub waited: Duration,
+    pub arrived: Instant,
+}
+
+#[cfg(test)]
+impl<'a> NextRequest<'a> {
+    /// One that comes now.
+    pub fn arriving(transport: &'a Arc<dyn Transport>) -> Self {
+        Self { length: 0, transport, waited: Duration::ZERO, arrived: Instant::now() }
+    }
+}
+
+impl Reader {
+    /// A reader of a connection that stays awake for at most `poll` between requests. Where there
+    /// are no more descriptors, it shares the connection's own: slower, but no request waits.
+    pub fn new(connection: &Arc<dyn Transport>, poll: Duration) -> Self {
+        Self::with_own_descriptors(&**connection, poll).unwrap_or_else(|error| {
+            tracing::info!(%error, "a thread shares the descriptor of its mount");
+            Self::sharing(connection)
+        })
+    }
+
+    /// A reader on the connection's own descriptor, which takes no other and never polls.
+    pub fn sharing(connection: &Arc<dyn Transport>) -> Self {
+        let poll_time = PollTime::new(Duration::ZERO);
+        Self { blocking: Arc::clone(connection), polling: None, poll_time }
+    }
+
+    fn with_own_descriptors(connection: &dyn Transport, poll: Duration) -> Result<Self, Errno> {
+        let poll_time = PollTime::new(poll);
+        let polls = !poll_time.now().is_zero();
+        let polling = polls.then(|| connection.another(ReadMode::NonBlocking)).transpose()?;
+        Ok(Self { blocking: connection.another(ReadMode::Blocking)?, polling, poll_time })
+    }
+
+    /// Waits for the next request; `None` when the mount is gone.
+    pub fn next(&mut self, buffer: &mut [u8]) -> Result<Option<NextRequest<'_>>, Errno> {
+        let asked = Instant::now();
+        let (received, polled) = match self.poll(asked, buffer)? {
+            Received::Nothing => (self.blocking.receive(buffer)?, None),
+            received => (received, self.polling.as_ref()),
+        };
+        let Received::Request(length) = received else { return Ok(None) };
+        let arrived = Instant::now();
+        let waited = arrived - asked;
+        self.poll_time.learn(waited);
+        Ok(Some(NextRequest {
+            length,
+            transport: polled.unwrap_or(&self.blocking),
+            waited,
+            arrived,
+        }))
+    }
+
+    /// Polls until the poll time is over, yielding the processor after each try.
+    fn poll(&self, asked: Instant, buffer: &mut [u8]) -> Result<Received, Errno> {
+        let poll_time = self.poll_time.now();
+        let Some(polling) = self.polling.as_ref().filter(|_| !poll_time.is_zero()) else {
+            return Ok(Received::Nothing);
+        };
+        loop {
+            match polling.receive(buffer)? {
+                Received::Nothing if asked.elapsed() < poll_time => rustix::thread::sched_yield(),
+                received => return Ok(received),
+            }
+        }
+    }
+}
+
+/// Looks in vain after which polling is no longer worth it.
+const IN_VAIN_MAX: u32 = 8;
+
+/// What a reader has learnt of the time between requests.
+#[derive(Debug)]
+pub(crate) struct PollTime {
+    /// The longest poll; zero to block at once, always.
+    most: Duration,
+    in_vain: u32,
+}
+
+impl PollTime {
+    /// Polls for at most `most`. With one processor, polling would keep the caller from running.
+    pub fn new(most: Duration) -> Self {
+        let processors = std::thread::available_parallelism().map_or(1, usize::from);
+        Self { most: if processors > 1 { most } else { Duration::ZERO }, in_vain: 0 }
+    }
+
+    /// How long to poll now.
+    pub fn now(&self) -> Duration {
+        if self.in_vain < IN_VAIN_MAX { self.most } else { Duration::ZERO }
+    }
+
+    /// Notes how long the last request took to arrive.
+    pub fn learn(&mut self, waited: Duration) {
+        // A sleeper learns of a request late, by about the time that is to be saved.
+        if waited <= self.most * 2 {
+            self.in_vain = 0;
+        } else {
+            self.in_vain = self.in_vain.saturating_add(1);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn polling_ends_with_rare_requests_and_returns_with_frequent_ones() {
+        let most = Duration::from_micros(50);
+        let mut poll_time = PollTime { most, in_vain: 0 };
+        for _ in 0..IN_VAIN_MAX {
+            assert_eq!(poll_time.now(), most);
+            poll_time.learn(Duration::from_millis(10));
+        }
+        assert_eq!(poll_time.now(), Duration::ZERO);
+        poll_time.learn(Duration::from_micros(80));
+        assert_eq!(poll_time.now(), most);
+    }
+}

@@ -1,0 +1,42 @@
+//! Idle unmount: the thread that unmounts a file system nobody has used for a while.
+
+use std::io;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crate::server::Server;
+use crate::session::Unmounter;
+
+/// How often an idle mount is looked at, at most.
+const IDLE_CHECK_MAX: Duration = Duration::from_secs(10);
+
+/// Starts the thread. It ends with the mount.
+///
+/// # Errors
+/// The thread can't be started.
+pub(crate) fn unmount_when_idle(
+    unmounter: Unmounter,
+    server: Arc<Server>,
+    timeout: Duration,
+) -> io::Result<()> {
+    let check = (timeout / 4).clamp(Duration::from_millis(50), IDLE_CHECK_MAX);
+    std::thread::Builder::new().name("fslab-idle".to_owned()).spawn(move || {
+        let mut idle_since = Instant::now();
+        loop {
+            std::thread::sleep(check);
+            if !unmounter.is_mounted() {
+                return;
+            }
+            if server.take_activity() {
+                idle_since = Instant::now();
+            } else if idle_since.elapsed() >= timeout {
+                match unmounter.unmount_if_unused() {
+                    Ok(true) => return,
+                    Ok(false) => {}
+                    Err(error) => tracing::warn!(%error, "idle, and can't be unmounted"),
+                }
+            }
+        }
+    })?;
+    Ok(())
+}
