@@ -9,7 +9,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use fslab_sys::identity::lay_down_fsetid;
+use fslab_sys::credentials::lay_down_fsetid;
 use fslab_vfs::{Errno, Handle, Ino, OpenMode};
 use parking_lot::Mutex;
 use rustix::fs::MemfdFlags;

@@ -154,7 +154,7 @@ impl Server {
         self.serve_while_needed(worker, reader);
         self.pool.remove_thread(worker);
         if self.pool.is_at_rest() {
-            fslab_sys::freed_memory::give_back();
+            fslab_sys::malloc_trim::give_back();
         }
     }
 

@@ -6,23 +6,23 @@
 //! Layers read no clock and no global source of random numbers: they come with requests, options
 //! and [`Surroundings`]. They know no mount either: what they have to tell, they publish there.
 
-mod choice;
 mod error;
+mod layer_choice;
 mod leaf;
 pub mod observe;
 mod options;
 mod registry;
 mod report;
 mod stack;
-mod surroundings;
+mod stack_context;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
 
-pub use choice::LayerChoice;
 pub use error::{Error, Nearest, Result};
+pub use layer_choice::LayerChoice;
 pub use leaf::{ForeignError, ForeignLeaf, LEAVES, Leaf, LeafOptions, LeafSpec, OpenLeaf};
 pub use options::{OptionSpec, Options, ValueKind};
 pub use registry::{BuildLayer, LAYERS, LayerKind, LayerSpec};
 pub use report::{Bucket, Latency, Measure, OperationReport, Report, Reporter};
 pub use stack::{Foreign, Stack};
-pub use surroundings::{Draws, Service, SteadyDraws, Surroundings};
+pub use stack_context::{Draws, Service, SteadyDraws, Surroundings};

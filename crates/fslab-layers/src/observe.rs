@@ -2,9 +2,9 @@
 
 mod call;
 pub mod fault;
+mod interceptor;
 pub(crate) mod null;
 pub mod operation;
 pub(crate) mod stats;
 mod threads;
 pub(crate) mod trace;
-mod watch;

@@ -7,7 +7,7 @@ use fslab_vfs::FileSystem;
 use crate::error::Result;
 use crate::observe::{fault, null, stats, trace};
 use crate::options::{OptionSpec, Options};
-use crate::surroundings::Surroundings;
+use crate::stack_context::Surroundings;
 
 /// The layers of this crate, in the order in which they are listed.
 pub const LAYERS: &[LayerSpec] = &[null::SPEC, stats::SPEC, trace::SPEC, fault::SPEC];

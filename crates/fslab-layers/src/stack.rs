@@ -9,11 +9,11 @@ use fslab_vfs::{FileSystem, ReadOnly};
 use serde::Deserialize;
 use toml::Spanned;
 
-use crate::choice::LayerChoice;
 use crate::error::{Error, Result};
+use crate::layer_choice::LayerChoice;
 use crate::leaf::{ForeignLeaf, Leaf};
 use crate::registry::{LayerKind, LayerSpec};
-use crate::surroundings::Surroundings;
+use crate::stack_context::Surroundings;
 
 /// What separates the parts of a stack written in one line.
 const SEPARATOR: &str = " / ";

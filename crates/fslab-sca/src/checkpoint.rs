@@ -5,13 +5,13 @@
 use fslab_vfs::{Errno, Result, WriteOptions};
 use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
-use super::commits::Commits;
+use super::commit_state::CommitState;
 use super::context::Io;
 use super::format::{CheckpointRecord, HEAD_BYTES, Kind, SEGMENTS_MAX, SIZE_MAX, SegmentRecord};
 use super::frame::{Frame, Reference};
 use super::journal::Batch;
 use super::log::Log;
-use super::roots::{Slot, write_slot};
+use super::superblock::{Slot, write_slot};
 
 impl Log {
     /// The slot that leads to the last checkpoint. `is_packed`: made by packing.
@@ -27,7 +27,7 @@ impl Log {
     }
 
     /// Appends the changed pages of the index and a checkpoint, if any frame lies behind the last
-    /// one. The pages replaced are dead once a slot leads here (see [`super::space::Garbage`]).
+    /// one. The pages replaced are dead once a slot leads here (see [`super::dead_frames::Garbage`]).
     pub fn write_checkpoint(&mut self, io: Io<'_>) -> Result<()> {
         self.encode_long_tails(io)?;
         if self.commits.is_current() {
@@ -113,7 +113,7 @@ impl Log {
             return None;
         }
         self.map.adopt(&record, segments, frame.file_size)?;
-        self.commits = Commits::at_checkpoint(ordinal, frame.reference);
+        self.commits = CommitState::at_checkpoint(ordinal, frame.reference);
         self.journal.go_on_at(frame.reference.end(), frame.sequence);
         Some(())
     }

@@ -14,11 +14,11 @@ use parking_lot::Mutex;
 
 use super::content::{Content, Hot, merge};
 use super::context::Io;
-use super::fetch;
 use super::format::{
     CheckpointRecord, FAN_OUT, FLAG_IN_ORDER, Kind, LEVELS_MAX, SIZE_MAX, SegmentRecord,
 };
 use super::frame::{Entry, Frame, Identity, Reference};
+use super::frame_reader;
 use super::index::{Index, WritePage, leads_at_most_to};
 
 /// Which frames hold what.
@@ -244,7 +244,7 @@ impl ChunkMap {
         page: Reference,
         (level, first): (u8, u64),
     ) -> Result<Vec<u8>> {
-        let (frame, body) = fetch::frame(io, &self.identity, page)?;
+        let (frame, body) = frame_reader::frame(io, &self.identity, page)?;
         // It stays in memory as it is here.
         io.lower.drop_pages(page.offset, page.stored_length.into());
         if frame.kind != Kind::Index || frame.position != first {

@@ -3,17 +3,17 @@
 //! A commit is prepared and published under the file's lock, and made durable between the two
 //! without it, so that only callers of fsync wait for the device. The order matters: frames and a
 //! checkpoint are durable before a slot leads to the checkpoint, and space of dead frames is given
-//! back only after that (see `space`).
+//! back only after that (see `dead_frames`).
 
 use fslab_vfs::{Errno, Error, Result};
 use parking_lot::MutexGuard;
 
-use super::aside::{blank_header, is_zero};
 use super::context::{Io, is_full};
+use super::dead_frames::ToGiveBack;
 use super::journal::Behind;
 use super::log::Log;
-use super::roots::Slot;
-use super::space::ToGiveBack;
+use super::quarantine::{blank_header, is_zero};
+use super::superblock::Slot;
 
 /// A stored file in use, whose lock is held for one step at a time.
 ///
@@ -73,7 +73,7 @@ pub fn unless_gone<T>(stepped: Stepped<T>) -> Result<Option<T>> {
 }
 
 /// What a commit covers.
-pub struct Ticket {
+pub struct PreparedCommit {
     /// Nothing where there was no room for a checkpoint: the frames are enough to find everything.
     slot: Option<Slot>,
     /// Frames that no reader needs once this commit is durable, such as the previous checkpoint.
@@ -102,12 +102,12 @@ pub fn commit(file: &impl Steps, data_only: bool) -> Stepped<bool> {
         }
         return Ok(true);
     }
-    let ticket = file.step(|io, log| log.prepare_commit(io))?;
+    let prepared = file.step(|io, log| log.prepare_commit(io))?;
     file.sync_below(data_only)?;
-    file.step(|io, log| log.publish(io, ticket))
+    file.step(|io, log| log.publish(io, prepared))
 }
 
-/// Commits until the slot that leads to everything is durable itself; answers whether there is
+/// CommitState until the slot that leads to everything is durable itself; answers whether there is
 /// one. On a full disk there is none: the slot written last leads to an older checkpoint.
 pub fn commit_with_slot(file: &impl Steps) -> Stepped<bool> {
     let is_led_to = commit(file, true)?;
@@ -116,7 +116,7 @@ pub fn commit_with_slot(file: &impl Steps) -> Stepped<bool> {
 }
 
 /// Makes sure that nothing lies where the next frame goes: neither what the file was before it was
-/// packed, nor bytes that are no frame (see `aside`), nor frames that recovery left out.
+/// packed, nor bytes that are no frame (see `quarantine`), nor frames that recovery left out.
 pub fn clear_end(file: &impl Steps) -> Stepped<()> {
     if file.look(|_, log| Ok(log.journal.is_end_clear()))? {
         return Ok(());
@@ -172,7 +172,7 @@ fn keep_aside(file: &impl Steps) -> Stepped<()> {
 
 impl Log {
     /// Begins a commit.
-    fn prepare_commit(&mut self, io: Io<'_>) -> Result<Ticket> {
+    fn prepare_commit(&mut self, io: Io<'_>) -> Result<PreparedCommit> {
         if self.commits.sync_has_failed() {
             return Err(Errno::IO.into());
         }
@@ -185,7 +185,7 @@ impl Log {
         let garbage = if slot.is_some() { self.garbage.take() } else { ToGiveBack::default() };
         // The sync that follows makes the last slot durable, with the checkpoint that it leads to.
         let joinable = self.commits.slotted().end();
-        Ok(Ticket { slot, garbage, joinable, writes: self.journal.writes() })
+        Ok(PreparedCommit { slot, garbage, joinable, writes: self.journal.writes() })
     }
 
     /// Joins dead frames before the checkpoint that a durable slot leads to.
@@ -195,17 +195,17 @@ impl Log {
     }
 
     /// Ends a commit, whose writes are durable; answers whether a slot leads to its checkpoint.
-    fn publish(&mut self, io: Io<'_>, ticket: Ticket) -> Result<bool> {
-        self.commits.note_durable(ticket.writes);
-        let Some(slot) = ticket.slot else { return Ok(false) };
+    fn publish(&mut self, io: Io<'_>, prepared: PreparedCommit) -> Result<bool> {
+        self.commits.note_durable(prepared.writes);
+        let Some(slot) = prepared.slot else { return Ok(false) };
         if slot.checkpoint != self.commits.slotted()
             && let Err(error) = self.write_slot(io, &slot)
         {
-            self.garbage.take_again(ticket.garbage);
+            self.garbage.take_again(prepared.garbage);
             return Err(error);
         }
         let identity = *self.identity();
-        self.garbage.give_back(io, &identity, ticket.garbage, ticket.joinable);
+        self.garbage.give_back(io, &identity, prepared.garbage, prepared.joinable);
         Ok(true)
     }
 }

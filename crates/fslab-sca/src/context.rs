@@ -8,12 +8,12 @@ use fslab_vfs::{Clock, Errno, Error, Ino, Request};
 use quick_cache::Weighter;
 use quick_cache::sync::Cache;
 
-use super::ahead::Ahead;
 use super::codec::CodecSpec;
 use super::encoder::Workers;
 use super::frame::Reference;
 use super::lower::LowerFile;
-use super::prepared::Shape;
+use super::pre_encode::Shape;
+use super::read_ahead::ReadAhead;
 use fslab_layers::Draws;
 
 /// One operation on one stored file.
@@ -25,7 +25,7 @@ pub struct Io<'a> {
     /// The chunk it is about, for messages.
     pub chunk: Option<u64>,
     /// What was decoded ahead for who reads.
-    pub ahead: Option<&'a Ahead>,
+    pub ahead: Option<&'a ReadAhead>,
 }
 
 /// How a layer was asked to work.

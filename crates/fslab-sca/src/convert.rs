@@ -9,12 +9,12 @@
 //! the names were traded, when they can still be traded back.
 
 mod contents;
-mod crew;
 mod estimate;
 mod kept;
+mod parallel;
+mod resume;
 mod scope;
 mod times;
-mod unfinished;
 mod walk;
 
 use std::collections::{BTreeMap, HashMap};
@@ -36,15 +36,15 @@ use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, openat2};
 
 use super::context::mix;
 use super::layer::own_request;
-use super::{format, mark, options};
+use super::{format, options, size_xattr};
 use crate::error::Error;
 use fslab_layers::{LayerChoice, Surroundings};
 
-use crew::Crew;
 pub use estimate::{Estimate, codec_of, estimate};
+use parallel::ThreadCount;
+use resume::Marking;
 use scope::{PartOfPlainTree, Rule, Scope};
 use times::Times;
-use unfinished::Marking;
 
 /// Begins the names of copies that are being made; the inode follows, in 16 hexadecimal digits.
 const COPY_NAME: &str = ".fslab-convert-";
@@ -228,7 +228,7 @@ impl Conversion {
         let scope = Scope::find(&*lower, &request, direction).map_err(failed)?;
         let mut scope = scope.map_err(|PartOfPlainTree(path)| Error::PartOfPlainTree { path })?;
         match direction {
-            Direction::Decode => mark::expect_foreign_files(&*lower, &request),
+            Direction::Decode => size_xattr::expect_foreign_files(&*lower, &request),
             Direction::Encode => scope.begin_encoding(&*lower, &request, new_key(surroundings)),
         }
         .map_err(failed)?;
@@ -262,7 +262,7 @@ impl Conversion {
             threads => threads,
         };
         let is_any_kept = AtomicBool::new(false);
-        self.walk(Crew(threads), &|path, outcome| {
+        self.walk(ThreadCount(threads), &|path, outcome| {
             is_any_kept.fetch_or(matches!(outcome, Outcome::Kept(_)), Ordering::Relaxed);
             tell(path, outcome);
         })?;
@@ -449,7 +449,8 @@ impl Conversion {
                 if self.direction == Direction::Encode
                     && matches!(error.errno(), Errno::NOSPC | Errno::DQUOT | Errno::TOOBIG) =>
             {
-                mark::set(lower, request, copy, (format::MARK_NAME, None)).and_then(|()| set())
+                size_xattr::set(lower, request, copy, (format::MARK_NAME, None))
+                    .and_then(|()| set())
             }
             answer => answer,
         };
@@ -459,11 +460,11 @@ impl Conversion {
     /// The xattrs that a copy has of its original.
     fn kept_xattrs(&self, ino: Ino) -> Result<BTreeMap<OsString, Vec<u8>>> {
         let names = match self.lower.listxattr(&self.request, ino) {
-            Err(error) if mark::is_absence(error.errno()) => Vec::new(),
+            Err(error) if size_xattr::is_absence(error.errno()) => Vec::new(),
             listed => xattr_names(&listed?),
         };
         let kept =
-            names.into_iter().filter(|name| !mark::is_ours(name) && !unfinished::is_mark(name));
+            names.into_iter().filter(|name| !size_xattr::is_ours(name) && !resume::is_mark(name));
         kept.map(|name| Ok((name.clone(), self.lower.getxattr(&self.request, ino, &name)?)))
             .collect()
     }

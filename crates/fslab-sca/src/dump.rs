@@ -6,7 +6,7 @@ use super::context::Io;
 use super::format::{HEAD_BYTES, Kind};
 use super::frame::{Frame, Identity};
 use super::recovery::Walk;
-use super::roots;
+use super::superblock;
 
 /// A stretch of a stored file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,7 +47,7 @@ pub fn dump(
     length: u64,
     out: &mut dyn Write,
 ) -> fslab_vfs::Result<()> {
-    let beginning = io.lower.read(io.request, 0, roots::BEGINNING_BYTES)?;
+    let beginning = io.lower.read(io.request, 0, superblock::BEGINNING_BYTES)?;
     head(identity, &beginning, out)?;
     for stretch in stretches(io, identity, length)? {
         line(&stretch, out)?;
@@ -58,7 +58,7 @@ pub fn dump(
 fn head(identity: &Identity, beginning: &[u8], out: &mut dyn Write) -> io::Result<()> {
     let (codec, chunk, id) = (identity.codec.name, identity.chunk_bytes(), identity.file_id);
     writeln!(out, "stored file {id:016x}: {codec}, chunks of {chunk} bytes")?;
-    for slot in roots::slots(identity, beginning) {
+    for slot in superblock::slots(identity, beginning) {
         let (ordinal, size, sequence) = (slot.ordinal, slot.file_size, slot.sequence);
         let offset = slot.checkpoint.offset;
         writeln!(

@@ -1,7 +1,7 @@
 //! The journal: the one writer of frames, always behind all others.
 //!
 //! If the file below does not take what is written, nothing has changed: what was written of it is
-//! cut off again, and if even that fails it is kept aside next time (see `aside`).
+//! cut off again, and if even that fails it is kept aside next time (see `quarantine`).
 
 use std::ops::Range;
 
@@ -10,7 +10,7 @@ use fslab_vfs::{Errno, Result, WriteOptions};
 use super::context::Io;
 use super::format::HEAD_BYTES;
 use super::frame::{Frame, Identity, NewFrame, append};
-use super::roots::{mend_head, new_head};
+use super::superblock::{mend_head, new_head};
 
 /// Where frames go.
 pub struct Journal {

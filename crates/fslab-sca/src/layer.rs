@@ -17,12 +17,12 @@ use fslab_vfs::{
 use parking_lot::RwLock;
 use slab::Slab;
 
-use super::access::Access;
-use super::ahead::Ahead;
 use super::context::Settings;
-use super::mark::{self, Mark};
-use super::reclaim::Due;
+use super::opening::Access;
+use super::read_ahead::ReadAhead;
+use super::reclaim_policy::Due;
 use super::reclaimer::Reclaimer;
+use super::size_xattr::{self, Mark};
 use super::stored_file::{OpenBelow, Place, StoredFile};
 
 /// Most that one copy moves; the caller goes on from there.
@@ -42,7 +42,7 @@ struct OpenFile {
     ino: Ino,
     mode: OpenMode,
     file: Arc<StoredFile>,
-    ahead: Ahead,
+    ahead: ReadAhead,
 }
 
 /// A use of a file that is not behind a handle; ended by [`Sca::leave`].
@@ -63,7 +63,7 @@ impl Sca {
 
     fn enter(&self, request: &Request, ino: Ino, writes: bool) -> Result<Use> {
         self.reclaimer.note_request();
-        self.access.enter(request, ino, mark::lower_mode(writes))
+        self.access.enter(request, ino, size_xattr::lower_mode(writes))
     }
 
     /// Begins a use of a file, which is emptied: what it holds need not be read for that.
@@ -133,7 +133,7 @@ impl Sca {
     }
 
     fn opened(&self, ino: Ino, mode: OpenMode, file: Use) -> Opened {
-        let open = Arc::new(OpenFile { ino, mode, file, ahead: Ahead::default() });
+        let open = Arc::new(OpenFile { ino, mode, file, ahead: ReadAhead::default() });
         let handle = Handle(self.handles.write().insert(open) as u64);
         Opened { keep_cache: true, no_flush: !mode.writes(), ..Opened::new(handle) }
     }
@@ -164,7 +164,7 @@ impl Sca {
             return Ok(0);
         }
         if self.settings.size_xattr {
-            match mark::read(&*self.lower, request, attr.ino)? {
+            match size_xattr::read(&*self.lower, request, attr.ino)? {
                 Some(Mark::Clean(clean)) if clean.holds(attr.size, &self.settings.session) => {
                     return Ok(clean.file_size);
                 }
@@ -346,7 +346,8 @@ impl FileSystem for Sca {
         let mut answers: Vec<_> = files.iter().map(|file| file.settle(&request)).collect();
         let synced = self.lower.syncfs(&request, Ino::ROOT);
         if synced.is_ok()
-            && let Err(error) = mark::end_session(&self.lower, &request, &self.settings.session)
+            && let Err(error) =
+                size_xattr::end_session(&self.lower, &request, &self.settings.session)
         {
             tracing::warn!(%error, "the next mount will look at each file to know its size");
         }
@@ -479,7 +480,7 @@ impl FileSystem for Sca {
         mode: u32,
         flags: OpenMode,
     ) -> Result<(Entry, Opened)> {
-        let lower_flags = mark::lower_mode(true);
+        let lower_flags = size_xattr::lower_mode(true);
         let exclusive = lower_flags | OpenMode::EXCLUSIVE;
         match self.lower.create(request, parent, name, mode, exclusive) {
             Err(error) if error.errno() == Errno::EXIST && !flags.contains(OpenMode::EXCLUSIVE) => {
@@ -498,7 +499,7 @@ impl FileSystem for Sca {
         flags: OpenMode,
     ) -> Result<(Entry, Opened)> {
         // Exclusive means here that it never gets a name.
-        let lower_flags = mark::lower_mode(true) | (flags & OpenMode::EXCLUSIVE);
+        let lower_flags = size_xattr::lower_mode(true) | (flags & OpenMode::EXCLUSIVE);
         let created = self.lower.tmpfile(request, parent, mode, lower_flags)?;
         self.enter_created(request, created, true, flags)
     }
@@ -590,7 +591,7 @@ impl FileSystem for Sca {
     }
 
     fn getxattr(&self, request: &Request, ino: Ino, name: &OsStr) -> Result<Vec<u8>> {
-        if mark::is_ours(name) {
+        if size_xattr::is_ours(name) {
             return Err(Errno::NODATA.into());
         }
         self.lower.getxattr(request, ino, name)
@@ -604,7 +605,7 @@ impl FileSystem for Sca {
         value: &[u8],
         mode: XattrMode,
     ) -> Result<()> {
-        if mark::is_ours(name) {
+        if size_xattr::is_ours(name) {
             return Err(Errno::PERM.into());
         }
         let change = |_| self.lower.setxattr(request, ino, name, value, mode);
@@ -615,13 +616,13 @@ impl FileSystem for Sca {
         let names = self.lower.listxattr(request, ino)?;
         let shown = names.split_inclusive(|byte| *byte == 0).filter(|name| {
             let name = name.strip_suffix(&[0]).unwrap_or(name);
-            !mark::is_ours(std::os::unix::ffi::OsStrExt::from_bytes(name))
+            !size_xattr::is_ours(std::os::unix::ffi::OsStrExt::from_bytes(name))
         });
         Ok(shown.flatten().copied().collect())
     }
 
     fn removexattr(&self, request: &Request, ino: Ino, name: &OsStr) -> Result<()> {
-        if mark::is_ours(name) {
+        if size_xattr::is_ours(name) {
             return Err(Errno::NODATA.into());
         }
         let change = |_| self.lower.removexattr(request, ino, name);

@@ -9,62 +9,65 @@
 //! From the bottom to the top:
 //!
 //! - `format`: records, byte for byte. `codec`: encodings and containers, one file each.
-//! - `frame`, `roots`, `index`, `mark`: frames, the head, the tree of pages, the xattrs.
+//! - `frame`, `superblock`, `index`, `size_xattr`: frames, the head with its two slots, the tree of
+//!   pages, the xattrs.
 //! - `log`: a stored file in memory, of four parts with private state: `chunk_map` tells which
-//!   frames hold what, `journal` is the one writer of frames, `commits` knows what is durable, and
-//!   `space` gives back the space of frames of no more use.
-//! - What is done with them: `reader`, `writer`, `holes`, `settle`; `recovery` and `aside` after a
-//!   crash; `commit` (the only one that syncs), `checkpoint`, `clean` and `pack` in steps.
-//! - `reclaim`: the policy that says when space is given back.
-//! - `ahead`: chunks decoded before they are asked for.
-//! - `stored_file`: a file in use; `in_use`: all of them; `access`: how they are opened below.
-//! - `reclaimer`: the thread that gives space back. `layer`: the file system.
+//!   frames hold what, `journal` is the one writer of frames, `commit_state` knows what is durable,
+//!   and `dead_frames` gives back the space of frames that nothing refers to.
+//! - Operations on it: `reader`, `writer`, `punch_hole`, `close`; `recovery` and `quarantine` after
+//!   a crash; `commit` (the only one that syncs), `checkpoint`, `garbage_collection` and `pack` in
+//!   steps.
+//! - `reclaim_policy`: when space is given back; `reclaimer`: the thread that does it.
+//! - `pre_encode` and `read_ahead`: chunks encoded before the file's lock is taken, and decoded
+//!   before they are read.
+//! - `stored_file`: an open file; `open_files`: all of them; `opening`: how they are opened below.
+//! - `layer`: the file system.
 //! - `dump`, `tools`: stored files taken apart, checked, read and packed while nothing is mounted;
 //!   `convert`: whole trees encoded and decoded.
 
-mod access;
-mod ahead;
-mod aside;
 mod checkpoint;
 mod chunk_map;
-mod clean;
+mod close;
 mod codec;
 mod commit;
-mod commits;
+mod commit_state;
 mod content;
 mod context;
 pub mod convert;
+mod dead_frames;
 mod dump;
 mod encoder;
 mod error;
-mod fetch;
 mod format;
 mod frame;
-mod holes;
-mod in_use;
+mod frame_reader;
+mod garbage_collection;
 mod index;
 mod journal;
 mod layer;
 mod log;
 mod lower;
-mod mark;
+mod open_files;
+mod opening;
 mod options;
 mod pack;
-mod prepared;
+mod pre_encode;
+mod punch_hole;
+mod quarantine;
 mod ranges;
+mod read_ahead;
 mod reader;
-mod reclaim;
+mod reclaim_policy;
 mod reclaimer;
 mod recovery;
-mod roots;
-mod settle;
-mod space;
+mod size_xattr;
 mod spec;
 mod stored_file;
+mod superblock;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
+mod ticket;
 mod tools;
-mod turns;
 mod writer;
 
 pub use codec::{Body, CODECS, CodecError, CodecSpec, Container, Levels};

@@ -5,18 +5,18 @@
 use fslab_vfs::Result;
 
 use super::chunk_map::ChunkMap;
-use super::commits::Commits;
+use super::commit_state::CommitState;
 use super::context::Io;
+use super::dead_frames::Garbage;
 use super::frame::{Frame, Identity};
 use super::journal::Journal;
-use super::reclaim::Looks;
-use super::space::Garbage;
+use super::reclaim_policy::Looks;
 
 /// A stored file.
 pub struct Log {
     pub map: ChunkMap,
     pub journal: Journal,
-    pub commits: Commits,
+    pub commits: CommitState,
     pub garbage: Garbage,
     pub looks: Looks,
 }
@@ -27,7 +27,7 @@ impl Log {
         Self {
             map: ChunkMap::new(identity),
             journal: Journal::new(identity),
-            commits: Commits::new(),
+            commits: CommitState::new(),
             garbage: Garbage::default(),
             looks: Looks::default(),
         }

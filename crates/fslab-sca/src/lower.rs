@@ -9,7 +9,7 @@ use fslab_vfs::{
     SetTime, WriteOptions, XattrMode,
 };
 
-use super::mark::is_absence;
+use super::size_xattr::is_absence;
 
 /// An open file of the file system below.
 #[derive(Clone)]

@@ -9,7 +9,7 @@ use quick_cache::sync::Cache;
 use super::codec::CodecSpec;
 use super::context::{BytesOfContent, Settings, WhenToPack};
 use super::encoder::Workers;
-use super::mark;
+use super::size_xattr;
 use fslab_layers::{Error, OptionSpec, Options, Result, SteadyDraws, Surroundings, ValueKind};
 
 const KIB: u64 = 1 << 10;
@@ -116,7 +116,7 @@ pub fn settings(
     claim(codec, &**fs, Claim::Exclusive)?;
     let (session, has_xattrs) = {
         let is_conversion = surroundings.conversion().is_some();
-        mark::begin_session(fs, request, is_conversion).map_err(lower)?
+        size_xattr::begin_session(fs, request, is_conversion).map_err(lower)?
     };
     let size_xattr = options.is_on("size-xattr");
     if size_xattr && !has_xattrs {

@@ -14,17 +14,17 @@ use std::sync::Arc;
 
 use fslab_vfs::{Errno, Result, WriteOptions};
 
-use super::clean::{BATCH_FRAMES, GAP_BYTES_MAX, Move, end_move, move_some};
 use super::commit::{Stepped, Steps, Stop, clear_end, commit_with_slot, cut_off_superseded};
 use super::content::Content;
 use super::context::Io;
-use super::fetch;
+use super::dead_frames::{Gap, make_gap, punch};
 use super::format::{HEAD_BYTES, Kind};
 use super::frame::{self, Frame, NewFrame};
+use super::frame_reader;
+use super::garbage_collection::{BATCH_FRAMES, GAP_BYTES_MAX, Move, end_move, move_some};
 use super::journal::Journal;
 use super::log::Log;
-use super::reclaim::{MOVED_BYTES, SPARE_BYTES, free_bytes};
-use super::space::{Gap, make_gap, punch};
+use super::reclaim_policy::{MOVED_BYTES, SPARE_BYTES, free_bytes};
 
 /// Bytes copied with one write.
 const BATCH_BYTES: usize = 1 << 20;
@@ -292,7 +292,7 @@ impl Log {
     pub fn leading_gaps(&self, io: Io<'_>) -> Result<Vec<Frame>> {
         let (mut gaps, mut place) = (Vec::new(), HEAD_BYTES);
         while place < self.end() {
-            match fetch::header(io, self.identity(), place) {
+            match frame_reader::header(io, self.identity(), place) {
                 Ok(frame) if frame.kind == Kind::Gap && frame.reference.end() <= self.end() => {
                     place = frame.reference.end();
                     gaps.push(frame);
@@ -313,7 +313,7 @@ impl Log {
             let length = (room_end - end).clamp(header_bytes, GAP_BYTES_MAX) as u32;
             let gap = Frame::gap(&(next..=next), self.size());
             self.journal.write_gap(io, &frame::gap(self.identity(), gap, end, length))?;
-            let made = fetch::header(io, self.identity(), end)?;
+            let made = frame_reader::header(io, self.identity(), end)?;
             self.apply(io, &made, &[])?;
         }
         Ok(())
@@ -431,7 +431,7 @@ impl Log {
     pub fn shorten_first_gap(&self, io: Io<'_>) -> Result<()> {
         let nothing = (self.identity().codec.store)(&[]).len();
         let end = HEAD_BYTES + (self.identity().header_bytes() + nothing) as u64;
-        let header = |place| fetch::header(io, self.identity(), place);
+        let header = |place| frame_reader::header(io, self.identity(), place);
         let headers = header(HEAD_BYTES).and_then(|gap| Ok((gap, header(end)?)));
         match headers {
             Ok((gap, first)) if gap.kind == Kind::Gap && first.sequence > 1 => {

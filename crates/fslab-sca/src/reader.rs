@@ -4,12 +4,12 @@ use std::sync::Arc;
 
 use fslab_vfs::{Errno, Result, SeekTo};
 
-use super::ahead::Ready;
 use super::chunk_map::ChunkMap;
 use super::content::{Content, merge};
 use super::context::Io;
-use super::fetch::{self, Body};
 use super::frame::{Entry, Frame};
+use super::frame_reader::{self, Body};
+use super::read_ahead::Ready;
 
 /// What is wrong with content whose checksum is right.
 const UNDECODED: &str = "content that can't be decoded";
@@ -194,7 +194,7 @@ impl ChunkMap {
     /// The frame that holds content of a chunk.
     fn frame_of(&self, io: Io<'_>, chunk: u64, entry: Entry) -> Result<(Frame, Body)> {
         let (io, offset) = (io.of_chunk(chunk), entry.frame.offset);
-        let (frame, body) = fetch::frame(io, self.identity(), entry.frame)?;
+        let (frame, body) = frame_reader::frame(io, self.identity(), entry.frame)?;
         if !frame.kind.has_content() || frame.position != chunk || frame.from != entry.from {
             return Err(io.damaged(offset, "content of another place"));
         }

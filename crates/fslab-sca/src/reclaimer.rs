@@ -1,6 +1,6 @@
 //! Giving space back in a thread of its own, so that no writer waits for it.
 //!
-//! A file whose changes made something due (see `reclaim`) is committed or cleaned at once, beside
+//! A file whose changes made something due (see `reclaim_policy`) is committed or cleaned at once, beside
 //! its writers. Files that hold garbage when somebody is done with them are packed once no request
 //! has come for a while, at most at the rate that was asked for; the thread stands back as soon as
 //! requests come again. What it did not come to is packed at the end, for as long as who unmounts
@@ -16,9 +16,9 @@ use std::time::Duration;
 use fslab_vfs::{Ino, Result};
 use parking_lot::{Condvar, Mutex};
 
-use super::access::Access;
 use super::context::WhenToPack;
 use super::layer::own_request;
+use super::opening::Access;
 use super::pack::Packed;
 use super::stored_file::StoredFile;
 
@@ -264,7 +264,7 @@ impl Run<'_> {
     }
 }
 
-/// Commits or cleans a file, as far as that is due, if somebody uses it.
+/// CommitState or cleans a file, as far as that is due, if somebody uses it.
 fn tend(access: &Access, ino: Ino) {
     caught(ino, "committing or cleaning", || access.tend(&own_request(), ino));
 }

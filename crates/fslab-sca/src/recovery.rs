@@ -9,14 +9,14 @@ use zerocopy::FromBytes;
 
 use super::chunk_map::chunks_of_hole;
 use super::context::Io;
-use super::fetch;
 use super::format::{CheckpointRecord, Kind, SIZE_MAX};
 use super::frame::{Entry, Frame, Identity, Reference, mended_body, parse_mending};
+use super::frame_reader;
 use super::journal::{Behind, Head};
 use super::log::Log;
-use super::mark::Clean;
 use super::ranges::Ranges;
-use super::roots::{self, Slot};
+use super::size_xattr::Clean;
+use super::superblock::{self, Slot};
 
 /// Bytes read ahead where bodies are looked at, and where only headers are.
 const WINDOW_BYTES: usize = 256 << 10;
@@ -46,11 +46,11 @@ pub fn open(
     length: u64,
     mark: Option<&Clean>,
 ) -> Result<Log> {
-    let slots = roots::slots(&identity, beginning);
+    let slots = superblock::slots(&identity, beginning);
     let (mut log, is_packed) = mark
         .and_then(|mark| from_mark(io, identity, &slots, mark))
         .map_or_else(|| from_slots(io, identity, &slots), |log| (log, false));
-    let is_whole = roots::is_head_whole(&identity, beginning);
+    let is_whole = superblock::is_head_whole(&identity, beginning);
     log.journal.note_head(if is_whole { Head::Whole } else { Head::Damaged });
     let packed_end = is_packed.then_some(log.end());
     let mut log = walk_on(io, log, length, mark.is_some())?;
@@ -131,7 +131,7 @@ fn from_mark(io: Io<'_>, identity: Identity, slots: &[Slot], mark: &Clean) -> Op
         return None;
     }
     let mut log = Log::new(identity);
-    let (frame, payload) = fetch::metadata(io, &identity, mark.checkpoint).ok()?;
+    let (frame, payload) = frame_reader::metadata(io, &identity, mark.checkpoint).ok()?;
     if frame.kind != Kind::Checkpoint || frame.sequence > mark.sequence {
         return None;
     }
@@ -146,7 +146,7 @@ fn from_mark(io: Io<'_>, identity: Identity, slots: &[Slot], mark: &Clean) -> Op
 
 fn adopt(io: Io<'_>, log: &mut Log, slot: &Slot) -> Result<()> {
     let offset = slot.checkpoint.offset;
-    let (frame, payload) = fetch::metadata(io, log.identity(), slot.checkpoint)?;
+    let (frame, payload) = frame_reader::metadata(io, log.identity(), slot.checkpoint)?;
     // A slot whose number is not its checkpoint's would be taken for newer, or for older, than one
     // that is written next.
     let is_right = frame.kind == Kind::Checkpoint

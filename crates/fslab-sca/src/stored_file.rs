@@ -16,20 +16,20 @@ use fslab_vfs::{
 };
 use parking_lot::{Mutex, RwLock, RwLockWriteGuard};
 
-use super::ahead::{Ahead, Slot};
-use super::clean::tend;
 use super::commit::{Steps, clear_end, commit, commit_with_slot, unless_gone};
 use super::context::{Io, Settings, WhenToPack, is_full, too_large};
 use super::format::SIZE_MAX;
 use super::frame::Identity;
+use super::garbage_collection::tend;
 use super::log::Log;
 use super::lower::LowerFile;
-use super::mark::{self, Clean, Mark};
 use super::pack::{self, Packed};
-use super::prepared::{Prepared, Shape};
-use super::reclaim::Due;
+use super::pre_encode::{PreEncoded, Shape};
+use super::read_ahead::{ReadAhead, Slot};
+use super::reclaim_policy::Due;
 use super::recovery;
-use super::turns::Turns;
+use super::size_xattr::{self, Clean, Mark};
+use super::ticket::TicketQueue;
 use super::writer::check_range;
 use classify::{classify, mark_state};
 use steps::InSteps;
@@ -43,7 +43,7 @@ pub struct StoredFile {
     settings: Arc<Settings>,
     state: RwLock<State>,
     /// Of writers: what they wrote lies in the order in which they came.
-    turns: Turns,
+    turns: TicketQueue,
     /// Held by whoever commits, moves or packs; taken before the state, never while that is held.
     maintenance: Mutex<()>,
     /// Held by whoever packs, from start to end: what one has moved, another must not pack.
@@ -116,7 +116,7 @@ impl StoredFile {
         opened: OpenBelow,
         kill_set_id: bool,
     ) -> Result<Self> {
-        let found = mark::read(&**fs, request, opened.ino)?;
+        let found = size_xattr::read(&**fs, request, opened.ino)?;
         let file =
             Self::of(fs, settings, opened, (Kind::Foreign, mark_state(found.as_ref()), false));
         file.state.write().empty_below(request, kill_set_id)?;
@@ -137,7 +137,7 @@ impl StoredFile {
         let lower = LowerFile { fs: Arc::clone(fs), ino, handle };
         let io = Io::new(&lower, request, settings);
         // Whether or not this mount keeps sizes: what others said must not outlive a change.
-        let found = mark::read(&**fs, request, ino)?;
+        let found = size_xattr::read(&**fs, request, ino)?;
         if let Some(Mark::Clean(clean)) = &found
             && opened.is_writable
             && clean.holds(io.lower.length(request)?, &settings.session)
@@ -182,7 +182,7 @@ impl StoredFile {
                 heal_has_failed: false,
                 kind,
             }),
-            turns: Turns::default(),
+            turns: TicketQueue::default(),
             maintenance: Mutex::default(),
             packing: Mutex::default(),
             access_is_due: AtomicBool::new(true),
@@ -196,7 +196,7 @@ impl StoredFile {
             return Ok(());
         }
         let ino = state.lower.ino;
-        let opened = self.fs.open(request, ino, mark::lower_mode(true))?;
+        let opened = self.fs.open(request, ino, size_xattr::lower_mode(true))?;
         state.handle_before = Some(std::mem::replace(&mut state.lower.handle, opened.handle));
         state.is_writable = true;
         Ok(())
@@ -264,7 +264,7 @@ impl StoredFile {
         request: &Request,
         offset: u64,
         buffer: &mut [u8],
-        ahead: Option<&Ahead>,
+        ahead: Option<&ReadAhead>,
     ) -> Result<usize> {
         self.look_into(request)?;
         self.healing(request, || self.read_once(request, offset, buffer, ahead))
@@ -275,7 +275,7 @@ impl StoredFile {
         request: &Request,
         offset: u64,
         buffer: &mut [u8],
-        ahead: Option<&Ahead>,
+        ahead: Option<&ReadAhead>,
     ) -> Result<usize> {
         let state = self.state.read();
         let io = Io { ahead, ..state.io(request, &self.settings) };
@@ -291,7 +291,7 @@ impl StoredFile {
     }
 
     /// Notes a read and answers which chunks to decode beside it, by [`Self::decode_ahead`].
-    pub fn to_decode_ahead(&self, ahead: &Ahead, read: Range<u64>) -> Vec<(u64, Arc<Slot>)> {
+    pub fn to_decode_ahead(&self, ahead: &ReadAhead, read: Range<u64>) -> Vec<(u64, Arc<Slot>)> {
         let Kind::Stored(log) = &self.state.read().kind else { return Vec::new() };
         let workers = self.settings.workers.count() as u64;
         let keeps_all_busy = read.end - read.start >= workers * log.map.chunk_bytes();
@@ -340,7 +340,7 @@ impl StoredFile {
         request: &Request,
         place: Place,
         data: &[u8],
-        prepared: &mut Prepared,
+        prepared: &mut PreEncoded,
         options: WriteOptions,
     ) -> Result<usize> {
         let mut state = self.to_be_changed(request)?;
@@ -418,18 +418,18 @@ impl StoredFile {
     }
 
     /// Encodes what a write holds of whole chunks, as the file is encoded now.
-    fn prepare(&self, place: Place, data: &[u8]) -> Result<Prepared> {
-        let Place::At(offset) = place else { return Ok(Prepared::default()) };
+    fn prepare(&self, place: Place, data: &[u8]) -> Result<PreEncoded> {
+        let Place::At(offset) = place else { return Ok(PreEncoded::default()) };
         let shape = match &self.state.read().kind {
-            Kind::Foreign | Kind::Unread(_) => return Ok(Prepared::default()),
+            Kind::Foreign | Kind::Unread(_) => return Ok(PreEncoded::default()),
             Kind::Empty => self.settings.shape(),
             Kind::Stored(log) => Shape::from(log.identity()),
         };
         let length = SIZE_MAX.saturating_sub(offset).min(data.len() as u64);
         if length < shape.chunk_bytes {
-            return Ok(Prepared::default());
+            return Ok(PreEncoded::default());
         }
-        Prepared::new(&self.settings, shape, offset, &data[..length as usize])
+        PreEncoded::new(&self.settings, shape, offset, &data[..length as usize])
     }
 
     /// Sets the size. The times move even where it stays the same.
@@ -574,7 +574,7 @@ impl StoredFile {
         if !self.settings.size_xattr || *is_believed || !log.is_whole() {
             return Ok(());
         }
-        match mark::write(&*self.fs, request, lower.ino, &clean_mark(io, log)) {
+        match size_xattr::write(&*self.fs, request, lower.ino, &clean_mark(io, log)) {
             Ok(()) => (*mark, *is_believed) = (MarkState::Given, true),
             // What was there before says to believe nothing: the size is found by the frames.
             Err(error) => tracing::debug!(%error, "could not keep a size in an xattr"),
@@ -699,7 +699,7 @@ impl State {
     /// if a crash brings the mark back. That a file is foreign is believed of any length.
     fn void_mark(&mut self, request: &Request) -> Result<()> {
         if self.mark != MarkState::Void {
-            mark::write(&*self.lower.fs, request, self.lower.ino, &Mark::Dirty)?;
+            size_xattr::write(&*self.lower.fs, request, self.lower.ino, &Mark::Dirty)?;
         }
         if self.mark == MarkState::Foreign {
             self.lower.sync(request, false)?;
@@ -711,9 +711,9 @@ impl State {
     /// From its first change through the mount on, a foreign file is foreign whatever is in it.
     fn mark_foreign(&mut self, request: &Request) -> Result<()> {
         if self.mark != MarkState::Foreign {
-            match mark::write(&*self.lower.fs, request, self.lower.ino, &Mark::Foreign) {
+            match size_xattr::write(&*self.lower.fs, request, self.lower.ino, &Mark::Foreign) {
                 // No file here has a mark: what it is, only its content can say.
-                Err(error) if mark::is_absence(error.errno()) => {}
+                Err(error) if size_xattr::is_absence(error.errno()) => {}
                 answer => answer?,
             }
         }

@@ -16,7 +16,7 @@ use super::dump::{self, Stretch};
 use super::format::{HEAD_BYTES, Kind, SLOT_OFFSETS, SlotRecord, crc_of};
 use super::frame::{self, Frame, Identity, Reference};
 use super::lower::LowerFile;
-use super::{context::Io, options, roots};
+use super::{context::Io, options, superblock};
 use crate::LAYERS;
 use fslab_layers::LayerChoice;
 
@@ -65,11 +65,11 @@ pub fn check_dump(bytes: &[u8]) {
     let lower = LowerFile { fs: Arc::clone(&below.fs), ino, handle };
     let io = Io::new(&lower, &request, &settings);
     let (Ok(beginning), Ok(length)) =
-        (lower.read(&request, 0, roots::BEGINNING_BYTES), lower.length(&request))
+        (lower.read(&request, 0, superblock::BEGINNING_BYTES), lower.length(&request))
     else {
         return;
     };
-    let Some(identity) = roots::identify(&beginning) else { return };
+    let Some(identity) = superblock::identify(&beginning) else { return };
     let Ok(stretches) = dump::stretches(io, &identity, length) else { return };
     let lengths = stretches.iter().map(|stretch| match stretch {
         Stretch::Head { length } | Stretch::Rest { length, .. } => *length,
@@ -181,7 +181,7 @@ fn sealed(how: u8, bytes: &[u8]) -> Vec<u8> {
 }
 
 fn seal_head(identity: &Identity, file: &mut [u8], frames: &HashMap<u64, Reference>) {
-    let mut head = roots::new_head(identity);
+    let mut head = superblock::new_head(identity);
     for offset in SLOT_OFFSETS {
         let bytes = &mut head[offset..offset + size_of::<SlotRecord>()];
         bytes.copy_from_slice(&file[offset..offset + size_of::<SlotRecord>()]);

@@ -21,8 +21,8 @@ use super::frame::{Entry, Identity};
 use super::layer::own_request;
 use super::log::Log;
 use super::lower::LowerFile;
-use super::mark::{self, Clean, Mark};
-use super::{options, roots};
+use super::size_xattr::{self, Clean, Mark};
+use super::{options, superblock};
 use crate::error::{Error, Result};
 use found::Found;
 
@@ -96,10 +96,10 @@ impl Tool {
         let settings = options::of_tools().map_err(failed)?;
         let lower = LowerFile { fs, ino, handle };
         let length = lower.length(&request).map_err(failed)?;
-        let beginning = lower.read(&request, 0, roots::BEGINNING_BYTES).map_err(failed)?;
-        let found = mark::read(&*lower.fs, &request, ino).map_err(failed)?;
-        let identity = roots::identify(&beginning).ok_or_else(|| match found {
-            Some(Mark::Clean(_) | Mark::Dirty) if length > 0 => failed(mark::headless(ino)),
+        let beginning = lower.read(&request, 0, superblock::BEGINNING_BYTES).map_err(failed)?;
+        let found = size_xattr::read(&*lower.fs, &request, ino).map_err(failed)?;
+        let identity = superblock::identify(&beginning).ok_or_else(|| match found {
+            Some(Mark::Clean(_) | Mark::Dirty) if length > 0 => failed(size_xattr::headless(ino)),
             _ => Error::NoStoredFile { path: path.to_owned() },
         })?;
         let mark = match found {
@@ -107,7 +107,7 @@ impl Tool {
             Some(Mark::Dirty | Mark::Foreign) | None => None,
         };
         let whole_path = path.canonicalize().map_err(|error| failed(error.into()))?;
-        let session = mark::session_above(&whole_path);
+        let session = size_xattr::session_above(&whole_path);
         let path = path.to_owned();
         Ok(Self { path, lower, settings, request, identity, length, mark, session })
     }

@@ -12,7 +12,7 @@ use super::encoder::{Encoded, encode, encode_all};
 use super::format::{Kind, METADATA_BYTES_MAX, SEGMENTS_MAX, SIZE_MAX};
 use super::frame::{Frame, NewFrame};
 use super::log::Log;
-use super::prepared::{Prepared, Shape};
+use super::pre_encode::{PreEncoded, Shape};
 use super::reader::{Piece, pieces};
 
 /// Bytes written after which everything becomes durable, with a checkpoint.
@@ -39,7 +39,7 @@ impl Log {
         &mut self,
         io: Io<'_>,
         (offset, data): (u64, &[u8]),
-        prepared: &mut Prepared,
+        prepared: &mut PreEncoded,
         options: WriteOptions,
     ) -> Result<()> {
         let length = data.len() as u64;
@@ -121,7 +121,7 @@ impl Log {
         io: Io<'_>,
         pieces: &[Piece],
         plans: &[Plan<'_>],
-        prepared: &mut Prepared,
+        prepared: &mut PreEncoded,
     ) -> Result<Vec<Encoded>> {
         let codec = self.identity().codec;
         if let [Plan::Append(data)] = plans {

@@ -15,7 +15,6 @@
 
 mod access_times;
 mod attr;
-mod claim;
 mod devices;
 mod directory;
 mod extents;
@@ -23,10 +22,11 @@ mod flags;
 mod inodes;
 mod lower;
 pub(crate) mod open_table;
-mod set;
+mod setattr;
+mod tree_lock;
 mod xattr;
 
-pub use claim::is_lock_file_name;
+pub use tree_lock::is_lock_file_name;
 
 pub use attr::encode_device;
 
@@ -38,7 +38,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
-use fslab_sys::identity::{ActingAs, Groups, ThreadUmask, take_up_fsetid};
+use fslab_sys::credentials::{ActingAs, Groups, ThreadUmask, take_up_fsetid};
 use fslab_sys::{clone, lease};
 use parking_lot::Mutex;
 use rustix::fs::{Advice, AtFlags, FallocateFlags, FileType, Mode, OFlags, RenameFlags, SeekFrom};
@@ -86,7 +86,7 @@ pub struct HostFs {
     /// to the directories above it.
     copied: Option<OwnedFd>,
     /// The claim of the whole tree, if it is claimed.
-    claim: OnceLock<claim::Locks>,
+    claim: OnceLock<tree_lock::Locks>,
     claiming: Mutex<()>,
 }
 
@@ -217,8 +217,8 @@ impl FileSystem for HostFs {
         let _alone = self.claiming.lock();
         if self.claim.get().is_none() {
             let locks = match &self.copied {
-                Some(root) => claim::lock(root, claim)?,
-                None => claim::lock(self.lower.path(Ino::ROOT)?, claim)?,
+                Some(root) => tree_lock::lock(root, claim)?,
+                None => tree_lock::lock(self.lower.path(Ino::ROOT)?, claim)?,
             };
             self.claim.get_or_init(|| locks);
         }
@@ -255,7 +255,7 @@ impl FileSystem for HostFs {
         let entry = self.lower.lookup(parent, name)?;
         if entry.attr.kind == FileKind::Directory {
             let directory = self.lower.directory(parent)?;
-            let met = claim::expect_unclaimed(&directory, name.as_os_str());
+            let met = tree_lock::expect_unclaimed(&directory, name.as_os_str());
             met.inspect_err(|_| self.forget(entry.attr.ino, 1))?;
         }
         Ok(entry)
@@ -713,7 +713,7 @@ impl HostFs {
 }
 
 /// Whether a name is that of the lock file of a claimed tree.
-fn is_lock_file(claim: &claim::Locks, parent: Ino, name: Name<'_>) -> bool {
+fn is_lock_file(claim: &tree_lock::Locks, parent: Ino, name: Name<'_>) -> bool {
     parent == Ino::ROOT && claim.hidden().is_some_and(|hidden| name.as_os_str() == hidden)
 }
 
@@ -744,7 +744,7 @@ fn unlink_or_say(directory: &OwnedFd, name: Name<'_>, kind: FileKind) {
 fn has_capability(request: &Request, capability: CapabilitySet) -> bool {
     match request.pid {
         0 => request.credentials.uid == 0,
-        pid => fslab_sys::identity::has_capability(pid, capability),
+        pid => fslab_sys::credentials::has_capability(pid, capability),
     }
 }
 

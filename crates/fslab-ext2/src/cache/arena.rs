@@ -1,7 +1,7 @@
 //! Memory for changed blocks: places in a few large pieces of it. A directory of millions of names
 //! is met at another block for each of them, and in large pages the processor finds these soonest.
 
-use fslab_sys::large_pages::prefer_large_pages;
+use fslab_sys::huge_pages::prefer_large_pages;
 
 /// Large enough that an allocator takes it from the kernel as it is, which gives pages when they
 /// are first touched.

@@ -133,7 +133,7 @@ fn who_only_reads_keeps_the_pages_when_holes_are_looked_for() {
         let file = File::open(&path).unwrap();
         file.read_exact_at(&mut vec![0; 1 << 20], 0).unwrap();
         rustix::fs::seek(&file, SeekFrom::Data(0)).unwrap();
-        assert_eq!(fslab_sys::residency::mincore(&file, 1 << 20), Ok(256), "{writeback}");
+        assert_eq!(fslab_sys::page_cache::mincore(&file, 1 << 20), Ok(256), "{writeback}");
         drop(file);
         mounted.end();
     }
@@ -154,7 +154,7 @@ fn pages_of_data_stay_cached_when_a_writer_looks_for_data() {
         file.read_exact_at(&mut vec![0; 1 << 20], 0).unwrap();
         assert_eq!(rustix::fs::seek(&file, SeekFrom::Data(4096)), Ok(4096));
         assert_eq!(rustix::fs::seek(&file, SeekFrom::Hole(4096)), Ok(1 << 20));
-        assert_eq!(fslab_sys::residency::mincore(&file, 1 << 20), Ok(256), "{writeback}");
+        assert_eq!(fslab_sys::page_cache::mincore(&file, 1 << 20), Ok(256), "{writeback}");
         drop(file);
         mounted.end();
     }

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fslab_fuse::MountOptions;
-use fslab_sys::identity::{ActingAs, Groups};
+use fslab_sys::credentials::{ActingAs, Groups};
 use fslab_sys::mounts::{Mount, mounted_on};
 use fslab_vfs::{FileSystem, Ino, MemFs};
 use rustix::fs::{Advice, OFlags};
@@ -90,7 +90,7 @@ fn files_for_direct_reading_can_be_mapped() {
     let path = mounted.path().join("file");
     fs::write(&path, vec![1; 8192]).unwrap();
     let file = OpenOptions::new().read(true).write(true).open(path).unwrap();
-    assert_eq!(fslab_sys::residency::mincore(&file, 8192), Ok(0), "mapped shared, nothing cached");
+    assert_eq!(fslab_sys::page_cache::mincore(&file, 8192), Ok(0), "mapped shared, nothing cached");
     drop(file);
     mounted.end();
 }

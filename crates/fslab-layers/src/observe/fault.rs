@@ -54,7 +54,7 @@ use crate::error::Error;
 use crate::observe::operation::Operation;
 use crate::options::{OptionSpec, Options, ValueKind};
 use crate::registry::{LayerKind, LayerSpec};
-use crate::surroundings::Surroundings;
+use crate::stack_context::Surroundings;
 
 mod operations;
 mod paths;

@@ -9,7 +9,7 @@ use fslab_vfs::{Entry, FileSystem, Ino, Name, OpenMode, Opened, Request, Result}
 
 use crate::options::{OptionSpec, Options, ValueKind};
 use crate::registry::{LayerKind, LayerSpec};
-use crate::surroundings::Surroundings;
+use crate::stack_context::Surroundings;
 
 pub(crate) const SPEC: LayerSpec = LayerSpec {
     name: "null",

@@ -12,11 +12,11 @@ use std::sync::Arc;
 use fslab_vfs::{Clock, FileSystem, Opened, Request};
 
 use super::call::{Call, Outcome};
-use super::watch::{Watch, Watched};
+use super::interceptor::{Watch, Watched};
 use crate::options::{OptionSpec, Options, ValueKind};
 use crate::registry::{LayerKind, LayerSpec};
 use crate::report::{Report, Reporter};
-use crate::surroundings::Surroundings;
+use crate::stack_context::Surroundings;
 
 use counters::Counters;
 

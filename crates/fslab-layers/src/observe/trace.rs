@@ -14,13 +14,13 @@ use fslab_trace::{
 use fslab_vfs::{Clock, Errno, FileSystem, Opened, Request, Result};
 
 use super::call::{Call, Outcome};
+use super::interceptor::{Watch, Watched};
 use super::threads::own_number;
-use super::watch::{Watch, Watched};
 use crate::error::Error;
 use crate::options::{OptionSpec, Options, ValueKind};
 use crate::registry::{LayerKind, LayerSpec};
 use crate::report::{Measure, Report, Reporter};
-use crate::surroundings::Surroundings;
+use crate::stack_context::Surroundings;
 
 pub(crate) const SPEC: LayerSpec = LayerSpec {
     name: "trace",

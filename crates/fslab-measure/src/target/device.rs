@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 
 use fslab_sys::block_counters::DeviceNumber;
 use fslab_sys::loop_device::flush_buffers_of;
-use fslab_sys::{mounts, residency};
+use fslab_sys::{mounts, page_cache};
 use rustix::fs::{OFlags, SeekFrom};
 
 use crate::error::{Error, Result};
@@ -142,7 +142,7 @@ impl BlockDevice {
     /// Drops what is cached of it, while it is not mounted; answers the pages that stay.
     pub fn drop_caches(&self) -> Result<Option<u64>> {
         flush_buffers_of(&self.file).map_err(|errno| Error::file(&self.path)(errno.into()))?;
-        Ok(residency::cachestat(self.file.as_fd()).ok().map(|found| found.cached))
+        Ok(page_cache::cachestat(self.file.as_fd()).ok().map(|found| found.cached))
     }
 
     /// Leaves it without a signature.

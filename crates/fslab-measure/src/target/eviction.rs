@@ -8,7 +8,7 @@ use std::fs;
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 
-use fslab_sys::residency;
+use fslab_sys::page_cache;
 use rustix::fs::{Advice, CWD, Mode, OFlags};
 use rustix::io::Errno;
 
@@ -70,7 +70,7 @@ fn drop_pages(path: &Path) -> rustix::io::Result<u64> {
     // Size 0 is to the end.
     rustix::fs::fadvise(&file, 0, None, Advice::DontNeed)?;
     let length = rustix::fs::fstat(&file)?.st_size.unsigned_abs();
-    match residency::resident_pages(file.as_fd(), length) {
+    match page_cache::resident_pages(file.as_fd(), length) {
         // What can't be asked can't be proven.
         Err(Errno::NOSYS) => Err(Errno::OPNOTSUPP),
         answer => answer,
@@ -103,7 +103,7 @@ mod tests {
 
     fn pages(path: &Path) -> u64 {
         let file = fs::File::open(path).unwrap();
-        residency::resident_pages(&file, file.metadata().unwrap().size()).unwrap()
+        page_cache::resident_pages(&file, file.metadata().unwrap().size()).unwrap()
     }
 
     /// Files at any depth are dropped, also those that were just written.

@@ -6,7 +6,7 @@ use std::path::Path;
 use fslab_sys::block_counters::DeviceNumber;
 use fslab_sys::loop_device::{self, LoopDevice};
 use fslab_sys::make_file_system;
-use fslab_sys::residency;
+use fslab_sys::page_cache;
 
 use super::Workshop;
 use super::device::{BlockDevice, Surroundings};
@@ -127,7 +127,7 @@ fn drop_caches(device: &LoopDevice, image: &ImageFile) -> Result<Option<u64>> {
     let failed = |errno: rustix::io::Errno| Error::file(device.path())(errno.into());
     device.flush_buffers().map_err(failed)?;
     image.drop_cache()?;
-    let cached = residency::cachestat(device.file().as_fd());
+    let cached = page_cache::cachestat(device.file().as_fd());
     Ok(cached.ok().map(|found| found.cached))
 }
 

@@ -3,7 +3,7 @@
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
-use fslab_sys::residency;
+use fslab_sys::page_cache;
 use fslab_vfs::{FileSystem, HostFs, HostOptions};
 use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags, RawMode};
 use rustix::io::Errno;
@@ -162,7 +162,7 @@ impl TreeFile for HostFile {
 
     fn resident_pages(&self) -> Result<Option<u64>> {
         let stat = rustix::fs::fstat(&self.file).map_err(failed("fstat", &self.path))?;
-        residency::resident_pages(&self.file, stat.st_size.unsigned_abs())
+        page_cache::resident_pages(&self.file, stat.st_size.unsigned_abs())
             .map(Some)
             .map_err(failed("cachestat", &self.path))
     }

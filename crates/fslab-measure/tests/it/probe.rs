@@ -15,7 +15,7 @@ use fslab_measure::probe::{ATTRIBUTES, Ground, Options, Value, find};
 use fslab_sys::loop_device::{self, LoopDevice};
 use fslab_sys::make_file_system::{self, Kind};
 use fslab_sys::mounts::Mount;
-use fslab_sys::residency::{cachestat, mincore};
+use fslab_sys::page_cache::{cachestat, mincore};
 use fslab_sys::signals::Interrupt;
 use tempfile::TempDir;
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use fslab_vfs::Request;
 
 use super::*;
-use crate::commits::Commits;
+use crate::commit_state::CommitState;
 use crate::format::{HEAD_BYTES, SLOT_OFFSETS, SlotRecord};
 use crate::frame::Reference;
 use crate::options;
@@ -134,7 +134,8 @@ fn a_checkpoint_is_written_anew_where_the_last_slot_is_its_own() {
             file_size: 0,
             is_packed: false,
         };
-        let mut commits = Commits::at_checkpoint(ordinal, reference(2048)).with_slot(Some(&slot));
+        let mut commits =
+            CommitState::at_checkpoint(ordinal, reference(2048)).with_slot(Some(&slot));
         commits.begin(4096);
         commits
     };

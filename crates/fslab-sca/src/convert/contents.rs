@@ -8,7 +8,7 @@ use fslab_vfs::{
 };
 
 use super::{Conversion, Direction, Kept, Place, Why};
-use crate::roots::BEGINNING_BYTES;
+use crate::superblock::BEGINNING_BYTES;
 
 /// Bytes copied at a time: enough for several chunks to be encoded side by side.
 const PIECE_BYTES: u64 = 4 << 20;

@@ -13,8 +13,8 @@ use crate::encoder::encode;
 use crate::error::Error;
 use crate::format::HEAD_BYTES;
 use crate::layer::own_request;
-use crate::mark::{self, Mark};
-use crate::{options, roots};
+use crate::size_xattr::{self, Mark};
+use crate::{options, superblock};
 use fslab_layers::LayerChoice;
 
 /// Chunks looked at in one file.
@@ -110,8 +110,8 @@ impl Samples<'_> {
     }
 
     fn is_stored(&self, ino: Ino, beginning: &[u8]) -> Result<bool> {
-        let Some(identity) = roots::identify(beginning) else { return Ok(false) };
-        let is_foreign = mark::read(self.lower, &self.request, ino)? == Some(Mark::Foreign);
+        let Some(identity) = superblock::identify(beginning) else { return Ok(false) };
+        let is_foreign = size_xattr::read(self.lower, &self.request, ino)? == Some(Mark::Foreign);
         Ok(match self.scope.rule {
             _ if is_foreign => false,
             Rule::Plain => false,

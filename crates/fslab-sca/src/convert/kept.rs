@@ -10,8 +10,8 @@ use zerocopy::{FromBytes, IntoBytes};
 use super::scope::looks_stored;
 use super::{Conversion, Direction, Kept, Why, contents};
 use crate::format::{KEPT_NAME, KeptRecord, MARK_NAME, VERSION};
-use crate::mark::{self, Fingerprint, Mark};
-use crate::roots;
+use crate::size_xattr::{self, Fingerprint, Mark};
+use crate::superblock;
 
 const HAS_MARK: u8 = 1;
 const HAS_EARLIER: u8 = 2;
@@ -75,7 +75,7 @@ impl Conversion {
 
     fn keep_for_decoding(&self, original: Ino, copy: Ino) -> Kept<()> {
         let [found, earlier] = self.own_xattrs(original)?;
-        let mark = match found.as_deref().and_then(mark::before_content) {
+        let mark = match found.as_deref().and_then(size_xattr::before_content) {
             Some((before, _)) => before,
             None => found,
         };
@@ -94,28 +94,28 @@ impl Conversion {
         let (lower, request) = (&*self.lower, &self.request);
         let beginning = contents::beginning(lower, request, copy)?;
         let fingerprint = self.fingerprint(copy, &beginning)?;
-        let kept = mark::value(lower, request, original, KEPT_NAME)?;
+        let kept = size_xattr::value(lower, request, original, KEPT_NAME)?;
         let kept = kept.and_then(|value| OwnXattrs::decode(&value));
         let Some(kept) = kept.filter(|kept| kept.original == fingerprint) else {
             // Written through a mount: nothing says that it had ever been in a tree as it is.
-            return match roots::identify(&beginning) {
-                Some(_) => mark::write(lower, request, copy, &Mark::Foreign),
+            return match superblock::identify(&beginning) {
+                Some(_) => size_xattr::write(lower, request, copy, &Mark::Foreign),
                 None => Ok(()),
             };
         };
-        let found = kept.mark.as_deref().and_then(mark::decode);
+        let found = kept.mark.as_deref().and_then(size_xattr::decode);
         let is_taken_for_stored = match found {
             Some(Mark::Foreign) => false,
             Some(Mark::Clean(_) | Mark::Dirty) => true,
             None => looks_stored(&beginning),
         };
         let value = match is_taken_for_stored {
-            true => Some(mark::content(kept.mark.as_deref(), fingerprint)),
+            true => Some(size_xattr::content(kept.mark.as_deref(), fingerprint)),
             false => kept.mark,
         };
         for (name, value) in [(MARK_NAME, value), (KEPT_NAME, kept.earlier)] {
             if value.is_some() {
-                mark::set(lower, request, copy, (name, value.as_deref()))?;
+                size_xattr::set(lower, request, copy, (name, value.as_deref()))?;
             }
         }
         Ok(())

@@ -18,8 +18,8 @@ use zerocopy::{FromBytes, IntoBytes};
 use super::{Conversion, Direction, Kept, Why, contents};
 use crate::context::seal;
 use crate::format::{KEPT_NAME, MARK_NAME, RUN_NAME, RunRecord, VERSION};
-use crate::mark::{self, Mark, Tree};
-use crate::roots;
+use crate::size_xattr::{self, Mark, Tree};
+use crate::superblock;
 
 /// How stored files are told from files that only look like it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,7 +55,7 @@ impl Scope {
         request: &Request,
         direction: Direction,
     ) -> Result<std::result::Result<Self, PartOfPlainTree>> {
-        let above = lower.path_below(Ino::ROOT).and_then(|path| mark::tree_above(&path));
+        let above = lower.path_below(Ino::ROOT).and_then(|path| size_xattr::tree_above(&path));
         let scope = |rule| Ok(Ok(Self { rule, is_marked: false, enclosing: None }));
         match above {
             Some((path, session)) if !session.plain => {
@@ -65,7 +65,7 @@ impl Scope {
             Some((path, _)) => return Ok(Err(PartOfPlainTree(path))),
             None => {}
         }
-        match (mark::tree(lower, request)?, direction) {
+        match (size_xattr::tree(lower, request)?, direction) {
             (Tree::NoXattrs, Direction::Encode) => scope(Rule::Unrecorded),
             (Tree::New, Direction::Encode) => scope(Rule::Plain),
             (Tree::NoXattrs | Tree::New, Direction::Decode) => scope(Rule::Form),
@@ -88,11 +88,11 @@ impl Scope {
     ) -> Result<()> {
         match self.rule {
             // A run that ended may have left it.
-            Rule::Form => return mark::set(lower, request, Ino::ROOT, (RUN_NAME, None)),
+            Rule::Form => return size_xattr::set(lower, request, Ino::ROOT, (RUN_NAME, None)),
             Rule::Key(_) | Rule::Unrecorded => return Ok(()),
             Rule::Plain => {}
         }
-        let begun = mark::set_plain(lower, request, true)
+        let begun = size_xattr::set_plain(lower, request, true)
             .and_then(|()| set_run(lower, request, (key, false)));
         self.rule = match begun {
             Ok(()) => Rule::Key(key),
@@ -109,7 +109,7 @@ impl Scope {
 }
 
 fn run(lower: &dyn FileSystem, request: &Request) -> Result<Option<(u64, bool)>> {
-    let value = mark::value(lower, request, Ino::ROOT, RUN_NAME)?;
+    let value = size_xattr::value(lower, request, Ino::ROOT, RUN_NAME)?;
     let record = value.and_then(|value| RunRecord::read_from_bytes(&value).ok());
     Ok(record.and_then(|mut record| {
         let crc = std::mem::take(&mut record.crc).get();
@@ -124,13 +124,13 @@ fn set_run(lower: &dyn FileSystem, request: &Request, (key, marked): (u64, bool)
     let (zero, crc) = ([0; 2], 0.into());
     let mut record = RunRecord { version: VERSION, surveyed, zero, crc, key: key.into() };
     record.crc = crc32c::crc32c(record.as_bytes()).into();
-    mark::set(lower, request, Ino::ROOT, (RUN_NAME, Some(record.as_bytes())))?;
-    mark::sync_root(lower, request)
+    size_xattr::set(lower, request, Ino::ROOT, (RUN_NAME, Some(record.as_bytes())))?;
+    size_xattr::sync_root(lower, request)
 }
 
 /// Whether a mount would take bytes for a stored file, of this version or a later one.
 pub fn looks_stored(beginning: &[u8]) -> bool {
-    roots::identify(beginning).is_some() || roots::is_newer(beginning)
+    superblock::identify(beginning).is_some() || superblock::is_newer(beginning)
 }
 
 impl Conversion {
@@ -140,19 +140,19 @@ impl Conversion {
         if self.scope.rule == Rule::Plain {
             return Ok(false);
         }
-        let found = mark::read(&*self.lower, &self.request, attr.ino)?;
+        let found = size_xattr::read(&*self.lower, &self.request, attr.ino)?;
         if found == Some(Mark::Foreign) {
             return Ok(false);
         }
         let beginning = contents::beginning(&*self.lower, &self.request, attr.ino)?;
-        let identity = roots::identify(&beginning);
-        let is_newer = roots::is_newer(&beginning);
+        let identity = superblock::identify(&beginning);
+        let is_newer = superblock::is_newer(&beginning);
         match (self.scope.rule, identity) {
             (Rule::Key(key), Some(identity)) => Ok(seal(key, identity.file_id) == identity.file_id),
             (Rule::Key(_), None) if is_newer => Ok(false),
             (Rule::Unrecorded, _) if looks_stored(&beginning) => Err(Why::Unrecorded),
             (Rule::Form, Some(_)) => Ok(true),
-            (_, None) if found.is_some() || is_newer => Err(mark::headless(attr.ino).into()),
+            (_, None) if found.is_some() || is_newer => Err(size_xattr::headless(attr.ino).into()),
             _ => Ok(false),
         }
     }
@@ -177,23 +177,23 @@ impl Conversion {
 
     fn mark_unless_sealed(&self, key: u64, ino: Ino) -> Result<()> {
         let (lower, request) = (&*self.lower, &self.request);
-        let before = mark::value(lower, request, ino, MARK_NAME)?;
-        let found = before.as_deref().and_then(mark::decode);
+        let before = size_xattr::value(lower, request, ino, MARK_NAME)?;
+        let found = before.as_deref().and_then(size_xattr::decode);
         if found == Some(Mark::Foreign) {
             return Ok(());
         }
         let beginning = contents::beginning(lower, request, ino)?;
-        let is_lookalike = match roots::identify(&beginning) {
+        let is_lookalike = match superblock::identify(&beginning) {
             Some(identity) => seal(key, identity.file_id) != identity.file_id,
             // Later, it may be one of the run whose head is damaged.
-            None => roots::is_newer(&beginning) || found.is_some() && !self.scope.is_marked,
+            None => superblock::is_newer(&beginning) || found.is_some() && !self.scope.is_marked,
         };
         if !is_lookalike {
             return Ok(());
         }
-        let content = mark::content(before.as_deref(), self.fingerprint(ino, &beginning)?);
+        let content = size_xattr::content(before.as_deref(), self.fingerprint(ino, &beginning)?);
         self.with_right_to_write(ino, &|| {
-            mark::set(lower, request, ino, (MARK_NAME, Some(&content)))
+            size_xattr::set(lower, request, ino, (MARK_NAME, Some(&content)))
         })?;
         self.lookalikes.fetch_add(1, Ordering::Relaxed);
         contents::sync(lower, request, ino)
@@ -226,21 +226,21 @@ impl Conversion {
     fn end_complete_run(&self) -> Result<()> {
         let (lower, request) = (&*self.lower, &self.request);
         let is_whole = self.scope.enclosing.is_none();
-        let end = || mark::set(lower, request, Ino::ROOT, (RUN_NAME, None));
+        let end = || size_xattr::set(lower, request, Ino::ROOT, (RUN_NAME, None));
         match (self.direction, self.scope.rule) {
             (_, Rule::Unrecorded) => Ok(()),
             (Direction::Encode, Rule::Key(_)) => {
-                mark::set_plain(lower, request, false)?;
+                size_xattr::set_plain(lower, request, false)?;
                 end()
             }
             (Direction::Encode, _) => Ok(()),
             (Direction::Decode, Rule::Form) if !is_whole => Ok(()),
             (Direction::Decode, Rule::Form) => {
                 end()?;
-                mark::sync_root(lower, request)?;
-                match mark::set_plain(lower, request, true) {
+                size_xattr::sync_root(lower, request)?;
+                match size_xattr::set_plain(lower, request, true) {
                     // The marks of foreign files stay.
-                    Err(error) if mark::is_absence(error.errno()) => Ok(()),
+                    Err(error) if size_xattr::is_absence(error.errno()) => Ok(()),
                     Err(error) if matches!(error.errno(), Errno::ACCESS | Errno::PERM) => Ok(()),
                     Err(error) => Err(error),
                     Ok(()) => self.restore_marks(),
@@ -258,19 +258,19 @@ impl Conversion {
     /// was then.
     pub(super) fn restore_mark(&self, ino: Ino) -> Result<()> {
         let (lower, request) = (&*self.lower, &self.request);
-        let Some(value) = mark::value(lower, request, ino, MARK_NAME)? else { return Ok(()) };
-        let Some((before, file)) = mark::before_content(&value) else { return Ok(()) };
+        let Some(value) = size_xattr::value(lower, request, ino, MARK_NAME)? else { return Ok(()) };
+        let Some((before, file)) = size_xattr::before_content(&value) else { return Ok(()) };
         let beginning = contents::beginning(lower, request, ino)?;
         let is_as_it_was = self.fingerprint(ino, &beginning)? == file;
         self.with_right_to_write(ino, &|| match is_as_it_was {
-            true => mark::set(lower, request, ino, (MARK_NAME, before.as_deref())),
-            false => mark::write(lower, request, ino, &Mark::Foreign),
+            true => size_xattr::set(lower, request, ino, (MARK_NAME, before.as_deref())),
+            false => size_xattr::write(lower, request, ino, &Mark::Foreign),
         })
     }
 
     /// The size xattr of a file, and the one that keeps those of its original.
     pub(super) fn own_xattrs(&self, ino: Ino) -> Result<[Option<Vec<u8>>; 2]> {
-        let value = |name| mark::value(&*self.lower, &self.request, ino, name);
+        let value = |name| size_xattr::value(&*self.lower, &self.request, ino, name);
         Ok([value(MARK_NAME)?, value(KEPT_NAME)?])
     }
 }
@@ -279,5 +279,5 @@ impl Conversion {
 fn is_of_the_file(error: &fslab_vfs::Error) -> bool {
     let errno = error.errno();
     let is_full = matches!(errno, Errno::NOSPC | Errno::DQUOT | Errno::RANGE | Errno::TOOBIG);
-    is_full || matches!(errno, Errno::ACCESS | Errno::PERM) || mark::is_absence(errno)
+    is_full || matches!(errno, Errno::ACCESS | Errno::PERM) || size_xattr::is_absence(errno)
 }

@@ -10,7 +10,7 @@ use zerocopy::{FromBytes, IntoBytes};
 
 use super::Conversion;
 use crate::format::{TIMES_NAME, TimesRecord, VERSION};
-use crate::mark;
+use crate::size_xattr;
 
 /// Times of a directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,7 +65,7 @@ impl Conversion {
         let attr = lower.getattr(request, directory, None)?;
         let times = Times { accessed: attr.accessed, modified: attr.modified };
         let value = times.encode();
-        match mark::set(lower, request, directory, (TIMES_NAME, Some(&value))) {
+        match size_xattr::set(lower, request, directory, (TIMES_NAME, Some(&value))) {
             Ok(()) => self.sync_directory(directory)?,
             Err(error) if is_refused(&error) => {}
             Err(error) => return Err(error),
@@ -76,7 +76,7 @@ impl Conversion {
 
     /// Takes up what an interrupted run noted.
     pub(super) fn find_noted_times(&self, directory: Ino) -> Result<()> {
-        match mark::value(&*self.lower, &self.request, directory, TIMES_NAME) {
+        match size_xattr::value(&*self.lower, &self.request, directory, TIMES_NAME) {
             Ok(Some(value)) => {
                 if let Some(times) = Times::decode(&value) {
                     self.noted_times.lock().insert(directory, times);
@@ -95,7 +95,7 @@ impl Conversion {
         let (lower, request) = (&*self.lower, &self.request);
         self.set_times(directory, times)?;
         self.sync_directory(directory)?;
-        match mark::set(lower, request, directory, (TIMES_NAME, None)) {
+        match size_xattr::set(lower, request, directory, (TIMES_NAME, None)) {
             Err(error) if is_refused(&error) => Ok(()),
             answer => answer,
         }
@@ -133,7 +133,7 @@ impl Conversion {
 fn is_refused(error: &fslab_vfs::Error) -> bool {
     let errno = error.errno();
     matches!(errno, Errno::ACCESS | Errno::PERM | Errno::NOSPC | Errno::DQUOT)
-        || mark::is_absence(errno)
+        || size_xattr::is_absence(errno)
 }
 
 #[cfg(test)]

@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 use fslab_sys::lease::Lease;
 use fslab_vfs::{Attr, Errno, FileKind, FileSystem, Ino, Name, Request, Result};
 
-use super::crew::Crew;
-use super::unfinished::Unfinished;
+use super::parallel::ThreadCount;
+use super::resume::Unfinished;
 use super::{Conversion, Copy, Kept, Outcome, Place, Why, copy_name, is_copy_name};
 
 /// What is known of a tree before anything is converted.
@@ -25,14 +25,14 @@ type Tell<'a> = &'a (dyn Fn(&Path, &Outcome) + Sync);
 
 impl Conversion {
     /// Converts everything.
-    pub(super) fn walk(&self, crew: Crew, tell: Tell<'_>) -> Result<()> {
+    pub(super) fn walk(&self, threads: ThreadCount, tell: Tell<'_>) -> Result<()> {
         let mut survey = Survey::default();
         self.survey(Ino::ROOT, Path::new(""), &mut survey, tell)?;
         let mut deferred: HashSet<Ino> = survey.groups.keys().copied().collect();
         deferred.extend(survey.unfinished.keys());
         self.note_all_marked()?;
         let mut late = HashMap::new();
-        self.directory(Ino::ROOT, Path::new(""), &deferred, &mut late, (crew, tell))?;
+        self.directory(Ino::ROOT, Path::new(""), &deferred, &mut late, (threads, tell))?;
         late.extend(std::mem::take(&mut survey.groups));
         for (ino, paths) in late {
             self.group(ino, &paths, survey.unfinished.remove(&ino), tell);
@@ -88,7 +88,7 @@ impl Conversion {
         path: &Path,
         deferred: &HashSet<Ino>,
         late: &mut HashMap<Ino, Vec<PathBuf>>,
-        (crew, tell): (Crew, Tell<'_>),
+        (threads, tell): (ThreadCount, Tell<'_>),
     ) -> Result<()> {
         let (mut files, mut directories) = (Vec::new(), Vec::new());
         let entries = match self.entries(parent) {
@@ -113,13 +113,13 @@ impl Conversion {
                 _ => self.lower.forget(attr.ino, 1),
             }
         }
-        crew.for_each(files, &|(ino, path): (Ino, PathBuf)| {
+        threads.for_each(files, &|(ino, path): (Ino, PathBuf)| {
             tell(&path, &self.single(&Place { parent, path: &path, ino }));
             self.lower.forget(ino, 1);
         });
         self.sync_directory(parent)?;
         for (ino, path) in directories {
-            let done = self.directory(ino, &path, deferred, late, (crew, tell));
+            let done = self.directory(ino, &path, deferred, late, (threads, tell));
             self.lower.forget(ino, 1);
             done?;
         }

@@ -6,7 +6,7 @@ use fslab_vfs::Request;
 
 use super::*;
 use crate::log::Log;
-use crate::prepared::Prepared;
+use crate::pre_encode::PreEncoded;
 use crate::testing::logs::{CHUNK, Refusing, content, file_in, identity, put, reopened, sync};
 use crate::{codec, options};
 
@@ -24,7 +24,7 @@ fn what_a_failed_write_left_does_not_follow_the_next_frame() {
     fs.answer_wrongly(log.end()..u64::MAX, Errno::IO);
     let two_chunks = vec![2; 2 * CHUNK as usize];
     let whole = (CHUNK, two_chunks.as_slice());
-    let refused = log.write(io, whole, &mut Prepared::default(), WriteOptions::default());
+    let refused = log.write(io, whole, &mut PreEncoded::default(), WriteOptions::default());
     assert_eq!((refused.unwrap_err().errno(), fs.end()), (Errno::IO, 0));
     let left = io.lower.length(io.request).unwrap();
     assert!(left > log.end() + 2 * CHUNK, "nothing is left");

@@ -7,8 +7,8 @@ use crate::context::Io;
 use crate::frame::Identity;
 use crate::journal::Behind;
 use crate::log::Log;
-use crate::mark::{Clean, Mark};
-use crate::{recovery, roots};
+use crate::size_xattr::{Clean, Mark};
+use crate::{recovery, superblock};
 
 pub fn mark_state(found: Option<&Mark>) -> MarkState {
     match found {
@@ -28,8 +28,8 @@ pub fn classify(io: Io<'_>, found: Option<Mark>) -> Result<(Kind, MarkState, boo
     if mark == MarkState::Foreign {
         return Ok((Kind::Foreign, mark, true));
     }
-    let beginning = io.lower.read(io.request, 0, roots::BEGINNING_BYTES)?;
-    if let Some(identity) = roots::identify(&beginning) {
+    let beginning = io.lower.read(io.request, 0, superblock::BEGINNING_BYTES)?;
+    if let Some(identity) = superblock::identify(&beginning) {
         let clean = match &found {
             Some(Mark::Clean(clean)) if clean.holds(length, &io.settings.session) => Some(clean),
             _ => None,
@@ -37,7 +37,7 @@ pub fn classify(io: Io<'_>, found: Option<Mark>) -> Result<(Kind, MarkState, boo
         let log = recovery::open(io, identity, &beginning, length, clean)?;
         return Ok((Kind::Stored(Box::new(log)), mark, clean.is_some()));
     }
-    if roots::is_newer(&beginning) {
+    if superblock::is_newer(&beginning) {
         return Err(io.damaged(0, "a stored file of a version that is not known here"));
     }
     classify_unknown(io, found, &beginning, length).map(|kind| (kind, mark, false))

@@ -15,8 +15,8 @@ use crate::context::Io;
 use crate::frame::Identity;
 use crate::log::Log;
 use crate::lower::LowerFile;
-use crate::prepared::Prepared;
-use crate::{codec, recovery, roots};
+use crate::pre_encode::PreEncoded;
+use crate::{codec, recovery, superblock};
 
 /// Bytes of a chunk.
 pub const CHUNK: u64 = 4096;
@@ -156,7 +156,7 @@ pub fn put(log: &mut Log, io: Io<'_>, (chunk, byte): (u64, u8)) {
     let bytes = vec![byte; CHUNK as usize];
     let whole = (chunk * CHUNK, bytes.as_slice());
     unless_gone(clear_end(&alone(log, io))).unwrap();
-    log.write(io, whole, &mut Prepared::default(), WriteOptions::default()).unwrap();
+    log.write(io, whole, &mut PreEncoded::default(), WriteOptions::default()).unwrap();
 }
 
 /// What the first chunks are filled with.
@@ -172,7 +172,7 @@ pub fn content(log: &Log, io: Io<'_>, chunks: u64) -> Vec<u8> {
 
 /// The file as the next who opens it finds it.
 pub fn reopened(io: Io<'_>) -> Log {
-    let beginning = io.lower.read(io.request, 0, roots::BEGINNING_BYTES).unwrap();
+    let beginning = io.lower.read(io.request, 0, superblock::BEGINNING_BYTES).unwrap();
     let length = io.lower.length(io.request).unwrap();
     recovery::open(io, identity(), &beginning, length, None).unwrap()
 }

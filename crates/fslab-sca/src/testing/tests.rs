@@ -8,7 +8,7 @@ use super::*;
 use crate::commit::unless_gone;
 use crate::log::Log;
 use crate::pack::{Packed, pack};
-use crate::prepared::Prepared;
+use crate::pre_encode::PreEncoded;
 use crate::recovery::Walk;
 use crate::testing::logs::{alone, sync};
 use crate::{codec, recovery};
@@ -39,9 +39,9 @@ fn a_sealed_file_is_walked_to_its_end() {
     bytes[700] ^= 1;
     bytes[1024 + 16 + 70] ^= 1;
     let file = sealed(place as u8, &bytes);
-    let identity = roots::identify(&file).unwrap();
+    let identity = superblock::identify(&file).unwrap();
     assert_eq!(identity.file_id, FILE_ID);
-    assert_eq!(roots::slots(&identity, &file).len(), 2);
+    assert_eq!(superblock::slots(&identity, &file).len(), 2);
 }
 
 /// A frame of a few kilobytes that unpacks to much more than it says is damaged.
@@ -52,7 +52,7 @@ fn decompression_bombs_are_refused() {
         let identity = Identity::from_stored(codec.number, 12, FILE_ID).unwrap();
         let body = (codec.encode)(&zeros, 1).unwrap();
         let new = Frame { sequence: 1, length: 4096, ..Frame::new(Kind::Data, 0, 4096) };
-        let mut file = roots::new_head(&identity);
+        let mut file = superblock::new_head(&identity);
         frame::append(&mut file, 0, &identity, new, &body);
         assert!(file.len() < 1 << 20, "{}: {} bytes", codec.name, file.len());
         let below = Below { fs: Arc::new(MemFs::default()) };
@@ -91,8 +91,9 @@ impl Below {
     /// Opens the file and packs it, which the packer does without anybody asking.
     fn packed(&self) -> Result<Option<Packed>> {
         self.with_io(|io| {
-            let beginning = io.lower.read(io.request, 0, roots::BEGINNING_BYTES)?;
-            let (identity, length) = (roots::identify(&beginning), io.lower.length(io.request)?);
+            let beginning = io.lower.read(io.request, 0, superblock::BEGINNING_BYTES)?;
+            let (identity, length) =
+                (superblock::identify(&beginning), io.lower.length(io.request)?);
             let mut log = recovery::open(io, identity.unwrap(), &beginning, length, None)?;
             log.wants_packing(io.settings);
             if !log.gains_by_packing(io)? {
@@ -105,8 +106,8 @@ impl Below {
     /// A walk over all its frames, to be made.
     fn walk(&self, make: impl FnOnce(Walk<'_>, Log)) {
         self.with_io(|io| {
-            let beginning = io.lower.read(io.request, 0, roots::BEGINNING_BYTES).unwrap();
-            let identity = roots::identify(&beginning).unwrap();
+            let beginning = io.lower.read(io.request, 0, superblock::BEGINNING_BYTES).unwrap();
+            let identity = superblock::identify(&beginning).unwrap();
             make(Walk::new(io, io.lower.length(io.request).unwrap(), false), Log::new(identity));
         });
     }
@@ -122,7 +123,7 @@ impl Below {
 }
 
 fn put(log: &mut Log, io: Io<'_>, bytes: &[u8]) {
-    log.write(io, (0, bytes), &mut Prepared::default(), WriteOptions::default()).unwrap();
+    log.write(io, (0, bytes), &mut PreEncoded::default(), WriteOptions::default()).unwrap();
 }
 
 /// The index of a file leads to a chunk behind the largest offset there is.
@@ -221,7 +222,7 @@ fn a_walk_loses_frames_that_are_not_whole_up_to_one_that_is() {
             for chunk in 0..50 {
                 let (bytes, options) = ([chunk as u8; 4096], WriteOptions::default());
                 let whole = (chunk * 4096, bytes.as_slice());
-                log.write(io, whole, &mut Prepared::default(), options).unwrap();
+                log.write(io, whole, &mut PreEncoded::default(), options).unwrap();
             }
             for chunk in torn.clone() {
                 let place = HEAD_BYTES + chunk * FRAME_BYTES + 100;

@@ -4,15 +4,15 @@ use rayon::iter::{IntoParallelIterator, ParallelIterator};
 
 use super::found::{Found, NO_FRAME};
 use super::{Finding, Tool};
-use crate::aside::is_zero;
+use crate::dead_frames::blocks_of;
 use crate::dump::Stretch;
 use crate::error::Result;
-use crate::fetch;
 use crate::format::Kind;
 use crate::frame::{self, Entry, Frame};
+use crate::frame_reader;
 use crate::log::Log;
-use crate::roots;
-use crate::space::blocks_of;
+use crate::quarantine::is_zero;
+use crate::superblock;
 
 /// Chunks checked side by side before progress is told again.
 const CHECKED_AT_ONCE: usize = 256;
@@ -86,9 +86,9 @@ impl Tool {
     }
 
     fn check_head(&self) -> Result<Vec<Finding>> {
-        let read = self.lower.read(&self.request, 0, roots::BEGINNING_BYTES);
+        let read = self.lower.read(&self.request, 0, superblock::BEGINNING_BYTES);
         let beginning = read.map_err(|error| self.failed(error))?;
-        let damaged = roots::damaged_parts(&self.identity, &beginning);
+        let damaged = superblock::damaged_parts(&self.identity, &beginning);
         let to_finding =
             |(offset, what): (u64, &str)| Finding { offset, chunk: None, what: what.to_owned() };
         Ok(damaged.into_iter().map(to_finding).collect())
@@ -102,8 +102,9 @@ impl Tool {
         let header = read.map_err(|error| self.failed(error))?;
         let as_written = frame::header(&self.identity, frame);
         let is_metadata = !frame.kind.has_content() && frame.kind != Kind::Gap;
-        let read =
-            |frame: &Frame| fetch::frame(self.io(), &self.identity, frame.reference).map(drop);
+        let read = |frame: &Frame| {
+            frame_reader::frame(self.io(), &self.identity, frame.reference).map(drop)
+        };
         if let Some(Err(error)) = is_metadata.then(|| read(frame))
             && !self.was_given_back(frame)?
         {
@@ -119,9 +120,10 @@ impl Tool {
         if !matches!(frame.kind, Kind::Index | Kind::Checkpoint) || blocks.is_empty() {
             return Ok(false);
         }
-        let (io, is_slotted) = (self.io(), |slot: &roots::Slot| slot.checkpoint == place);
-        let read = io.lower.read(io.request, 0, roots::BEGINNING_BYTES);
-        let is_of_use = |head: Vec<u8>| roots::slots(&self.identity, &head).iter().any(is_slotted);
+        let (io, is_slotted) = (self.io(), |slot: &superblock::Slot| slot.checkpoint == place);
+        let read = io.lower.read(io.request, 0, superblock::BEGINNING_BYTES);
+        let is_of_use =
+            |head: Vec<u8>| superblock::slots(&self.identity, &head).iter().any(is_slotted);
         let found = read.and_then(|head| Ok(!is_of_use(head) && is_zero(io, &blocks)?));
         found.map_err(|error| self.failed(error))
     }

@@ -7,13 +7,13 @@ use std::ops::Range;
 use fslab_vfs::Result;
 
 use super::{Finding, Tool};
-use crate::aside::is_zero;
 use crate::frame::{Frame, parse};
 use crate::journal::Behind;
 use crate::log::Log;
-use crate::mark::Clean;
+use crate::quarantine::is_zero;
 use crate::recovery::{self, Walk};
-use crate::roots;
+use crate::size_xattr::Clean;
+use crate::superblock;
 
 /// Bytes that are searched for a frame at a time.
 const WINDOW_BYTES: usize = 256 << 10;
@@ -51,7 +51,7 @@ impl Tool {
 
     fn open_log(&self, mark: Option<&Clean>) -> Result<Log> {
         let io = self.io();
-        let beginning = io.lower.read(io.request, 0, roots::BEGINNING_BYTES)?;
+        let beginning = io.lower.read(io.request, 0, superblock::BEGINNING_BYTES)?;
         recovery::open(io, self.identity, &beginning, self.length, mark)
     }
 

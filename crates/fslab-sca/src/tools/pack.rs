@@ -12,7 +12,7 @@ use crate::frame::Identity;
 use crate::layer::own_request;
 use crate::pack::Packed;
 use crate::stored_file::{OpenBelow, StoredFile};
-use crate::{mark, options, roots};
+use crate::{options, size_xattr, superblock};
 
 /// What packing did to a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,11 +39,11 @@ pub fn pack(path: &Path, progress: &dyn Fn(u64)) -> Result<PackedFile> {
     let identity = identify(&fs, &request, (ino, handle)).map_err(failed)?;
     let identity = identity.ok_or_else(|| Error::NoStoredFile { path: path.to_owned() })?;
     // Where there is no mark, the mount may be one that is to keep none.
-    let has_mark = mark::read(&*fs, &request, ino).map_err(failed)?.is_some();
+    let has_mark = size_xattr::read(&*fs, &request, ino).map_err(failed)?.is_some();
     let settings = options::of_packing(identity.codec, has_mark).map_err(failed)?;
     let whole_path = path.canonicalize().map_err(|error| failed(error.into()))?;
     // What a mount would refuse, because frames are missing, must not be packed without them.
-    let settings = Settings { session: mark::session_above(&whole_path), ..settings };
+    let settings = Settings { session: size_xattr::session_above(&whole_path), ..settings };
     pack_open(&fs, &request, (ino, handle), settings, progress).map_err(failed)
 }
 
@@ -52,9 +52,9 @@ fn identify(
     request: &Request,
     (ino, handle): (Ino, Handle),
 ) -> fslab_vfs::Result<Option<Identity>> {
-    let mut beginning = vec![0; roots::BEGINNING_BYTES];
+    let mut beginning = vec![0; superblock::BEGINNING_BYTES];
     let count = fs.read(request, ino, handle, 0, &mut beginning)?;
-    Ok(roots::identify(&beginning[..count]))
+    Ok(superblock::identify(&beginning[..count]))
 }
 
 fn pack_open(

@@ -1,6 +1,5 @@
 //! Stored files: what they are below, and what is left of them after kills, cuts and damage.
 
-mod ahead;
 mod below;
 mod convert;
 mod convert_for_others;
@@ -12,6 +11,7 @@ mod marks;
 mod memory;
 mod pack;
 mod packer;
+mod read_ahead;
 mod rights;
 mod space;
 mod unreadable;

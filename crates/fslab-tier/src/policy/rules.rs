@@ -4,7 +4,7 @@ use std::io;
 use std::path::Path;
 use std::time::Duration;
 
-use fslab_sys::accounts;
+use fslab_sys::user_database;
 use fslab_vfs::{Size, parse_duration};
 use globset::{Glob, GlobMatcher};
 use serde::Deserialize;
@@ -174,8 +174,9 @@ impl Rule {
         Ok(Self {
             action: raw.action,
             paths: origin.each(&raw.paths, |text| glob(text))?,
-            users: origin.each(&raw.users, |user| number(user, "user", accounts::user))?,
-            groups: origin.each(&raw.groups, |group| number(group, "group", accounts::group))?,
+            users: origin.each(&raw.users, |user| number(user, "user", user_database::user))?,
+            groups: origin
+                .each(&raw.groups, |group| number(group, "group", user_database::group))?,
             types: raw.types.clone(),
             xattrs: raw.xattrs.iter().map(|text| xattr(text)).collect(),
             larger: origin.size(raw.larger.as_ref(), 0)?,

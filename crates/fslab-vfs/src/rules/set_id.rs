@@ -5,7 +5,7 @@
 //! where the group may execute the file, and from files of groups to which the caller does not
 //! belong.
 
-use fslab_sys::identity::{belongs_to_group, has_capability};
+use fslab_sys::credentials::{belongs_to_group, has_capability};
 use rustix::thread::CapabilitySet;
 
 use crate::types::{Permissions, Request};

@@ -6,7 +6,7 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 use std::path::Path;
 use std::process::Command;
 
-use fslab_sys::identity::{ActingAs, Groups};
+use fslab_sys::credentials::{ActingAs, Groups};
 use fslab_sys::mounts::Mount;
 use fslab_vfs::testing::conformance::run_where;
 use fslab_vfs::testing::skip::skip;

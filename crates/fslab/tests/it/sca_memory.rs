@@ -10,7 +10,7 @@ use std::path::Path;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-use fslab_sys::residency::resident_pages;
+use fslab_sys::page_cache::resident_pages;
 use fslab_vfs::testing::skip::skip;
 use rustix::fs::Advice;
 

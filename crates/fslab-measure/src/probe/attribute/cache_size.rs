@@ -12,7 +12,7 @@ use std::os::unix::fs::FileExt;
 
 use fslab_sys::block_counters::{BlockCounters, DeviceNumber};
 use fslab_sys::memory_bound::limit_here;
-use fslab_sys::residency::cachestat;
+use fslab_sys::page_cache::cachestat;
 use fslab_sys::usage::memory_available;
 use rustix::fs::{Advice, fadvise};
 

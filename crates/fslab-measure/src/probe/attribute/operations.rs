@@ -4,7 +4,7 @@ use std::fs;
 use std::io;
 use std::os::unix::fs::FileExt;
 
-use fslab_sys::seal;
+use fslab_sys::{exchange_range, verity};
 use rustix::fs::{CWD, FallocateFlags, Mode, OFlags, RenameFlags, XattrFlags};
 
 use super::{Attribute, Wants};
@@ -77,7 +77,7 @@ pub(super) static EXCHANGE_RANGE: Attribute = supports(
         let (one, other) = (filled(ground)?, ground.fresh()?);
         other.file.write_all_at(&vec![7; PIECES * PIECE], 0)?;
         let other = other.settle()?;
-        let done = seal::exchange_ranges(&one.file, &other.file, (PIECES * PIECE) as u64);
+        let done = exchange_range::exchange_ranges(&one.file, &other.file, (PIECES * PIECE) as u64);
         conclude(done, || Ok(content(&one)?.iter().all(|byte| *byte == 7)))
     },
 );
@@ -88,7 +88,7 @@ pub(super) static VERITY: Attribute = supports(
     |ground| {
         let scratch = filled(ground)?;
         let sealed = scratch.for_reading_only()?;
-        let done = seal::enable_verity(&sealed.file, BLOCK_OF_SUMS);
+        let done = verity::enable_verity(&sealed.file, BLOCK_OF_SUMS);
         conclude(done, || Ok(fs::OpenOptions::new().write(true).open(sealed.path()).is_err()))
     },
 );

@@ -11,7 +11,7 @@ use std::os::unix::fs::FileExt;
 use std::thread::sleep;
 use std::time::Duration;
 
-use fslab_sys::residency::{cachestat, mincore, resident_map};
+use fslab_sys::page_cache::{cachestat, mincore, resident_map};
 
 use super::{Attribute, Wants};
 use crate::probe::finding::{Finding, Method, Point, Value};

@@ -9,7 +9,7 @@ use std::io;
 use std::ops::Range;
 
 use fslab_sys::memory_bound::MemoryBound;
-use fslab_sys::residency::resident_map;
+use fslab_sys::page_cache::resident_map;
 use rustix::fs::{Advice, fadvise};
 
 use super::cache_size::read_all;

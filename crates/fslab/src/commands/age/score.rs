@@ -136,7 +136,7 @@ impl Directory {
 fn free_space(path: &Path) -> Option<FreeSpace> {
     let file = File::open(path).ok()?;
     let mut free = FreeSpace::default();
-    let told = fslab_sys::space_map::free_pieces(&file, &mut |_start, length| free.add(length));
+    let told = fslab_sys::fsmap::free_pieces(&file, &mut |_start, length| free.add(length));
     told.inspect_err(|error| tracing::debug!(%error, "asking for free space")).ok()?;
     Some(free)
 }

@@ -13,7 +13,7 @@ use std::time::SystemTime;
 use anyhow::{Context, Result, ensure};
 use fslab_layers::{LayerChoice, Leaf, Stack};
 use fslab_measure::stats::{RatioInterval, paired_ratio};
-use fslab_sys::residency;
+use fslab_sys::page_cache;
 use fslab_sys::signals::Interrupt;
 use fslab_sys::usage::Instant;
 use fslab_vfs::Size;
@@ -259,7 +259,7 @@ fn make_cold(stored: &Path) -> Result<()> {
     let file = File::open(stored).with_context(|| stored.display().to_string())?;
     file.sync_all()?;
     rustix::fs::fadvise(&file, 0, None, Advice::DontNeed)?;
-    let resident = residency::resident_pages(&file, file.metadata()?.len())?;
+    let resident = page_cache::resident_pages(&file, file.metadata()?.len())?;
     ensure!(
         resident == 0,
         "{resident} pages of {} stay in memory; choose a file system on a disk with --dir",

@@ -5,21 +5,21 @@ use std::sync::Arc;
 use fslab_vfs::{Errno, FileSystem, Ino, OpenMode, Request, Result};
 
 use super::context::Settings;
-use super::in_use::FilesInUse;
-use super::mark;
+use super::open_files::OpenFiles;
 use super::pack::Packed;
+use super::size_xattr;
 use super::stored_file::{OpenBelow, StoredFile};
 
 /// Opens and closes files below, for requests and for the reclaimer.
 pub struct Access {
     lower: Arc<dyn FileSystem>,
     settings: Arc<Settings>,
-    pub files: FilesInUse,
+    pub files: OpenFiles,
 }
 
 impl Access {
     pub fn new(lower: Arc<dyn FileSystem>, settings: Arc<Settings>) -> Self {
-        Self { lower, settings, files: FilesInUse::default() }
+        Self { lower, settings, files: OpenFiles::default() }
     }
 
     pub fn settings(&self) -> &Settings {
@@ -51,7 +51,7 @@ impl Access {
         let mut was_used = true;
         let file = self.files.enter(request, ino, || {
             was_used = false;
-            let handle = self.lower.open(request, ino, mark::lower_mode(true))?.handle;
+            let handle = self.lower.open(request, ino, size_xattr::lower_mode(true))?.handle;
             let opened = OpenBelow { ino, handle, is_writable: true, is_new: false };
             self.or_closed(request, opened, |fs, settings| {
                 StoredFile::open_emptied(fs, settings, request, opened, kill_set_id)
@@ -90,7 +90,7 @@ impl Access {
         }
     }
 
-    /// Commits or cleans a file as far as that is due, if somebody uses it.
+    /// CommitState or cleans a file as far as that is due, if somebody uses it.
     pub fn tend(&self, request: &Request, ino: Ino) -> Result<()> {
         self.holding(ino, || {
             let Some(file) = self.files.enter_used(request, ino)? else { return Ok(()) };
@@ -107,7 +107,7 @@ impl Access {
         goes_on: &mut dyn FnMut(u64) -> bool,
     ) -> Result<Packed> {
         self.holding(ino, || {
-            let mode = mark::lower_mode(true);
+            let mode = size_xattr::lower_mode(true);
             let file = match self.enter(request, ino, mode | OpenMode::NO_ACCESS_TIME) {
                 // Only the owner of a file may do that.
                 Err(error) if error.errno() == Errno::PERM => self.enter(request, ino, mode)?,

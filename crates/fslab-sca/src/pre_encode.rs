@@ -24,12 +24,12 @@ impl From<&Identity> for Shape {
 
 /// Bodies of the whole chunks of one write.
 #[derive(Default)]
-pub struct Prepared {
+pub struct PreEncoded {
     shape: Option<Shape>,
     bodies: Vec<(u64, Encoded)>,
 }
 
-impl Prepared {
+impl PreEncoded {
     /// Encodes what a write at `offset` holds of whole chunks.
     ///
     /// # Errors

@@ -2,10 +2,10 @@
 
 use super::format::HEAD_BYTES;
 use super::frame::Reference;
-use super::roots::Slot;
+use super::superblock::Slot;
 
 /// Checkpoints and syncs of one file. Only commits (see `commit`) and checkpoints change it.
-pub struct Commits {
+pub struct CommitState {
     /// The last checkpoint: how many there were, and where it is.
     ordinal: u64,
     checkpoint: Reference,
@@ -24,7 +24,7 @@ pub struct Commits {
     sync_has_failed: bool,
 }
 
-impl Commits {
+impl CommitState {
     /// Of a file without frames.
     pub fn new() -> Self {
         Self {

@@ -15,13 +15,13 @@ use fslab_vfs::{Errno, Result, WriteOptions};
 
 use super::commit::{Stepped, Steps, Stop, clear_end, commit, commit_with_slot};
 use super::context::{Io, is_full};
-use super::fetch;
+use super::dead_frames::{Gap, make_gap};
 use super::format::{HEAD_BYTES, Kind};
 use super::frame::{Frame, NewFrame};
+use super::frame_reader;
 use super::log::Log;
 use super::pack::end_of;
-use super::reclaim::{MOVED_BYTES, free_bytes};
-use super::space::{Gap, make_gap};
+use super::reclaim_policy::{MOVED_BYTES, free_bytes};
 
 /// Bytes moved with one write, and frames: each may need a page of the index of its own.
 const BATCH_BYTES: usize = 1 << 20;
@@ -43,7 +43,7 @@ pub struct Move {
     is_everything: bool,
 }
 
-/// Commits the file and cleans it, as far as each is due. A disk without room for cleaning is no
+/// CommitState the file and cleans it, as far as each is due. A disk without room for cleaning is no
 /// error. After success and after failure, the next attempt waits until more was written.
 pub fn tend(file: &impl Steps) -> Stepped<()> {
     let committed = commit_where_due(file);
@@ -161,7 +161,8 @@ impl Log {
     pub fn moved(&self, io: Io<'_>, chunk: u64) -> Result<NewFrame> {
         let has_tail = !self.map.segments(chunk).is_empty();
         if let Some(entry) = self.map.entry(io, chunk)?.filter(|_| !has_tail) {
-            let (frame, body) = fetch::frame(io.of_chunk(chunk), self.identity(), entry.frame)?;
+            let (frame, body) =
+                frame_reader::frame(io.of_chunk(chunk), self.identity(), entry.frame)?;
             let Frame { kind, position, raw, from, length, .. } = frame;
             if (kind, position, frame.entry()) == (Kind::Data, chunk, entry) {
                 return Ok(self.data_frame(chunk, raw, (from, length), body.to_vec()));
@@ -177,7 +178,7 @@ impl Log {
         if end_of(&self.leading_gaps(io)?) >= moving.border {
             return Ok(Vec::new());
         }
-        let first = fetch::header(io, self.identity(), HEAD_BYTES)?;
+        let first = frame_reader::header(io, self.identity(), HEAD_BYTES)?;
         let made = gaps(HEAD_BYTES..moving.border, first.sequence, moving.sequence);
         Ok(made.unwrap_or_default())
     }

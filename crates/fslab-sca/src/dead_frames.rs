@@ -10,8 +10,8 @@ use std::ops::{Range, RangeInclusive};
 use fslab_vfs::{Errno, Result, WriteOptions};
 
 use super::context::Io;
-use super::fetch;
 use super::frame::{self, Frame, Identity, Reference};
+use super::frame_reader;
 
 /// Unit in which the file system below gives space back.
 const BLOCK_BYTES: u64 = 4096;
@@ -178,8 +178,8 @@ pub fn blocks_of(identity: &Identity, frame: Reference) -> Range<u64> {
 /// Makes one gap of frames that lie one behind the other.
 fn join(io: Io<'_>, identity: &Identity, run: &[Reference]) -> Result<Reference> {
     let (first, last) = (run[0], run[run.len() - 1]);
-    let begin = fetch::header(io, identity, first.offset)?;
-    let end = fetch::header(io, identity, last.offset)?;
+    let begin = frame_reader::header(io, identity, first.offset)?;
+    let end = frame_reader::header(io, identity, last.offset)?;
     let sequences = begin.sequence..=end.last_sequence();
     let gap = Gap { range: first.offset..last.end(), sequences };
     // A walk that goes over the gap finds the size that was there behind the last frame.

@@ -18,7 +18,7 @@ const STREAK_MIN: u32 = 2;
 
 /// What one handle's reader will want next.
 #[derive(Default)]
-pub struct Ahead {
+pub struct ReadAhead {
     state: Mutex<State>,
 }
 
@@ -53,7 +53,7 @@ impl Slot {
     }
 }
 
-impl Ahead {
+impl ReadAhead {
     /// Notes a read and answers what to decode beside it, so that `chunks_max` chunks behind it are
     /// ready or being made so. The kernel may ask for two pieces at a time in either order.
     pub fn note(
@@ -130,20 +130,20 @@ mod tests {
         wanted.iter().map(|(chunk, _)| *chunk).collect()
     }
 
-    fn read(ahead: &Ahead, chunk: u64) -> Vec<u64> {
+    fn read(ahead: &ReadAhead, chunk: u64) -> Vec<u64> {
         chunks(&ahead.note(chunk * CHUNK..(chunk + 1) * CHUNK, CHUNK, 2))
     }
 
     #[test]
     fn a_sequence_is_decoded_ahead_and_nothing_twice() {
-        let ahead = Ahead::default();
+        let ahead = ReadAhead::default();
         let asked: Vec<Vec<u64>> = (0..5).map(|chunk| read(&ahead, chunk)).collect();
         assert_eq!(asked, [vec![], vec![2, 3], vec![4], vec![5], vec![6]]);
     }
 
     #[test]
     fn two_pieces_in_either_order_are_a_sequence() {
-        let ahead = Ahead::default();
+        let ahead = ReadAhead::default();
         let order = [0, 1, 3, 2, 4, 5];
         let asked: Vec<u64> = order.iter().flat_map(|chunk| read(&ahead, *chunk)).collect();
         assert_eq!(asked, [2, 3, 4, 5, 6, 7]);
@@ -151,7 +151,7 @@ mod tests {
 
     #[test]
     fn reads_at_random_are_not_decoded_ahead() {
-        let ahead = Ahead::default();
+        let ahead = ReadAhead::default();
         for chunk in [9, 3, 7, 1, 12, 5] {
             assert_eq!(read(&ahead, chunk), []);
         }
@@ -159,7 +159,7 @@ mod tests {
 
     #[test]
     fn a_jump_forgets_what_was_decoded() {
-        let ahead = Ahead::default();
+        let ahead = ReadAhead::default();
         (0..3).for_each(|chunk| drop(read(&ahead, chunk)));
         assert!(ahead.has(3));
         read(&ahead, 100);
@@ -168,7 +168,7 @@ mod tests {
 
     #[test]
     fn content_is_handed_over_once_and_only_of_the_frame_asked_for() {
-        let ahead = Ahead::default();
+        let ahead = ReadAhead::default();
         let ready = |slot: &Slot, offset| {
             slot.fill(|| Some(Ready { key: key(offset), content: Arc::new(vec![1]) }));
         };
@@ -184,7 +184,7 @@ mod tests {
 
     #[test]
     fn who_comes_before_it_is_decoded_decodes_it_himself() {
-        let ahead = Ahead::default();
+        let ahead = ReadAhead::default();
         let mut asked = Vec::new();
         (0..2).for_each(|chunk| {
             asked.extend(ahead.note(chunk * CHUNK..(chunk + 1) * CHUNK, CHUNK, 1));

@@ -1,7 +1,7 @@
 //! When space is given back: a policy that looks at numbers and changes nothing.
 //!
 //! Space of dead frames comes back with a commit, that of a file full of holes and headers by
-//! cleaning (see `clean`), and all of it by packing (see `pack`).
+//! cleaning (see `garbage_collection`), and all of it by packing (see `pack`).
 
 use fslab_vfs::Result;
 
@@ -14,7 +14,7 @@ use super::log::Log;
 const UNCOMMITTED_BYTES_MAX: u64 = 256 << 20;
 
 /// Dead frames are worth a commit from so many bytes on, if they are also this part of the file.
-/// Space of small frames comes back with the second commit after (see `space`), so that a file
+/// Space of small frames comes back with the second commit after (see `dead_frames`), so that a file
 /// that is written in small pieces takes a twelfth more at most.
 const DEAD_BYTES: u64 = 1 << 20;
 const DEAD_PART: u64 = 24;

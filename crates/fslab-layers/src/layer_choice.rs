@@ -10,7 +10,7 @@ use fslab_vfs::FileSystem;
 use crate::error::{Error, Nearest, Result};
 use crate::options::{OptionSpec, Options, ValueKind};
 use crate::registry::{LAYERS, LayerSpec};
-use crate::surroundings::Surroundings;
+use crate::stack_context::Surroundings;
 
 /// A layer with its options, checked against the registry.
 #[derive(Clone, Debug)]

@@ -6,7 +6,7 @@ use parking_lot::{Condvar, Mutex};
 
 /// Lets those who prepare beside each other act in the order in which they came.
 #[derive(Default)]
-pub struct Turns {
+pub struct TicketQueue {
     present: Mutex<Present>,
     changed: Condvar,
 }
@@ -18,23 +18,23 @@ struct Present {
 }
 
 /// A place in the order, given back when dropped.
-pub struct Turn<'a> {
-    turns: &'a Turns,
+pub struct Ticket<'a> {
+    turns: &'a TicketQueue,
     number: u64,
 }
 
-impl Turns {
+impl TicketQueue {
     /// Takes the last place.
-    pub fn come(&self) -> Turn<'_> {
+    pub fn come(&self) -> Ticket<'_> {
         let mut present = self.present.lock();
         let number = present.next;
         present.next += 1;
         present.numbers.push_back(number);
-        Turn { turns: self, number }
+        Ticket { turns: self, number }
     }
 }
 
-impl Turn<'_> {
+impl Ticket<'_> {
     /// Waits for all who came before.
     pub fn wait(&self) {
         let mut present = self.turns.present.lock();
@@ -44,7 +44,7 @@ impl Turn<'_> {
     }
 }
 
-impl Drop for Turn<'_> {
+impl Drop for Ticket<'_> {
     fn drop(&mut self) {
         let mut present = self.turns.present.lock();
         present.numbers.retain(|number| *number != self.number);
@@ -60,7 +60,7 @@ mod tests {
 
     #[test]
     fn who_comes_first_acts_first_and_who_leaves_holds_up_nobody() {
-        let (turns, acted) = (Turns::default(), Mutex::new(Vec::new()));
+        let (turns, acted) = (TicketQueue::default(), Mutex::new(Vec::new()));
         let [first, second, third] = [turns.come(), turns.come(), turns.come()];
         std::thread::scope(|scope| {
             scope.spawn(|| {

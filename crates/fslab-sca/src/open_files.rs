@@ -13,11 +13,11 @@ use super::stored_file::StoredFile;
 
 /// The files in use.
 #[derive(Default)]
-pub struct FilesInUse {
-    files: Mutex<HashMap<Ino, InUse>>,
+pub struct OpenFiles {
+    files: Mutex<HashMap<Ino, OpenCount>>,
 }
 
-struct InUse {
+struct OpenCount {
     opening: Arc<Opening>,
     users: usize,
 }
@@ -25,7 +25,7 @@ struct InUse {
 /// A file, once it is open below. The lock is held while somebody opens it.
 type Opening = Mutex<Option<Arc<StoredFile>>>;
 
-impl FilesInUse {
+impl OpenFiles {
     /// Begins a use of a file; `open` opens it if nobody has it open.
     pub fn enter(
         &self,
@@ -133,7 +133,7 @@ impl FilesInUse {
         let mut files = self.files.lock();
         let known = files
             .entry(ino)
-            .or_insert_with(|| InUse { opening: Arc::new(Opening::default()), users: 0 });
+            .or_insert_with(|| OpenCount { opening: Arc::new(Opening::default()), users: 0 });
         known.users += 1;
         Arc::clone(&known.opening)
     }
@@ -162,7 +162,7 @@ mod tests {
         let fs: Arc<dyn FileSystem> = Arc::new(MemFs::default());
         let lower = file_in(Arc::clone(&fs));
         let settings = Arc::new(options::of_packing(&codec::zstd::SPEC, false).unwrap());
-        let (request, files) = (Request::default(), FilesInUse::default());
+        let (request, files) = (Request::default(), OpenFiles::default());
         let opened =
             OpenBelow { ino: lower.ino, handle: lower.handle, is_writable: true, is_new: true };
         let open = || StoredFile::open(&fs, &settings, &request, opened);

@@ -6,9 +6,9 @@ use parking_lot::Mutex;
 /// others encode, it would begin with the next file, and another within that, each with its
 /// buffers.
 #[derive(Clone, Copy)]
-pub struct Crew(pub usize);
+pub struct ThreadCount(pub usize);
 
-impl Crew {
+impl ThreadCount {
     /// Does something to each of several items.
     pub fn for_each<I: Send>(self, items: Vec<I>, work: &(impl Fn(I) + Sync)) {
         let helpers = self.0.min(items.len()).saturating_sub(1);
