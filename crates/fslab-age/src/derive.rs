@@ -8,7 +8,7 @@
 //! Files get names that no other file of the workload has: their own, with their number.
 
 mod files;
-mod numbers;
+mod inode_reuse;
 mod short_lived;
 mod tree;
 
@@ -26,7 +26,7 @@ use crate::snapshot::{Entry, EntryKind, SnapshotReader};
 use crate::table::Sorter;
 use crate::workload::{self, Operation, Provenance};
 use files::FileRules;
-use numbers::Numbers;
+use inode_reuse::Numbers;
 use tree::TreeChanges;
 
 /// How a workload is made of snapshots.

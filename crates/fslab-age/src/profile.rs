@@ -9,13 +9,13 @@ mod developer;
 mod events;
 mod generator;
 pub mod geriatrix;
+mod long_lived;
 mod mail;
 mod parameters;
-mod residents;
 mod server;
 mod sizes;
 mod smith97;
-mod steady;
+mod stress;
 
 pub use calendar::DAY_NS;
 pub(crate) use calendar::{short_life_ns, time_of_day};
@@ -28,7 +28,7 @@ use crate::error::{Error, Result};
 
 /// Every profile, in the order in which they are listed.
 pub const PROFILES: &[&Profile] =
-    &[&smith97::PROFILE, &developer::PROFILE, &mail::PROFILE, &server::PROFILE, &steady::PROFILE];
+    &[&smith97::PROFILE, &developer::PROFILE, &mail::PROFILE, &server::PROFILE, &stress::PROFILE];
 
 /// What use of a file system is like. Every value is a default that a user may replace.
 #[derive(Clone, Debug, PartialEq)]

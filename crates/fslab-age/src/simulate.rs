@@ -1,15 +1,15 @@
 //! Ages a file system of nothing but placements: the engine's policies over bitmaps, no data, a
 //! virtual clock. Seven months take seconds.
 
+mod block_map_image;
 mod disk;
-mod picture;
 mod report;
 mod sequential;
 mod volume;
 
+pub use block_map_image::picture;
 pub(crate) use disk::Arm;
 pub use disk::{DISKS, Disk};
-pub use picture::picture;
 pub use report::{Aged, Distant, Hot, Point};
 pub use sequential::{BySize, FirstSwitch};
 pub(crate) use sequential::{PER_DIRECTORY, TOTAL, sizes};

@@ -33,7 +33,7 @@ pub use space::{Counts, MemorySpace, Run, Space};
 
 use crate::error::Result;
 use crate::geometry::Geometry;
-use crate::numbers::{BlockNo, FileBlock, GroupNo, InodeNo};
+use crate::types::{BlockNo, FileBlock, GroupNo, InodeNo};
 
 /// Every policy, in the order in which they are listed.
 pub const POLICIES: &[PolicySpec] = &[ext2::SPEC, ffs::SPEC, ffs_noswitch::SPEC];

@@ -12,7 +12,7 @@ use crate::error::Result;
 use crate::format::INODE_NO_ACCESS_TIME;
 use crate::inode::Inode;
 use crate::inode_flags::check_changeable;
-use crate::numbers::InodeNo;
+use crate::types::InodeNo;
 use crate::volume::Volume;
 
 impl Volume {

@@ -14,7 +14,7 @@ use crate::cache::Role;
 use crate::error::{Error, Place, Result};
 use crate::format::DIRECT_BLOCKS;
 use crate::inode::Inode;
-use crate::numbers::{BlockNo, BlockSize, FileBlock, InodeNo};
+use crate::types::{BlockNo, BlockSize, FileBlock, InodeNo};
 use crate::volume::Volume;
 
 mod relocate;

@@ -21,7 +21,7 @@ use arena::{Arena, Slot};
 use table::Table;
 
 use crate::error::Result;
-use crate::numbers::{BlockNo, BlockSize};
+use crate::types::{BlockNo, BlockSize};
 
 /// The bytes of a block.
 pub(crate) type Block = Arc<[u8]>;

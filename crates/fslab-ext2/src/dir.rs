@@ -42,7 +42,7 @@ pub use remove::{Removed, give_back, remove};
 pub use vector::VectorBlocks;
 
 use crate::error::{Error, Place, Result};
-use crate::numbers::{BlockSize, FileBlock, InodeNo};
+use crate::types::{BlockSize, FileBlock, InodeNo};
 use entry::{Checked, Entries, Flaw};
 use index::Table;
 

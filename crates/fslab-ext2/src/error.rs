@@ -4,8 +4,8 @@ use std::fmt;
 
 use fslab_vfs::Errno;
 
-use crate::foreign_features::ForeignFeatures;
-use crate::numbers::{BlockNo, FileBlock, GroupNo, InodeNo};
+use crate::types::{BlockNo, FileBlock, GroupNo, InodeNo};
+use crate::unknown_features::ForeignFeatures;
 
 /// The result of whatever touches an image.
 pub type Result<T> = std::result::Result<T, Error>;

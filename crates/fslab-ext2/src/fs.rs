@@ -16,17 +16,17 @@ use fslab_vfs::{
 };
 use parking_lot::{Mutex, RwLock, RwLockUpgradableReadGuard, RwLockWriteGuard};
 
-use crate::closure::{ClosureStep, StepWritten};
 use crate::dir::InodeOrder;
 use crate::error::Result;
-use crate::flush::FlushStep;
+use crate::error_state::ErrorState;
 use crate::inode::Inode;
-use crate::names::New;
-use crate::numbers::{FileBlock, InodeNo};
-use crate::rename::NamePlace;
+use crate::namei::New;
+use crate::namei::rename::NamePlace;
 use crate::superblock::Superblock;
-use crate::trouble::Trouble;
+use crate::types::{FileBlock, InodeNo};
 use crate::volume::{Volume, VolumeOptions};
+use crate::write_order::closure::{ClosureStep, StepWritten};
+use crate::write_order::flush::FlushStep;
 
 mod files;
 mod handles;
@@ -91,7 +91,7 @@ pub struct Ext2 {
     handles: RwLock<Handles>,
     sync_on_close: bool,
     /// The volume's: whoever reads may find damage, too.
-    trouble: Trouble,
+    trouble: ErrorState,
 }
 
 impl Ext2 {

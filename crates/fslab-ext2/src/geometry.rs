@@ -2,7 +2,7 @@
 //! superblock was read or made, so that nothing here can overflow.
 
 use crate::format::GROUP_BYTES;
-use crate::numbers::{BlockNo, BlockSize, GroupNo, InodeNo};
+use crate::types::{BlockNo, BlockSize, GroupNo, InodeNo};
 
 /// The fixed sizes of a file system.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

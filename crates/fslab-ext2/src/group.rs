@@ -7,7 +7,7 @@ use fslab_vfs::BlockDevice;
 use crate::error::{Error, Place, Result};
 use crate::format::{GROUP_BYTES, RawGroup};
 use crate::geometry::Geometry;
-use crate::numbers::{BlockNo, GroupNo};
+use crate::types::{BlockNo, GroupNo};
 
 /// A group whose descriptor was checked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -119,7 +119,7 @@ pub fn descriptor_table(groups: &[Group]) -> Vec<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::numbers::{BlockSize, InodeNo};
+    use crate::types::{BlockSize, InodeNo};
 
     /// A last group of 255 blocks whose descriptors alone take more, at the end of 2^32 blocks.
     #[test]

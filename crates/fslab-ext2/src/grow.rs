@@ -13,8 +13,8 @@ use crate::format::{SUPERBLOCK_OFFSET, compat};
 use crate::geometry::Geometry;
 use crate::group::{Group, descriptor_table};
 use crate::mkfs::{cut_last_group, new_group};
-use crate::numbers::{BlockNo, GroupNo};
 use crate::superblock::Superblock;
+use crate::types::{BlockNo, GroupNo};
 
 /// Bytes of an inode table that are made zeros at once.
 const PIECE_BYTES: u64 = 1 << 20;

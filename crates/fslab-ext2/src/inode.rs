@@ -8,7 +8,7 @@ use crate::error::{Error, Place, Result};
 use crate::format::{
     INODE_BYTES, INODE_EXTRA_BYTES, INODE_FOREIGN, MAP_ENTRIES, RawInode, RawInodeExtra,
 };
-use crate::numbers::{BlockNo, InodeNo};
+use crate::types::{BlockNo, InodeNo};
 
 /// The longest target of a symbolic link that is kept in place of the map, in bytes. One more
 /// would fit without its zero byte, which the kernel writes.

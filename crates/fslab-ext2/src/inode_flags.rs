@@ -12,7 +12,7 @@ use crate::format::{
     INODE_SYNC, INODE_TOP_DIRECTORY,
 };
 use crate::inode::Inode;
-use crate::numbers::InodeNo;
+use crate::types::InodeNo;
 use crate::volume::Volume;
 
 /// What `lsattr` shows; the kernel's `EXT2_FL_USER_VISIBLE`.

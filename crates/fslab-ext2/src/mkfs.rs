@@ -17,8 +17,8 @@ use crate::format::{
 use crate::geometry::Geometry;
 use crate::group::{Group, descriptor_table};
 use crate::inode::Inode;
-use crate::numbers::{BlockNo, BlockSize, GroupNo, InodeNo};
 use crate::superblock::Superblock;
+use crate::types::{BlockNo, BlockSize, GroupNo, InodeNo};
 
 /// Fewest blocks for files that a last group must have to be worth having; mke2fs's number.
 const LAST_GROUP_MIN: u32 = 50;

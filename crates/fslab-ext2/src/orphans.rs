@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, HashMap};
 
 use crate::error::{Error, Place, Result};
-use crate::numbers::InodeNo;
+use crate::types::InodeNo;
 use crate::volume::Volume;
 
 /// The list, as it is on the device or will be.

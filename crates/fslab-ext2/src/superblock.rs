@@ -6,14 +6,14 @@ use fslab_vfs::BlockDevice;
 
 use crate::dir::HashVersion;
 use crate::error::{Error, Place, Result};
-use crate::foreign_features::ForeignFeatures;
 use crate::format::{
     FLAG_SIGNED_HASH, FLAG_UNSIGNED_HASH, GROUP_BYTES, INODE_BYTES, MAGIC, REVISION_DYNAMIC,
     RawSuperblock, STATE_CLEAN, STATE_ERRORS, SUPERBLOCK_BYTES, SUPERBLOCK_OFFSET, compat,
     ro_compat,
 };
 use crate::geometry::Geometry;
-use crate::numbers::{BlockSize, InodeNo};
+use crate::types::{BlockSize, InodeNo};
+use crate::unknown_features::ForeignFeatures;
 
 /// Most groups; at this number descriptors alone take 64 MiB of memory.
 const GROUPS_MAX: u32 = 1 << 21;
@@ -228,8 +228,8 @@ fn geometry(raw: &RawSuperblock) -> Result<Geometry> {
     };
     check_inodes(raw, &geometry)?;
     ensure(reserved <= block_size.pointers(), "too many reserved descriptor blocks")?;
-    let first_overhead = geometry.overhead(crate::numbers::GroupNo(0));
-    ensure(first_overhead < geometry.blocks_in(crate::numbers::GroupNo(0)), "no room for files")?;
+    let first_overhead = geometry.overhead(crate::types::GroupNo(0));
+    ensure(first_overhead < geometry.blocks_in(crate::types::GroupNo(0)), "no room for files")?;
     ensure(raw.s_r_blocks_count.get() <= blocks, "more blocks reserved than there are")?;
     Ok(geometry)
 }

@@ -3,11 +3,11 @@
 use fslab_vfs::Ino;
 
 use crate::dir::outline::{Branch, outline};
-use crate::directory::DirectoryView;
+use crate::dir_blocks::DirectoryView;
 use crate::error::Result;
 use crate::format::INODE_INDEX;
 use crate::fs::{Ext2, to_no};
-use crate::numbers::BlockNo;
+use crate::types::BlockNo;
 
 impl Ext2 {
     /// Gives every block of a directory's index and its leaves to `visit`, each before those

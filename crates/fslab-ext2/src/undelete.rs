@@ -12,7 +12,7 @@ use crate::error::Result;
 use crate::format::{INODE_FOREIGN, RawInode};
 use crate::fs::Ext2;
 use crate::inode::Inode;
-use crate::numbers::{BlockNo, InodeNo};
+use crate::types::{BlockNo, InodeNo};
 use crate::volume::Volume;
 
 /// A deleted file.

@@ -12,17 +12,17 @@ use crate::alloc::{Clustering, InodeRequest, POLICIES, PolicySpec};
 use crate::cache::{BlockCache, Role};
 use crate::dir::{self, Form, Hasher};
 use crate::error::{Error, Place, Result};
+use crate::error_state::ErrorState;
 use crate::format::{INODE_TOP_DIRECTORY, compat, incompat};
+use crate::free_space::{Reuse, Space};
 use crate::geometry::Geometry;
 use crate::group::Group;
 use crate::inode::Inode;
-use crate::known::Known;
-use crate::numbers::{BlockNo, BlockSize, InodeNo};
-use crate::order::Order;
+use crate::inode_refs::Known;
 use crate::orphans::Orphans;
-use crate::space::{Reuse, Space};
 use crate::superblock::Superblock;
-use crate::trouble::Trouble;
+use crate::types::{BlockNo, BlockSize, InodeNo};
+use crate::write_order::dependencies::Order;
 
 /// How a file system is used.
 #[derive(Clone, Debug)]
@@ -89,7 +89,7 @@ pub(crate) struct Volume {
     pub(crate) says_clean: bool,
     pub(crate) was_clean: bool,
     /// Why it must not say so again.
-    pub(crate) trouble: Trouble,
+    pub(crate) trouble: ErrorState,
     /// Bytes of files were written that no barrier has made durable.
     pub(crate) data_written: bool,
     /// What was freed looks usable, and no barrier yet stands behind what led to it.
@@ -126,7 +126,7 @@ impl Volume {
             now: Timestamp::default(),
             says_clean: is_clean,
             was_clean: is_clean,
-            trouble: Trouble::default(),
+            trouble: ErrorState::default(),
             data_written: false,
             reuse_waits: false,
         };

@@ -10,7 +10,7 @@ use crate::acl_format;
 use crate::cache::Role;
 use crate::error::{Error, Place, Result};
 use crate::inode::Inode;
-use crate::numbers::{BlockNo, InodeNo};
+use crate::types::{BlockNo, InodeNo};
 use crate::volume::Volume;
 use crate::xattr_region::{Attribute, Region, check_block, reference_count, set_reference_count};
 

@@ -5,7 +5,7 @@ use std::num::NonZeroU64;
 use rand::RngExt;
 use rand_pcg::Pcg64;
 
-use super::numbers::Numbers;
+use super::inode_reuse::Numbers;
 use super::{Interval, Options, unique_name};
 use crate::diff::{Change, Differences};
 use crate::snapshot::{Entry, EntryKind};

@@ -7,7 +7,7 @@ use rand_pcg::Pcg64;
 
 pub use days::Days;
 
-use super::numbers::Numbers;
+use super::inode_reuse::Numbers;
 use crate::profile::{DAY_NS, lognormal, short_life_ns, time_of_day};
 use crate::workload::{Operation, OperationKind};
 

@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use super::numbers::Numbers;
+use super::inode_reuse::Numbers;
 use super::unique_name;
 use crate::diff::Change;
 use crate::snapshot::Entry;

@@ -12,7 +12,7 @@ use rand_pcg::Pcg64;
 
 use super::calendar::{DAY_NS, activity, short_life_ns, time_of_day};
 use super::events::Events;
-use super::residents::{Directories as Tree, File, Residents, even_weights};
+use super::long_lived::{Directories as Tree, File, Residents, even_weights};
 use super::sizes::lognormal;
 use super::{Directories, Profile};
 use crate::error::Result;

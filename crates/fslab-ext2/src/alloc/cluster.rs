@@ -11,7 +11,7 @@ use super::hash_search::hash_search;
 use super::space::{Run, Space};
 use super::{BlockRequest, DIRECT_BLOCKS, FileState, Policy};
 use crate::error::Result;
-use crate::numbers::{BlockNo, FileBlock};
+use crate::types::{BlockNo, FileBlock};
 
 /// Whether blocks are moved together while they are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -13,7 +13,7 @@ use super::space::{Counts, Run, Space};
 use super::{BlockRequest, FileState, InodeRequest, Policy, PolicySpec, Preference};
 use crate::error::Result;
 use crate::geometry::Geometry;
-use crate::numbers::{BlockNo, FileBlock, GroupNo, InodeNo};
+use crate::types::{BlockNo, FileBlock, GroupNo, InodeNo};
 
 /// How it is declared.
 pub(crate) const SPEC: PolicySpec = PolicySpec {

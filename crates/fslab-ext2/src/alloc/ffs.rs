@@ -10,7 +10,7 @@ use super::space::{Run, Space};
 use super::{BlockRequest, DIRECT_BLOCKS, FileState, InodeRequest, Policy, PolicySpec, Preference};
 use crate::error::Result;
 use crate::geometry::Geometry;
-use crate::numbers::{BlockNo, GroupNo, InodeNo};
+use crate::types::{BlockNo, GroupNo, InodeNo};
 
 /// How it is declared.
 pub(crate) const SPEC: PolicySpec = PolicySpec {

@@ -4,7 +4,7 @@
 use super::space::Space;
 use crate::error::Result;
 use crate::geometry::Geometry;
-use crate::numbers::GroupNo;
+use crate::types::GroupNo;
 
 /// The first answer of `search`, which is told whether it looks in the preferred group.
 pub(crate) fn hash_search<T>(

@@ -8,7 +8,7 @@ use std::ops::RangeInclusive;
 use super::space::Space;
 use crate::error::Result;
 use crate::geometry::Geometry;
-use crate::numbers::{BlockNo, GroupNo};
+use crate::types::{BlockNo, GroupNo};
 
 /// Blocks of a window that a file has not asked for more of.
 const SIZE_DEFAULT: u32 = 8;

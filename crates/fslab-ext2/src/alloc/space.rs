@@ -5,7 +5,7 @@ use std::ops::Range;
 use super::bitmap::Bitmap;
 use crate::error::Result;
 use crate::geometry::Geometry;
-use crate::numbers::{BlockNo, GroupNo, InodeNo};
+use crate::types::{BlockNo, GroupNo, InodeNo};
 
 /// Places in groups, for numbers that are known to be in one.
 impl Geometry {

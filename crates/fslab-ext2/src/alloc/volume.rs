@@ -12,7 +12,7 @@ use super::space::{MemorySpace, Run, Space};
 use super::{BlockRequest, DIRECT_BLOCKS, FileState, InodeRequest, Policy};
 use crate::error::Result;
 use crate::geometry::Geometry;
-use crate::numbers::{BlockNo, FileBlock, InodeNo};
+use crate::types::{BlockNo, FileBlock, InodeNo};
 
 /// Files and where they lie.
 pub struct Volume {
@@ -581,7 +581,7 @@ mod tests {
 
     fn volume() -> Volume {
         let geometry = Geometry {
-            block_size: crate::numbers::BlockSize::MIN,
+            block_size: crate::types::BlockSize::MIN,
             blocks: 8193,
             first_data_block: 1,
             blocks_per_group: 2048,

@@ -12,7 +12,7 @@ use crate::alloc::cluster::{Cluster, Written};
 use crate::alloc::{BlockRequest, Run};
 use crate::error::Result;
 use crate::inode::Inode;
-use crate::numbers::{BlockNo, FileBlock, InodeNo};
+use crate::types::{BlockNo, FileBlock, InodeNo};
 
 impl Volume {
     /// Takes note of a block that was written to its end. `put_down` is called before blocks are

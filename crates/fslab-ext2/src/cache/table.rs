@@ -5,7 +5,7 @@
 use std::collections::HashMap;
 
 use super::Hashing;
-use crate::numbers::BlockNo;
+use crate::types::BlockNo;
 
 /// Blocks of a row. What a lone block costs is a row, so they are short.
 const ROW: u32 = 64;

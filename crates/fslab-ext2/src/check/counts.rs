@@ -5,7 +5,7 @@ use super::finding::{Finding, Problem, Subject};
 use super::image::Image;
 use crate::bits;
 use crate::error::Result;
-use crate::numbers::{BlockNo, GroupNo, InodeNo};
+use crate::types::{BlockNo, GroupNo, InodeNo};
 
 /// Compares the names that were found with those that inodes count.
 pub(super) fn check_links(image: &mut Image) {

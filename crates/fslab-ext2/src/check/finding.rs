@@ -2,8 +2,8 @@
 
 use std::fmt;
 
-use crate::features::Feature;
-use crate::numbers::{BlockNo, GroupNo, InodeNo};
+use crate::lazy_features::Feature;
+use crate::types::{BlockNo, GroupNo, InodeNo};
 
 /// A kind of damage, in words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]

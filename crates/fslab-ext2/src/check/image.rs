@@ -10,12 +10,12 @@ use crate::bits;
 use crate::cache::BlockCache;
 use crate::dir::{DirectoryBlocks, Form, Hasher, Rules};
 use crate::error::Result;
-use crate::features::Feature;
 use crate::format::{compat, incompat};
 use crate::geometry::Geometry;
 use crate::group::Group;
-use crate::numbers::{BlockNo, BlockSize, FileBlock, GroupNo, InodeNo};
+use crate::lazy_features::Feature;
 use crate::superblock::Superblock;
+use crate::types::{BlockNo, BlockSize, FileBlock, GroupNo, InodeNo};
 
 /// Unchanged blocks that are kept, in bytes.
 const CACHE_BYTES: usize = 16 << 20;

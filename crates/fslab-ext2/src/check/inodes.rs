@@ -6,12 +6,12 @@ use zerocopy::FromBytes;
 use super::finding::{Problem, Subject};
 use super::image::{Directory, Image, Known};
 use crate::error::{Error, Result};
-use crate::features::Feature;
 use crate::format::{
     DIRECT_BLOCKS, INODE_BYTES, INODE_FOREIGN, INODE_INDEX, MAP_ENTRIES, RawInode, compat,
 };
 use crate::inode::{FAST_TARGET_MAX, Inode};
-use crate::numbers::{BlockNo, InodeNo};
+use crate::lazy_features::Feature;
+use crate::types::{BlockNo, InodeNo};
 use crate::xattr_region::{Region, reference_count};
 
 /// The inode that has the blocks kept for more descriptors.

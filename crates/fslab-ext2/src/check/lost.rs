@@ -16,11 +16,11 @@ use crate::cache::Role;
 use crate::dir;
 use crate::dir::entry::{self, Entries};
 use crate::error::Result;
+use crate::file_types::entry_kind;
 use crate::format::{INODE_INDEX, MAP_ENTRIES, RawInode};
 use crate::geometry::Geometry;
 use crate::inode::Inode;
-use crate::kinds::entry_kind;
-use crate::numbers::{BlockNo, FileBlock, InodeNo};
+use crate::types::{BlockNo, FileBlock, InodeNo};
 
 /// The name of the directory in the root.
 const NAME: &[u8] = b"lost+found";

@@ -10,8 +10,8 @@ use super::image::{Blocks, Directory, Image};
 use crate::dir::entry::{Entries, Entry, EntryKind, HEADER};
 use crate::dir::{Rules, verify};
 use crate::error::Result;
-use crate::kinds::entry_kind;
-use crate::numbers::{BlockNo, InodeNo};
+use crate::file_types::entry_kind;
+use crate::types::{BlockNo, InodeNo};
 
 /// Looks at every directory.
 pub(super) fn check(image: &mut Image) -> Result<()> {

@@ -6,7 +6,7 @@ use super::finding::Subject;
 use super::image::Image;
 use crate::dir::entry::Entries;
 use crate::error::Result;
-use crate::numbers::InodeNo;
+use crate::types::InodeNo;
 
 /// The most directories of a path.
 const DEPTH_MAX: usize = 256;

@@ -13,7 +13,7 @@ use super::repair::{change_inode, inode};
 use crate::cache::Role;
 use crate::error::Result;
 use crate::format::{DIRECT_BLOCKS, MAP_ENTRIES};
-use crate::numbers::{BlockNo, InodeNo};
+use crate::types::{BlockNo, InodeNo};
 
 /// Where a pointer is kept.
 #[derive(Clone, Copy)]

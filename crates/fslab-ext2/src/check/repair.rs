@@ -27,12 +27,12 @@ use crate::bits;
 use crate::cache::Role;
 use crate::dir::entry::{self, Entries, EntryKind};
 use crate::error::Result;
+use crate::file_types::entry_kind;
 use crate::format::{INODE_INDEX, RawInode, STATE_CLEAN, STATE_ERRORS, SUPERBLOCK_OFFSET};
 use crate::geometry::Geometry;
 use crate::group::descriptor_table;
 use crate::inode::Inode;
-use crate::kinds::entry_kind;
-use crate::numbers::{BlockNo, InodeNo};
+use crate::types::{BlockNo, InodeNo};
 
 /// Findings that are mended in one round: some 10 MiB. A round reads all metadata.
 const FINDINGS_AT_ONCE: usize = 100_000;
@@ -327,7 +327,7 @@ pub(super) fn write_counts(image: &mut Image) -> Result<()> {
     image.superblock.raw_mut().s_free_inodes_count = free_inodes.into();
     write_out(image)?;
     let device = image.cache.device();
-    let table = geometry.descriptors_of(crate::numbers::GroupNo(0));
+    let table = geometry.descriptors_of(crate::types::GroupNo(0));
     device.write_at(geometry.offset_of(table), &descriptor_table(&image.groups))?;
     device.flush()?;
     device.write_at(SUPERBLOCK_OFFSET, image.superblock.as_bytes())?;

@@ -23,7 +23,7 @@ use crate::group::descriptor_table;
 use crate::grow::Resized;
 use crate::inode::Inode;
 use crate::mkfs::cut_last_group;
-use crate::numbers::{BlockNo, GroupNo, InodeNo};
+use crate::types::{BlockNo, GroupNo, InodeNo};
 
 /// Changed metadata that is gathered before it is written, in bytes.
 const DIRTY_MAX: usize = 16 << 20;

@@ -9,7 +9,7 @@
 //! The records of a block fill it without gaps; `length` is a multiple of 4. A record with inode 0
 //! is free space, and so is whatever a record has beyond its name.
 
-use crate::numbers::InodeNo;
+use crate::types::InodeNo;
 
 /// What an entry says its inode is, as the format stores it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -5,7 +5,7 @@ use super::hash::NameHash;
 use super::path::{LeafBudget, Path};
 use super::{DirectoryBlocks, Rules, has_usable_index, read_checked};
 use crate::error::{Error, Result};
-use crate::numbers::{FileBlock, InodeNo};
+use crate::types::{FileBlock, InodeNo};
 
 /// What a search for a name ends in.
 #[derive(Clone, Copy, Debug)]

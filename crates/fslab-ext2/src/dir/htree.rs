@@ -15,7 +15,7 @@ use super::linear;
 use super::path::{Frame, Path};
 use super::{DirectoryBlocks, DirectoryBlocksMut, Rules, dots, read_checked, write_checked};
 use crate::error::Result;
-use crate::numbers::FileBlock;
+use crate::types::FileBlock;
 
 /// Makes the root of an index of a linear directory of one block; its names move to block 1.
 pub(crate) fn convert<B: DirectoryBlocksMut>(blocks: &mut B, rules: &Rules) -> Result<()> {

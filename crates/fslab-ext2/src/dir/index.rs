@@ -20,7 +20,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use super::entry::{self, Checked, EntryKind};
 use super::hash::HashVersion;
-use crate::numbers::{FileBlock, InodeNo};
+use crate::types::{FileBlock, InodeNo};
 
 /// Where the table starts in the root, in bytes.
 const ROOT_TABLE: usize = 32;

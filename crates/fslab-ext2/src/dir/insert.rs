@@ -8,7 +8,7 @@ use super::{
     write_checked,
 };
 use crate::error::Result;
-use crate::numbers::{FileBlock, InodeNo};
+use crate::types::{FileBlock, InodeNo};
 
 /// A name and what it is to stand for.
 #[derive(Clone, Copy, Debug)]

@@ -4,7 +4,7 @@ use super::entry::{self, Checked, Packer};
 use super::insert::NewEntry;
 use super::{DirectoryBlocksMut, Form, Rules, read_checked};
 use crate::error::Result;
-use crate::numbers::FileBlock;
+use crate::types::FileBlock;
 
 /// Adds a block that holds one name.
 pub(crate) fn append<B: DirectoryBlocksMut>(blocks: &mut B, new: &NewEntry<'_>) -> Result<()> {

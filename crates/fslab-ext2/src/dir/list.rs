@@ -13,7 +13,7 @@ use super::hash::Hasher;
 use super::path::{LeafBudget, Path};
 use super::{DirectoryBlocks, Form, Rules, dots, has_usable_index, names, placed, read_checked};
 use crate::error::Result;
-use crate::numbers::{FileBlock, InodeNo};
+use crate::types::{FileBlock, InodeNo};
 
 /// Where a listing goes on; [`Cookie::START`] begins one. Fits `telldir`: below 2^63.
 ///

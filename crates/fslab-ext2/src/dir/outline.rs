@@ -4,7 +4,7 @@ use super::entry;
 use super::index::{Table, entries_from};
 use super::{DirectoryBlocks, read_checked};
 use crate::error::Result;
-use crate::numbers::FileBlock;
+use crate::types::FileBlock;
 
 /// One block of an index, or a leaf.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

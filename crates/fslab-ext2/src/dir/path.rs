@@ -5,7 +5,7 @@ use super::hash::{Hasher, NameHash};
 use super::index::{RootInfo, Table};
 use super::{DirectoryBlocks, Rules, TOO_MANY_LEVELS, damaged, read_checked};
 use crate::error::Result;
-use crate::numbers::FileBlock;
+use crate::types::FileBlock;
 
 /// The most levels of index blocks any directory has.
 const LEVELS_MAX: usize = 3;

@@ -15,7 +15,7 @@ use super::{
     read_checked, write_checked,
 };
 use crate::error::Result;
-use crate::numbers::FileBlock;
+use crate::types::FileBlock;
 
 /// Whether neighbours are looked at is decided at steps of this fraction of a block, not at each
 /// name.

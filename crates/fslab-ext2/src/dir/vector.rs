@@ -4,7 +4,7 @@ use fslab_vfs::Errno;
 
 use super::{DirectoryBlocks, DirectoryBlocksMut, Rules};
 use crate::error::Result;
-use crate::numbers::{BlockSize, FileBlock, InodeNo};
+use crate::types::{BlockSize, FileBlock, InodeNo};
 
 /// Blocks in a vector.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -8,7 +8,7 @@ use super::hash::Hasher;
 use super::index::Table;
 use super::{DirectoryBlocks, Rules, TOO_MANY_LEVELS};
 use crate::error::Result;
-use crate::numbers::FileBlock;
+use crate::types::FileBlock;
 
 /// Something wrong with an index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

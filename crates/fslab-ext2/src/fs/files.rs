@@ -12,8 +12,8 @@ use crate::dir::Search;
 use crate::error::Result;
 use crate::format::INODE_APPEND;
 use crate::inode_flags::{check_allocation, check_opening};
-use crate::names::{New, is_privileged};
-use crate::numbers::InodeNo;
+use crate::namei::{New, is_privileged};
+use crate::types::InodeNo;
 use crate::volume::Volume;
 
 /// Most that one copy moves; the caller goes on from there.

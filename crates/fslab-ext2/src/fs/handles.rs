@@ -8,7 +8,7 @@ use fslab_vfs::{Errno, Handle, OpenMode};
 use parking_lot::Mutex;
 
 use crate::dir::InodeOrder;
-use crate::numbers::InodeNo;
+use crate::types::InodeNo;
 
 /// All open handles.
 #[derive(Debug, Default)]

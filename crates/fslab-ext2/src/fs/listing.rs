@@ -8,10 +8,10 @@ use fslab_vfs::{DirectoryEntry, DirectorySink, Errno, FileKind, Ino, Request};
 use super::handles::Listing;
 use super::{Ext2, to_ino};
 use crate::dir::{self, Cookie};
-use crate::directory::DirectoryView;
+use crate::dir_blocks::DirectoryView;
 use crate::error::Result;
-use crate::kinds::file_kind;
-use crate::numbers::InodeNo;
+use crate::file_types::file_kind;
+use crate::types::InodeNo;
 
 /// Entries that are copied out of a directory under one hold of the lock.
 const LISTING_PIECE: usize = 256;

@@ -7,9 +7,9 @@ use fslab_vfs::MemoryDevice;
 use fslab_vfs::testing::client::Client;
 
 use super::*;
-use crate::closure::PendingInodes;
 use crate::mkfs::{MkfsOptions, mkfs};
-use crate::numbers::BlockSize;
+use crate::types::BlockSize;
+use crate::write_order::closure::PendingInodes;
 
 const BLOCK: u32 = 1024;
 

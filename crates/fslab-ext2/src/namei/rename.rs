@@ -4,10 +4,10 @@
 use fslab_vfs::{Errno, FileKind, Name, RenameMode, Request};
 
 use crate::dir;
-use crate::directory::{DirectoryEdit, DirectoryView};
+use crate::dir_blocks::{DirectoryEdit, DirectoryView};
 use crate::error::{Error, Place, Result};
-use crate::names::{New, is_privileged};
-use crate::numbers::InodeNo;
+use crate::namei::{New, is_privileged};
+use crate::types::InodeNo;
 use crate::volume::Volume;
 
 /// Most directories between a directory and the root; more can only be a circle.
@@ -234,7 +234,7 @@ impl Volume {
         }
     }
 
-    /// Nothing orders the two names on the device (see [`crate::order`]).
+    /// Nothing orders the two names on the device (see [`crate::write_order::dependencies`]).
     fn exchange(
         &mut self,
         from: NamePlace<'_>,

@@ -13,7 +13,7 @@ use crate::cache::BlockCache;
 use crate::error::Result;
 use crate::geometry::Geometry;
 use crate::group::Group;
-use crate::numbers::{BlockNo, GroupNo, InodeNo};
+use crate::types::{BlockNo, GroupNo, InodeNo};
 
 /// A policy, and what it remembers of open files.
 pub(crate) struct Placement {

@@ -31,12 +31,12 @@ use fslab_vfs::FileKind;
 use crate::cache::{Hashing, Left, Role, Written, hashing};
 use crate::dir::entry::Entries;
 use crate::dir::{self, Search};
-use crate::directory::DirectoryView;
+use crate::dir_blocks::DirectoryView;
 use crate::error::{Error, Result};
+use crate::free_space::Reuse;
 use crate::inode::Inode;
-use crate::numbers::{BlockNo, InodeNo};
-use crate::space::Reuse;
 use crate::superblock::Superblock;
+use crate::types::{BlockNo, InodeNo};
 use crate::volume::Volume;
 
 /// New names that an fsync of a directory writes; with more, a full flush is no slower.

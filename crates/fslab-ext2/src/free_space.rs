@@ -11,13 +11,13 @@ use parking_lot::Mutex;
 
 use crate::alloc::cluster::Cluster;
 use crate::alloc::{BlockRequest, Counts, InodeRequest, PolicySpec, Run};
+use crate::allocator::{Placement, Sight};
 use crate::bits;
 use crate::cache::{BlockCache, Role};
 use crate::error::{Error, Place, Result};
 use crate::geometry::Geometry;
 use crate::group::Group;
-use crate::numbers::{BlockNo, GroupNo, InodeNo};
-use crate::placement::{Placement, Sight};
+use crate::types::{BlockNo, GroupNo, InodeNo};
 
 /// When freed blocks and inodes may be used again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]

@@ -9,9 +9,9 @@ use crate::error::{Error, Result};
 
 /// A note that is never taken back while the volume is in use. All clones share it.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Trouble(Arc<AtomicBool>);
+pub(crate) struct ErrorState(Arc<AtomicBool>);
 
-impl Trouble {
+impl ErrorState {
     /// Whether there was any.
     pub fn is_noted(&self) -> bool {
         self.0.load(Ordering::Relaxed)

@@ -8,7 +8,7 @@ use crate::dir::{DirectoryBlocks, DirectoryBlocksMut};
 use crate::error::{Error, Place, Result};
 use crate::format::INODE_INDEX;
 use crate::inode::Inode;
-use crate::numbers::{BlockNo, BlockSize, FileBlock, InodeNo};
+use crate::types::{BlockNo, BlockSize, FileBlock, InodeNo};
 use crate::volume::Volume;
 
 /// A directory to be read.

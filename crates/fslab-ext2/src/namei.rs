@@ -2,6 +2,8 @@
 //!
 //! All checks come before the first change; what can fail for lack of space is undone.
 
+pub(crate) mod rename;
+
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 
@@ -12,13 +14,13 @@ use fslab_vfs::rules::{self};
 use fslab_vfs::{Errno, FileKind, Name, Request, XattrMode};
 
 use crate::dir::{self, Search, Vacancy};
-use crate::directory::{DirectoryEdit, DirectoryView};
+use crate::dir_blocks::{DirectoryEdit, DirectoryView};
 use crate::error::{Error, Place, Result};
+use crate::file_types::entry_kind;
 use crate::format::MAP_ENTRIES;
 use crate::inode::{FAST_TARGET_MAX, Inode};
 use crate::inode_flags::{self, check_changeable, check_gains_name};
-use crate::kinds::entry_kind;
-use crate::numbers::{BlockNo, FileBlock, InodeNo};
+use crate::types::{BlockNo, FileBlock, InodeNo};
 use crate::volume::Volume;
 
 /// What is to be created.

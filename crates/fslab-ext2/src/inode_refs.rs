@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use crate::numbers::InodeNo;
+use crate::types::InodeNo;
 
 /// The inodes that somebody remembers or has open.
 #[derive(Debug, Default)]

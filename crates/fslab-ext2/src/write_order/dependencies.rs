@@ -1,4 +1,4 @@
-//! The order in which changes must reach the device. [`crate::flush`] writes in steps; this module
+//! The order in which changes must reach the device. [`crate::write_order::flush`] writes in steps; this module
 //! assigns each change to its step as the change is made. Where two changes would have to wait for
 //! each other, everything is flushed first.
 //!
@@ -15,11 +15,11 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use fslab_vfs::Name;
 
 use crate::cache::{Role, STEPS_MAX};
-use crate::closure::PendingInodes;
 use crate::error::Result;
-use crate::numbers::{BlockNo, InodeNo};
-use crate::space::Reuse;
+use crate::free_space::Reuse;
+use crate::types::{BlockNo, InodeNo};
 use crate::volume::Volume;
+use crate::write_order::closure::PendingInodes;
 
 /// What must reach the device after something else.
 #[derive(Default)]

@@ -13,7 +13,7 @@ use crate::alloc::Clustering;
 use crate::block_map::WAY_LENGTH_MAX;
 use crate::error::{Error, Place, Result};
 use crate::inode::Inode;
-use crate::numbers::{BlockNo, FileBlock, InodeNo};
+use crate::types::{BlockNo, FileBlock, InodeNo};
 use crate::volume::Volume;
 
 /// The part of a range that lies in one block of a file.

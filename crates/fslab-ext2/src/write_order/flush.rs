@@ -1,6 +1,6 @@
 //! Writing what was changed, in an order in which a power cut at any point leaves what a checker
 //! can put right without loss: soft updates (Ganger and Patt, OSDI 1994), with steps that all
-//! changes go through instead of dependencies between single ones. [`crate::closure`] writes a
+//! changes go through instead of dependencies between single ones. [`crate::write_order::closure`] writes a
 //! single file.
 //!
 //! 1. The superblock stops saying that all is in order, and names no orphan that 5 deletes or that
@@ -25,8 +25,8 @@ use crate::cache::{Role, STEPS_MAX};
 use crate::error::Result;
 use crate::format::{STATE_CLEAN, STATE_ERRORS, SUPERBLOCK_OFFSET};
 use crate::group::descriptor_table;
-use crate::numbers::{BlockNo, GroupNo, InodeNo};
 use crate::superblock::Superblock;
+use crate::types::{BlockNo, GroupNo, InodeNo};
 use crate::volume::Volume;
 
 /// What a flush does next. Before each step but the first, and behind the last, the device makes

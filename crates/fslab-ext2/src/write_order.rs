@@ -1,0 +1,10 @@
+//! The order in which changes reach the device: soft updates (Ganger and Patt, "Metadata Update
+//! Performance in File Systems", OSDI 1994) in coarse steps.
+//!
+//! - `dependencies` assigns each change to its step as the change is made.
+//! - `flush` writes everything, step by step.
+//! - `closure` writes what an fsync of one file needs, and nothing else.
+
+pub(crate) mod closure;
+pub(crate) mod dependencies;
+pub(crate) mod flush;
