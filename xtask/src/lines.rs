@@ -112,8 +112,8 @@ mod tests {
         for (path, name) in [
             ("crates/fslab-vfs/src/a/b.rs", Some("fslab-vfs")),
             ("xtask/src/main.rs", Some("xtask")),
-            ("crates/fslab-vfs/src/testing/a.rs", None),
-            ("crates/fslab-vfs/src/testing.rs", None),
+            ("crates/fslab-vfs-testing/src/a.rs", None),
+            ("crates/fslab-vfs-testing/src.rs", None),
             ("crates/fslab-vfs/src/a/tests.rs", None),
             ("crates/fslab-vfs/tests/it/a.rs", None),
             ("crates/fslab-vfs-testing/src/a.rs", None),

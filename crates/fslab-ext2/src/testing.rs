@@ -2,10 +2,10 @@
 
 use std::sync::{Arc, OnceLock};
 
-use fslab_vfs::testing::client::Client;
 use fslab_vfs::{
     BlockDevice, FileKind, FileSystem, Ino, MemoryDevice, OpenMode, SeekTo, Timestamp,
 };
+use fslab_vfs_testing::client::Client;
 
 use crate::check::{check, repair};
 use crate::{BlockSize, Ext2, MkfsOptions, VolumeOptions, mkfs};

@@ -74,7 +74,7 @@ pub const FEATURES: &[Feature] = &[
         flags: InitFlags::DONT_MASK,
         name: "default-acls",
         promise: "a default ACL takes the umask's place",
-        test: "fslab_vfs::umask_is_not_applied_under_a_default_list",
+        test: "fslab_vfs_testing::umask_is_not_applied_under_a_default_list",
         wanted: always,
     },
     Feature {

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use fslab_vfs::FileSystem;
-use fslab_vfs::testing::conformance::{Allowed, run_all};
+use fslab_vfs_testing::conformance::{Allowed, run_all};
 
 use crate::{LayerSpec, OptionSpec, Stack, ValueKind};
 

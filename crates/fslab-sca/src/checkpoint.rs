@@ -27,7 +27,8 @@ impl Log {
     }
 
     /// Appends the changed pages of the index and a checkpoint, if any frame lies behind the last
-    /// one. The pages replaced are dead once a slot leads here (see [`super::dead_frames::Garbage`]).
+    /// one. The pages replaced are dead once a slot leads here (see
+    /// [`super::dead_frames::Garbage`]).
     pub fn write_checkpoint(&mut self, io: Io<'_>) -> Result<()> {
         self.encode_long_tails(io)?;
         if self.commits.is_current() {

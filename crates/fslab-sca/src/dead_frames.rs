@@ -232,7 +232,7 @@ fn runs(fragments: &[Reference], joinable: u64, header_bytes: u64) -> Vec<Vec<Re
 mod tests {
     use std::time::Instant;
 
-    use fslab_vfs::testing::environment::cases;
+    use fslab_vfs_testing::environment::cases;
     use proptest::prelude::*;
 
     use super::*;

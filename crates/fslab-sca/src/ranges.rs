@@ -34,7 +34,7 @@ impl Ranges {
 
 #[cfg(test)]
 mod tests {
-    use fslab_vfs::testing::environment::cases;
+    use fslab_vfs_testing::environment::cases;
     use proptest::prelude::*;
 
     use super::*;

@@ -14,8 +14,8 @@ use super::log::Log;
 const UNCOMMITTED_BYTES_MAX: u64 = 256 << 20;
 
 /// Dead frames are worth a commit from so many bytes on, if they are also this part of the file.
-/// Space of small frames comes back with the second commit after (see `dead_frames`), so that a file
-/// that is written in small pieces takes a twelfth more at most.
+/// Space of small frames comes back with the second commit after (see `dead_frames`), so that a
+/// file that is written in small pieces takes a twelfth more at most.
 const DEAD_BYTES: u64 = 1 << 20;
 const DEAD_PART: u64 = 24;
 

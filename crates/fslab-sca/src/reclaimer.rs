@@ -1,10 +1,10 @@
 //! Giving space back in a thread of its own, so that no writer waits for it.
 //!
-//! A file whose changes made something due (see `reclaim_policy`) is committed or cleaned at once, beside
-//! its writers. Files that hold garbage when somebody is done with them are packed once no request
-//! has come for a while, at most at the rate that was asked for; the thread stands back as soon as
-//! requests come again. What it did not come to is packed at the end, for as long as who unmounts
-//! may be kept waiting: the next mount knows of none of these files.
+//! A file whose changes made something due (see `reclaim_policy`) is committed or cleaned at once,
+//! beside its writers. Files that hold garbage when somebody is done with them are packed once no
+//! request has come for a while, at most at the rate that was asked for; the thread stands back as
+//! soon as requests come again. What it did not come to is packed at the end, for as long as who
+//! unmounts may be kept waiting: the next mount knows of none of these files.
 
 use std::collections::{HashSet, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};

@@ -50,7 +50,7 @@ fn hex(digit: u8) -> Option<u8> {
 
 #[cfg(test)]
 mod tests {
-    use fslab_vfs::testing::environment::cases;
+    use fslab_vfs_testing::environment::cases;
     use proptest::prelude::*;
 
     use super::*;

@@ -23,8 +23,6 @@ pub mod rules;
 mod size;
 mod slice_device;
 mod synchronous;
-#[cfg(feature = "testing")]
-pub mod testing;
 mod types;
 
 pub use access_times::AccessTimes;

@@ -14,12 +14,13 @@ pub const CHECK: Check =
 const ARROWS: &[(&str, &[&str])] = &[
     ("fslab-sys", &[]),
     ("fslab-vfs", &["fslab-sys"]),
+    ("fslab-vfs-testing", &["fslab-vfs", "fslab-sys"]),
     ("fslab-fuse", &["fslab-vfs", "fslab-sys"]),
     ("fslab-trace", &["fslab-vfs"]),
-    ("fslab-layers", &["fslab-trace", "fslab-vfs", "fslab-sys"]),
+    ("fslab-layers", &["fslab-trace", "fslab-vfs-testing", "fslab-vfs", "fslab-sys"]),
     ("fslab-sca", &["fslab-layers", "fslab-vfs", "fslab-sys"]),
     ("fslab-tier", &["fslab-vfs", "fslab-sys"]),
-    ("fslab-ext2", &["fslab-vfs", "fslab-sys"]),
+    ("fslab-ext2", &["fslab-vfs-testing", "fslab-vfs", "fslab-sys"]),
     ("fslab-measure", &["fslab-trace", "fslab-vfs", "fslab-sys"]),
     ("fslab-age", &["fslab-ext2", "fslab-measure", "fslab-vfs", "fslab-sys"]),
     (

@@ -10,7 +10,7 @@ use fslab_age::workload::{
     write,
 };
 use fslab_age::{DAY_NS, Error};
-use fslab_vfs::testing::environment::cases;
+use fslab_vfs_testing::environment::cases;
 use proptest::prelude::*;
 
 use crate::support::{operations, small, stream};

@@ -7,7 +7,7 @@ use fslab_age::testing::{
     check_csv, check_entries, check_geriatrix, check_git, check_image, check_operations,
     check_p9trace, check_tables,
 };
-use fslab_vfs::testing::environment::{number, seed};
+use fslab_vfs_testing::environment::{number, seed};
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64;
 

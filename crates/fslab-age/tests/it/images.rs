@@ -49,7 +49,7 @@ fn what_is_packed_comes_back_sparse_and_by_zstd_too() {
         match by_zstd {
             Ok(output) => assert!(output.stdout == fs::read(&image).unwrap(), "{size} bytes"),
             Err(error) => {
-                fslab_vfs::testing::skip::skip("fslab_age::images, zstd -d", &error.to_string());
+                fslab_vfs_testing::skip::skip("fslab_age::images, zstd -d", &error.to_string());
             }
         }
     }

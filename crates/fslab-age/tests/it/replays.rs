@@ -9,11 +9,11 @@ use fslab_age::replay::{Data, Observer, Replayed, Replayer, Settings, WhenFull};
 use fslab_age::score::{Rules, score_tree, tree_checksum};
 use fslab_age::workload::{Operation, OperationKind, Population};
 use fslab_ext2::{Ext2, MkfsOptions, VolumeOptions, mkfs};
-use fslab_vfs::testing::environment::seed;
 use fslab_vfs::{
     Attr, Capacity, Entry, Errno, FileSystem, Handle, Ino, MemFs, MemoryDevice, Name, OpenMode,
     Opened, RenameMode, Request, SetAttr, WriteOptions,
 };
+use fslab_vfs_testing::environment::seed;
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64;
 

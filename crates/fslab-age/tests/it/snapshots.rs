@@ -17,7 +17,7 @@ use fslab_age::snapshot::{
 use fslab_age::verify::{Limits, verify};
 use fslab_age::workload::{OperationKind, Population, WorkloadReader};
 use fslab_vfs::MemFs;
-use fslab_vfs::testing::environment::cases;
+use fslab_vfs_testing::environment::cases;
 use proptest::prelude::*;
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64;
@@ -406,7 +406,7 @@ fn a_live_tree_is_captured_and_verified() {
     );
     let layout = layout.is_ok();
     if !layout {
-        fslab_vfs::testing::skip::skip("fslab_age::snapshots", "no FIEMAP here: without layout");
+        fslab_vfs_testing::skip::skip("fslab_age::snapshots", "no FIEMAP here: without layout");
     }
     let capture_to = |path: &Path, key| {
         let options = Capture { threads: 3, layout, extents: layout, key, now_ns: DAY_NS };
@@ -477,7 +477,7 @@ fn repository(path: &Path, commits: u64) -> bool {
     let git = |arguments: &[&str]| Command::new("git").arg("-C").arg(path).args(arguments).output();
     fs::create_dir_all(path).unwrap();
     if !git(&["init", "-q", "-b", "main"]).is_ok_and(|output| output.status.success()) {
-        fslab_vfs::testing::skip::skip("fslab_age::snapshots", "no git");
+        fslab_vfs_testing::skip::skip("fslab_age::snapshots", "no git");
         return false;
     }
     let mut random = Pcg64::seed_from_u64(3);

@@ -236,7 +236,7 @@ impl Bitmap {
 mod tests {
     use std::collections::BTreeSet;
 
-    use fslab_vfs::testing::environment::cases;
+    use fslab_vfs_testing::environment::cases;
     use proptest::prelude::*;
 
     use super::*;

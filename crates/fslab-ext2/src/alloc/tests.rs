@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use fslab_vfs::testing::environment::seed;
+use fslab_vfs_testing::environment::seed;
 use rand::{Rng, RngExt, SeedableRng};
 use rand_pcg::Pcg64;
 

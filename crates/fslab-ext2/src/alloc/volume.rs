@@ -551,7 +551,7 @@ impl MapPlace {
 
 #[cfg(test)]
 mod tests {
-    use fslab_vfs::testing::environment::seed;
+    use fslab_vfs_testing::environment::seed;
     use rand::{RngExt, SeedableRng};
     use rand_pcg::Pcg64;
 

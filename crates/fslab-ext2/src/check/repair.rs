@@ -350,8 +350,8 @@ fn write_bitmap(image: &mut Image, block: BlockNo, bits: &[u8]) -> Result<u32> {
 
 #[cfg(test)]
 mod tests {
-    use fslab_vfs::testing::client::Client;
     use fslab_vfs::{FileSystem, Ino, MemoryDevice};
+    use fslab_vfs_testing::client::Client;
 
     use super::*;
     use crate::fs::Ext2;

@@ -246,8 +246,8 @@ impl Ext2 {
 mod tests {
     use std::sync::Arc;
 
-    use fslab_vfs::testing::client::Client;
     use fslab_vfs::{Ino, MemoryDevice, OpenMode};
+    use fslab_vfs_testing::client::Client;
 
     use super::*;
     use crate::mkfs::{MkfsOptions, mkfs};

@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::ops::{Add, Sub};
 
 use fslab_vfs::MemoryDevice;
-use fslab_vfs::testing::client::Client;
+use fslab_vfs_testing::client::Client;
 
 use super::*;
 use crate::mkfs::{MkfsOptions, mkfs};

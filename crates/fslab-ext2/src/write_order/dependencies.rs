@@ -1,6 +1,6 @@
-//! The order in which changes must reach the device. [`crate::write_order::flush`] writes in steps; this module
-//! assigns each change to its step as the change is made. Where two changes would have to wait for
-//! each other, everything is flushed first.
+//! The order in which changes must reach the device. [`crate::write_order::flush`] writes in steps;
+//! this module assigns each change to its step as the change is made. Where two changes would have
+//! to wait for each other, everything is flushed first.
 //!
 //! A name must be on the device in its new place before it is removed from the old one: when users
 //! move it, or link and unlink it; when directories split, join or shrink; and when the directory

@@ -1,7 +1,7 @@
 //! Writing what was changed, in an order in which a power cut at any point leaves what a checker
 //! can put right without loss: soft updates (Ganger and Patt, OSDI 1994), with steps that all
-//! changes go through instead of dependencies between single ones. [`crate::write_order::closure`] writes a
-//! single file.
+//! changes go through instead of dependencies between single ones. [`crate::write_order::closure`]
+//! writes a single file.
 //!
 //! 1. The superblock stops saying that all is in order, and names no orphan that 5 deletes or that
 //!    the device doesn't have yet.

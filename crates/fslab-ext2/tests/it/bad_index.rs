@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 
 use fslab_ext2::VolumeOptions;
-use fslab_vfs::testing::client::Client;
 use fslab_vfs::{BlockDevice, FileSystem, Ino};
+use fslab_vfs_testing::client::Client;
 
 use crate::mounted::{Mounted, can_mount};
 use crate::support::{Image, has_e2fsprogs, options};

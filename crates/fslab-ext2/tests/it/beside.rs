@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use fslab_ext2::{Ext2, VolumeOptions, mkfs};
-use fslab_vfs::testing::client::Client;
 use fslab_vfs::{BlockDevice, Ino, MemoryDevice, OpenMode};
+use fslab_vfs_testing::client::Client;
 use parking_lot::{Condvar, Mutex};
 
 use crate::support::options;

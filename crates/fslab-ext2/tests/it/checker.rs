@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use fslab_ext2::check::repair;
 use fslab_ext2::{Group, MkfsOptions, VolumeOptions};
-use fslab_vfs::testing::client::Client;
-use fslab_vfs::testing::environment::seed;
 use fslab_vfs::{BlockDevice, FileSystem, Ino};
+use fslab_vfs_testing::client::Client;
+use fslab_vfs_testing::environment::seed;
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64;
 

@@ -3,8 +3,8 @@
 
 use fslab_ext2::alloc::{Clustering, POLICIES, PolicySpec};
 use fslab_ext2::{Ext2, MkfsOptions, Reuse, VolumeOptions};
-use fslab_vfs::testing::client::Client;
 use fslab_vfs::{Errno, FileSystem, Ino, OpenMode};
+use fslab_vfs_testing::client::Client;
 
 use crate::support::{Fault, FaultyDevice, Image, has, options};
 

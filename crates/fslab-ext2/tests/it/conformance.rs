@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use fslab_ext2::{Ext2, MkfsOptions, VolumeOptions, mkfs};
-use fslab_vfs::testing::conformance::{Allowed, cases, run_one};
 use fslab_vfs::{FileSystem, MemoryDevice};
+use fslab_vfs_testing::conformance::{Allowed, cases, run_one};
 
 use crate::support::options;
 

@@ -8,9 +8,9 @@ use std::sync::Arc;
 
 use fslab_ext2::check::check;
 use fslab_ext2::{HashVersion, MkfsOptions, VolumeOptions};
-use fslab_vfs::testing::client::Client;
-use fslab_vfs::testing::environment::seed;
 use fslab_vfs::{BlockDevice, Ino};
+use fslab_vfs_testing::client::Client;
+use fslab_vfs_testing::environment::seed;
 use rand::seq::IndexedRandom;
 use rand::{Rng, RngExt, SeedableRng};
 use rand_pcg::Pcg64;

@@ -4,10 +4,10 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use fslab_ext2::{Ext2, MkfsOptions, VolumeOptions, mkfs};
-use fslab_vfs::testing::client::Client;
-use fslab_vfs::testing::crash::{CrashDevice, Plan};
-use fslab_vfs::testing::environment::seed;
 use fslab_vfs::{BlockDevice, Ino, OpenMode, RenameMode};
+use fslab_vfs_testing::client::Client;
+use fslab_vfs_testing::crash::{CrashDevice, Plan};
+use fslab_vfs_testing::environment::seed;
 
 use crate::power::{image_of, repair};
 use crate::support::{has, options};

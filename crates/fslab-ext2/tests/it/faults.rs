@@ -4,8 +4,8 @@
 use fslab_ext2::check::check;
 use fslab_ext2::format::{STATE_CLEAN, STATE_ERRORS, SUPERBLOCK_OFFSET};
 use fslab_ext2::{MkfsOptions, Superblock, VolumeOptions};
-use fslab_vfs::testing::client::Client;
 use fslab_vfs::{BlockDevice, Errno, FileSystem, Ino, OpenMode};
+use fslab_vfs_testing::client::Client;
 
 use crate::support::{Fault, FaultyDevice, options};
 

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use fslab_ext2::check::Problem;
 use fslab_ext2::{BlockNo, Ext2, Feature, MkfsOptions, Superblock, VolumeOptions, mkfs};
-use fslab_vfs::testing::client::Client;
 use fslab_vfs::{BlockDevice, FileSystem, Ino, MemoryDevice};
+use fslab_vfs_testing::client::Client;
 
 use crate::support::{Image, has_e2fsprogs, options};
 

@@ -8,10 +8,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use fslab_ext2::dir::Hasher;
 use fslab_ext2::{Ext2, HashVersion, MkfsOptions, VolumeOptions, mkfs};
-use fslab_vfs::testing::client::Client;
-use fslab_vfs::testing::crash::{CrashDevice, Plan};
-use fslab_vfs::testing::environment::seed;
 use fslab_vfs::{BlockDevice, FallocateMode, Ino, MemoryDevice, OpenMode, SetAttr};
+use fslab_vfs_testing::client::Client;
+use fslab_vfs_testing::crash::{CrashDevice, Plan};
+use fslab_vfs_testing::environment::seed;
 
 use crate::power::{image_of, repair};
 use crate::support::{has, options};

@@ -1,8 +1,8 @@
 //! Images without a free block, inode or name left: errors, and nothing lost or damaged.
 
 use fslab_ext2::MkfsOptions;
-use fslab_vfs::testing::client::Client;
 use fslab_vfs::{Errno, Ino, OpenMode};
+use fslab_vfs_testing::client::Client;
 
 use crate::support::{Image, has, options};
 

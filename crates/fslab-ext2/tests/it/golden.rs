@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use fslab_ext2::{BlockSize, Ext2, HashVersion, MkfsOptions, VolumeOptions, mkfs};
-use fslab_vfs::testing::client::Client;
 use fslab_vfs::{BlockDevice, FileKind, Ino, MemoryDevice};
+use fslab_vfs_testing::client::Client;
 
 use crate::support::{Image, NOW, has, options};
 

@@ -1,9 +1,9 @@
 //! What `chattr +i` and `+a` forbid: the engine answers as the kernel does.
 
-use fslab_vfs::testing::client::Client;
 use fslab_vfs::{
     Errno, FallocateMode, FileSystem, HostFs, HostOptions, Ino, OpenMode, RenameMode, Result,
 };
+use fslab_vfs_testing::client::Client;
 
 use crate::mounted::{Mounted, can_mount};
 use crate::support::{Image, options};

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use fslab_ext2::check::{check, repair, shrink};
 use fslab_ext2::{Error, Ext2, Tuning, VolumeOptions, grow, tune};
-use fslab_vfs::testing::client::Client;
 use fslab_vfs::{BlockDevice, Ino};
+use fslab_vfs_testing::client::Client;
 
 use crate::support::{Image, NOW, has_e2fsprogs};
 

@@ -7,9 +7,9 @@ use fslab_ext2::dir::Hasher;
 use fslab_ext2::{HashVersion, MkfsOptions};
 use fslab_sys::loop_device::{LoopDevice, Options as LoopOptions};
 use fslab_sys::mounts::Mount;
-use fslab_vfs::testing::client::Client;
-use fslab_vfs::testing::environment::{number, seed};
 use fslab_vfs::{FileSystem, HostFs, HostOptions, MemFs};
+use fslab_vfs_testing::client::Client;
+use fslab_vfs_testing::environment::{number, seed};
 
 use crate::directories::collisions;
 use crate::script::{Script, compare};
@@ -27,7 +27,7 @@ fn can_mount() -> bool {
         true => None,
     };
     if let Some(reason) = obstacle {
-        fslab_vfs::testing::skip::skip("kernel", reason);
+        fslab_vfs_testing::skip::skip("kernel", reason);
     }
     obstacle.is_none()
 }

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use fslab_vfs::testing::client::Client;
 use fslab_vfs::{FileSystem, Ino};
+use fslab_vfs_testing::client::Client;
 
 use crate::support::{Image, has_e2fsprogs, options};
 

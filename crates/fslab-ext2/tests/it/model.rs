@@ -1,8 +1,8 @@
 //! The model test over images in memory.
 
 use fslab_ext2::MkfsOptions;
-use fslab_vfs::testing::model::{LeftOut, ModelConfig, Operation, check_against_model};
 use fslab_vfs::{FallocateMode, FileSystem};
+use fslab_vfs_testing::model::{LeftOut, ModelConfig, Operation, check_against_model};
 
 use crate::support::{in_memory, options};
 

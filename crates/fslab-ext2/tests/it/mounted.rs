@@ -40,7 +40,7 @@ impl Mounted {
 pub fn can_mount(test: &str) -> bool {
     let root = rustix::process::geteuid().is_root();
     if !root {
-        fslab_vfs::testing::skip::skip(test, "not root");
+        fslab_vfs_testing::skip::skip(test, "not root");
     }
     root
 }

@@ -6,10 +6,10 @@ use std::sync::Arc;
 
 use fslab_ext2::alloc::Clustering;
 use fslab_ext2::{Ext2, MkfsOptions, VolumeOptions, mkfs};
-use fslab_vfs::testing::client::{Client, File};
-use fslab_vfs::testing::crash::{CrashDevice, DeviceState, Plan};
-use fslab_vfs::testing::environment::seed;
 use fslab_vfs::{Attr, BlockDevice, Extent, FileSystem, Ino, OpenMode};
+use fslab_vfs_testing::client::{Client, File};
+use fslab_vfs_testing::crash::{CrashDevice, DeviceState, Plan};
+use fslab_vfs_testing::environment::seed;
 use rand::seq::{IndexedRandom, SliceRandom};
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64;

@@ -16,10 +16,10 @@ use std::sync::Arc;
 
 use fslab_ext2::alloc::Clustering;
 use fslab_ext2::{Ext2, MkfsOptions, Superblock, VolumeOptions, mkfs};
-use fslab_vfs::testing::client::Client;
-use fslab_vfs::testing::crash::{CrashDevice, DeviceState, Plan};
-use fslab_vfs::testing::environment::{number, seed};
 use fslab_vfs::{BlockDevice, Ino, OpenMode};
+use fslab_vfs_testing::client::Client;
+use fslab_vfs_testing::crash::{CrashDevice, DeviceState, Plan};
+use fslab_vfs_testing::environment::{number, seed};
 use rand::seq::{IndexedRandom, SliceRandom};
 use rand::{Rng, RngExt, SeedableRng};
 use rand_pcg::Pcg64;

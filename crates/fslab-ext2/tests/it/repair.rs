@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use fslab_ext2::check::{Problem, repair, shrink};
 use fslab_ext2::{BlockNo, Error, InodeNo, grow};
-use fslab_vfs::testing::client::Client;
 use fslab_vfs::{BlockDevice, FileSystem, Ino, OpenMode};
+use fslab_vfs_testing::client::Client;
 
 use crate::support::{Image, NOW, has, has_e2fsprogs, options};
 

@@ -2,8 +2,8 @@
 
 use fslab_ext2::MkfsOptions;
 use fslab_ext2::check::Problem;
-use fslab_vfs::testing::client::Client;
 use fslab_vfs::{BlockDevice, FileSystem, Ino};
+use fslab_vfs_testing::client::Client;
 
 use crate::support::{Image, has_e2fsprogs, options};
 

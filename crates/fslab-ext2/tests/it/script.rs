@@ -1,7 +1,7 @@
 //! Random changes of a tree, made on a subject and on the model alike.
 
-use fslab_vfs::testing::client::Client;
 use fslab_vfs::{Attr, Errno, FileKind, Ino, OpenMode, SetAttr, SetTime, Timestamp};
+use fslab_vfs_testing::client::Client;
 use rand::{Rng, RngExt, SeedableRng};
 use rand_pcg::Pcg64;
 

@@ -5,9 +5,9 @@ use std::ffi::OsString;
 use std::sync::Arc;
 
 use fslab_ext2::{Ext2, Form, HashVersion, MkfsOptions, VolumeOptions, mkfs};
-use fslab_vfs::testing::client::{Client, Listed};
-use fslab_vfs::testing::environment::seed;
 use fslab_vfs::{BlockDevice, FileSystem, Ino, MemoryDevice};
+use fslab_vfs_testing::client::{Client, Listed};
+use fslab_vfs_testing::environment::seed;
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64;
 

@@ -14,8 +14,8 @@ use fslab_ext2::dir::{
 use fslab_ext2::{
     BlockSize, Ext2, Geometry, InodeNo, MkfsOptions, Superblock, VolumeOptions, mkfs,
 };
-use fslab_vfs::testing::environment::number;
 use fslab_vfs::{FileSystem, Ino, MemoryDevice, Name};
+use fslab_vfs_testing::environment::number;
 use rand::seq::SliceRandom;
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64;
@@ -117,7 +117,7 @@ fn speed_of_creates_against_the_kernel() {
     for round in 0..3 {
         let options = MkfsOptions { bytes_per_inode: 4096, ..options(4096) };
         let ext2 = engine(1 << 30, &options);
-        let client = fslab_vfs::testing::client::Client::new(&ext2);
+        let client = fslab_vfs_testing::client::Client::new(&ext2);
         let directory = client.mkdir(Ino::ROOT, "names").unwrap();
         let request = client.request();
         let start = Instant::now();
@@ -176,7 +176,7 @@ fn speed_of_ten_million_names() {
         let options =
             VolumeOptions { dirty_bytes_max, clean_bytes_max, ..VolumeOptions::default() };
         let ext2 = Ext2::open(device, options).unwrap();
-        let client = fslab_vfs::testing::client::Client::new(&ext2);
+        let client = fslab_vfs_testing::client::Client::new(&ext2);
         let directory = client.mkdir(Ino::ROOT, "names").unwrap();
         let request = client.request();
         let name = |number: u32| format!("file{number:08}");
@@ -217,7 +217,7 @@ fn profile_of_one_operation() {
     let names = names(20_000, false);
     let small = MkfsOptions { bytes_per_inode: 4096, ..options(4096) };
     let ext2 = engine(1 << 30, &small);
-    let client = fslab_vfs::testing::client::Client::new(&ext2);
+    let client = fslab_vfs_testing::client::Client::new(&ext2);
     let directory = client.mkdir(Ino::ROOT, "names").unwrap();
     let request = client.request();
     for name in &names {

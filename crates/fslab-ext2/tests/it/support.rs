@@ -247,7 +247,7 @@ pub fn has_e2fsprogs() -> bool {
 pub fn has(tool: &str) -> bool {
     let found = Command::new(tool).arg("-V").stdout(Stdio::null()).stderr(Stdio::null()).status();
     found.is_ok() || {
-        fslab_vfs::testing::skip::skip("images", &format!("no {tool} here"));
+        fslab_vfs_testing::skip::skip("images", &format!("no {tool} here"));
         false
     }
 }

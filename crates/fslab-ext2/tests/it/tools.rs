@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use fslab_ext2::check::shrink;
 use fslab_ext2::{BlockSize, Ext2, MkfsOptions, Resized, Tuning, VolumeOptions, grow, mkfs, tune};
-use fslab_vfs::testing::client::Client;
-use fslab_vfs::testing::crash::{CrashDevice, Plan};
-use fslab_vfs::testing::environment::seed;
 use fslab_vfs::{BlockDevice, Errno, FileSystem, Ino, MemoryDevice};
+use fslab_vfs_testing::client::Client;
+use fslab_vfs_testing::crash::{CrashDevice, Plan};
+use fslab_vfs_testing::environment::seed;
 
 use crate::script::{Script, compare};
 use crate::support::{Image, has, in_memory, options};

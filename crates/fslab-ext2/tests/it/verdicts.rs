@@ -20,9 +20,9 @@ use std::sync::Arc;
 
 use fslab_ext2::check::repair;
 use fslab_ext2::{Ext2, MkfsOptions, VolumeOptions, mkfs};
-use fslab_vfs::testing::client::Client;
-use fslab_vfs::testing::environment::{number, seed};
 use fslab_vfs::{BlockDevice, FileSystem, Ino, MemoryDevice, OpenMode};
+use fslab_vfs_testing::client::Client;
+use fslab_vfs_testing::environment::{number, seed};
 use parking_lot::Mutex;
 use rand::seq::IndexedRandom;
 use rand::{RngExt, SeedableRng};

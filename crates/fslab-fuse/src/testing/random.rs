@@ -4,7 +4,7 @@
 //! extensions or the length of one taken without a look at what is there; an offset of a copy not
 //! looked at; the bound of a read, or the room of a listing, taken away.
 
-use fslab_vfs::testing::environment::{number, seed};
+use fslab_vfs_testing::environment::{number, seed};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::select;

@@ -6,8 +6,8 @@ use std::process::Command;
 use std::sync::Arc;
 
 use fslab_fuse::MountOptions;
-use fslab_vfs::testing::skip::skip;
 use fslab_vfs::{FileSystem, Ino, KernelCache, MemFs, Name};
+use fslab_vfs_testing::skip::skip;
 use parking_lot::Mutex;
 use rustix::fs::SeekFrom;
 

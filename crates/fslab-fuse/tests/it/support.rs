@@ -1,16 +1,16 @@
 //! A mount that is taken away on every path out of a test, and requests made without it.
 
-use fslab_vfs::testing::scratch;
+use fslab_vfs_testing::scratch;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use fslab_fuse::{MountOptions, Session, Unmounter};
-use fslab_vfs::testing::skip::{obstacle_to_mounting, skip};
 use fslab_vfs::{
     Cancellation, Creation, Credentials, FileSystem, Ino, MemFs, Name, OpenMode, Opened, Request,
     Result, WriteOptions,
 };
+use fslab_vfs_testing::skip::{obstacle_to_mounting, skip};
 use tempfile::TempDir;
 
 /// For what must come soon. A machine with much else to do takes its time.

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use fslab_fuse::MountOptions;
-use fslab_vfs::testing::skip::{obstacle_to_mounting, skip};
 use fslab_vfs::{FileSystem, Handle, Ino, MemFs, OpenMode, Opened, Request, Result};
+use fslab_vfs_testing::skip::{obstacle_to_mounting, skip};
 
 use crate::support::Mounted;
 

@@ -7,11 +7,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use fslab_layers::observe::fault::{Fault, Program};
-use fslab_vfs::testing::client::Client;
 use fslab_vfs::{
     Cancellation, Errno, FallocateMode, FileSystem, Ino, MemFs, OpenMode, RenameMode, Request,
     Result,
 };
+use fslab_vfs_testing::client::Client;
 use parking_lot::Mutex;
 
 /// A program over memory whose delays take no time and are written down.

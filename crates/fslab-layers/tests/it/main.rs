@@ -8,7 +8,7 @@ mod trace;
 
 use fslab_layers::testing::{conforms, with_each_option};
 use fslab_layers::{Foreign, LAYERS, Stack};
-use fslab_vfs::testing::scratch;
+use fslab_vfs_testing::scratch;
 use tempfile::TempDir;
 
 fn read(text: &str) -> fslab_layers::Result<Stack> {

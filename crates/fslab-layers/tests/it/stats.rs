@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use fslab_layers::{LayerChoice, OperationReport, Report, Surroundings};
-use fslab_vfs::testing::client::Client;
 use fslab_vfs::{FileSystem, Ino, MemFs, OpenMode, Request, Result, SteppingClock};
+use fslab_vfs_testing::client::Client;
 
 /// A clock that goes 1000 ns at each look: every operation takes just that.
 fn counted(stack: &str) -> (Arc<dyn FileSystem>, Surroundings) {

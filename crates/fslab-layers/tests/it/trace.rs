@@ -6,9 +6,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use fslab_trace::{DataMode, NameMode, Owner, Reader, Record, Replayed, Replayer, Settings, noise};
-use fslab_vfs::testing::client::Client;
-use fslab_vfs::testing::conformance::run_all;
 use fslab_vfs::{FileSystem, Ino, MemFs, OpenMode, Operation};
+use fslab_vfs_testing::client::Client;
+use fslab_vfs_testing::conformance::run_all;
 use tempfile::TempDir;
 
 fn traced(scratch: &TempDir, options: &str) -> (Arc<dyn FileSystem>, PathBuf) {

@@ -410,7 +410,7 @@ mod tests {
     use fslab_sys::block_counters::DeviceNumber;
     use fslab_sys::signals::Interrupt;
     use fslab_vfs::FileSystem;
-    use fslab_vfs::testing::skip::skip;
+    use fslab_vfs_testing::skip::skip;
 
     use super::{CacheState, Phase, Sample, Session};
     use crate::error::{Error, Result};

@@ -118,6 +118,6 @@ pub fn has_program(what: &str, program: &str) -> bool {
 
 /// Says aloud that something is not tested, and answers so.
 pub fn skip(what: &str, reason: &str) -> bool {
-    fslab_vfs::testing::skip::skip(what, reason);
+    fslab_vfs_testing::skip::skip(what, reason);
     false
 }

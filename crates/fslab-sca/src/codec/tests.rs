@@ -3,8 +3,8 @@
 use std::io::Write;
 use std::process::{Command, Stdio};
 
-use fslab_vfs::testing::environment::cases;
-use fslab_vfs::testing::skip;
+use fslab_vfs_testing::environment::cases;
+use fslab_vfs_testing::skip;
 use proptest::prelude::*;
 
 use super::*;

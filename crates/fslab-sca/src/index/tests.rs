@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 
-use fslab_vfs::testing::environment::cases;
+use fslab_vfs_testing::environment::cases;
 use proptest::prelude::*;
 
 use super::*;

@@ -1,8 +1,8 @@
 //! What fails while a file becomes the packed one.
 
 use fslab_layers::LayerChoice;
-use fslab_vfs::testing::client::Client;
 use fslab_vfs::{Ino, OpenMode, Request};
+use fslab_vfs_testing::client::Client;
 
 use super::*;
 use crate::LAYERS;

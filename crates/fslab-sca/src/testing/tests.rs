@@ -1,6 +1,6 @@
 //! The checks themselves, the corpus of the fuzz targets, and random damage to real files.
 
-use fslab_vfs::testing::environment::{number, seed};
+use fslab_vfs_testing::environment::{number, seed};
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 

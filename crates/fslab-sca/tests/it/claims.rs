@@ -1,13 +1,13 @@
 //! A directory of stored files belongs to one program at a time.
 
-use fslab_vfs::testing::scratch;
+use fslab_vfs_testing::scratch;
 use std::path::Path;
 use std::sync::Arc;
 
 use fslab_layers::Error;
 use fslab_sca::Tool;
-use fslab_vfs::testing::client::Client;
 use fslab_vfs::{Errno, FileSystem, Ino, OpenMode};
+use fslab_vfs_testing::client::Client;
 use tempfile::TempDir;
 
 fn directory() -> TempDir {

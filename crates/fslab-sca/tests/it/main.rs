@@ -12,9 +12,9 @@ use fslab_layers::testing::{conforms, with_each_option};
 use fslab_layers::{Foreign, LayerChoice, LayerSpec, OptionSpec, Stack};
 use fslab_sca::LAYERS;
 use fslab_vfs::FileSystem;
-use fslab_vfs::testing::conformance::Allowed;
-use fslab_vfs::testing::model::{ModelConfig, check_against_model};
-use fslab_vfs::testing::scratch;
+use fslab_vfs_testing::conformance::Allowed;
+use fslab_vfs_testing::model::{ModelConfig, check_against_model};
+use fslab_vfs_testing::scratch;
 use tempfile::TempDir;
 
 /// A layer as it is written on a command line; it packs nothing unless the text says when. A test

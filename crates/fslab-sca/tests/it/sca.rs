@@ -20,9 +20,9 @@ mod waiting;
 use std::io::Write;
 use std::process::{Command, Stdio};
 
-use fslab_vfs::testing::client::Client;
-use fslab_vfs::testing::skip::skip;
 use fslab_vfs::{Errno, FallocateMode, FileSystem, Ino, OpenMode};
+use fslab_vfs_testing::client::Client;
+use fslab_vfs_testing::skip::skip;
 
 use below::{Below, CODECS, mixed, random, read_file, text, write_file};
 

@@ -198,8 +198,8 @@ fn missed() -> Error {
 mod tests {
     use std::sync::Arc;
 
-    use fslab_vfs::testing::client::Client;
     use fslab_vfs::{FileSystem, MemFs};
+    use fslab_vfs_testing::client::Client;
 
     use super::*;
 

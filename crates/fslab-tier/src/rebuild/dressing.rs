@@ -140,8 +140,8 @@ pub(super) fn times_of(attributes: &Attributes) -> SetAttr {
 mod tests {
     use std::sync::Arc;
 
-    use fslab_vfs::testing::client::Client;
     use fslab_vfs::{FileSystem, MemFs, MonotonicClock, Timestamp};
+    use fslab_vfs_testing::client::Client;
 
     use super::*;
     use crate::catalogue::Catalogue;

@@ -206,7 +206,7 @@ fn seal_pages(rest: &mut [u8], table_bytes: usize) {
 #[cfg(test)]
 mod tests {
     use fslab_vfs::Timestamp;
-    use fslab_vfs::testing::environment::{number, seed};
+    use fslab_vfs_testing::environment::{number, seed};
     use rand::{Rng, RngExt, SeedableRng};
     use rand_pcg::Pcg64Mcg;
 

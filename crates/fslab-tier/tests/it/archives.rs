@@ -1,6 +1,6 @@
 //! Archives that fail: nothing is lost, and nothing wrong is shown.
 
-use fslab_vfs::testing::scratch;
+use fslab_vfs_testing::scratch;
 use std::fs::File;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use fslab_tier::archive::{Archive, ContainerKind, DirectoryArchive};
 use fslab_tier::{Id, Settings, own_request};
-use fslab_vfs::testing::skip::skip;
 use fslab_vfs::{Errno, Ino, MemFs, OpenMode};
+use fslab_vfs_testing::skip::skip;
 
 use crate::bundles::bundled;
 use crate::support::{Bench, Hands, MIB, TIER, noise};

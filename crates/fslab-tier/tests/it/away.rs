@@ -13,8 +13,8 @@ use fslab_tier::catalogue::Catalogue;
 use fslab_tier::command::{Command, Event, execute};
 use fslab_tier::home::{Home, Wish};
 use fslab_tier::{Archived, Error, Id, Settings, Surroundings, Tier, TierFs, own_request};
-use fslab_vfs::testing::client::Client;
 use fslab_vfs::{Cancellation, Clock, Errno, FileSystem, Ino, MemFs, OpenMode, Request};
+use fslab_vfs_testing::client::Client;
 
 use crate::support::{Bench, Hands, MIB, TIER, noise, open_over};
 

@@ -5,10 +5,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use fslab_tier::stored::Residency;
 use fslab_tier::{Archived, own_request};
-use fslab_vfs::testing::client::File;
 use fslab_vfs::{
     Errno, FallocateMode, FileSystem, Handle, Ino, MemFs, OpenMode, Request, Result, SeekTo,
 };
+use fslab_vfs_testing::client::File;
 
 use crate::support::{Bench, MIB, noise};
 

@@ -10,10 +10,10 @@ use fslab_tier::catalogue::{ObjectRow, ObjectState};
 use fslab_tier::command::{Command, execute};
 use fslab_tier::stored::Marks;
 use fslab_tier::{Error, Found, Id, Place, own_request, rebuild};
-use fslab_vfs::testing::client::Client;
 use fslab_vfs::{
     Cancellation, Errno, FileSystem, Handle, Ino, MemFs, OpenMode, Request, Timestamp, XattrMode,
 };
+use fslab_vfs_testing::client::Client;
 use parking_lot::Mutex;
 
 use crate::bundles::{all_are_right, bundled, contents, expire, ino_of, place_of, replace};

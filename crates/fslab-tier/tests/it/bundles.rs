@@ -11,11 +11,11 @@ use fslab_tier::command::{Command, Event, execute};
 use fslab_tier::queue::OF_A_USER_MAX;
 use fslab_tier::stored::{Location, Marks, TreeMark};
 use fslab_tier::{Archived, Found, Place, Settings, Tier, own_request, rebuild};
-use fslab_vfs::testing::client::Client;
 use fslab_vfs::{
     Entry, Errno, FileSystem, Handle, Ino, MemFs, Name, OpenMode, Opened, Request, SetAttr,
     SetTime, Timestamp,
 };
+use fslab_vfs_testing::client::Client;
 
 use crate::rebuilding::picture;
 use crate::support::{Bench, TIER, noise};

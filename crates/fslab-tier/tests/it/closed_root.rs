@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use fslab_tier::stored::{Marks, TreeMark};
 use fslab_tier::{Settings, own_request};
-use fslab_vfs::testing::client::Client;
-use fslab_vfs::testing::crash::{CrashFs, Order, Plan, State};
 use fslab_vfs::{Attr, FileSystem, Handle, Ino, MemFs, Request, Result, SetAttr, XattrMode};
+use fslab_vfs_testing::client::Client;
+use fslab_vfs_testing::crash::{CrashFs, Order, Plan, State};
 use parking_lot::Mutex;
 
 use crate::support::{Bench, MIB, TIER, noise};

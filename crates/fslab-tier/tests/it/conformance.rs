@@ -5,12 +5,12 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
-use fslab_vfs::testing::conformance::{Allowed, cases, run_all, run_one};
-use fslab_vfs::testing::model::{ModelConfig, check_against_model};
 use fslab_vfs::{
     Attr, Entry, FileSystem, Handle, HostFs, HostOptions, Ino, MemFs, Name, OpenMode, Opened,
     Request, Result, SetAttr,
 };
+use fslab_vfs_testing::conformance::{Allowed, cases, run_all, run_one};
+use fslab_vfs_testing::model::{ModelConfig, check_against_model};
 
 use crate::support::Bench;
 

@@ -19,11 +19,11 @@ use fslab_tier::archive::{Archive, ContainerKind};
 use fslab_tier::catalogue::{ObjectRow, ObjectState};
 use fslab_tier::stored::Marks;
 use fslab_tier::{Id, own_request};
-use fslab_vfs::testing::client::Client;
-use fslab_vfs::testing::crash::history::{are_bytes_of, is_size_of};
-use fslab_vfs::testing::crash::{Order, Plan, State};
-use fslab_vfs::testing::environment::{number, seed};
 use fslab_vfs::{FileSystem, Ino, Timestamp};
+use fslab_vfs_testing::client::Client;
+use fslab_vfs_testing::crash::history::{are_bytes_of, is_size_of};
+use fslab_vfs_testing::crash::{Order, Plan, State};
+use fslab_vfs_testing::environment::{number, seed};
 
 use mutants::{MUTANTS, Mutant};
 use script::{Diary, NAMES, Script};

@@ -6,8 +6,8 @@ use fslab_tier::archive::Archive;
 use fslab_tier::catalogue::Catalogue;
 use fslab_tier::stored::{Marks, TreeMark};
 use fslab_tier::{Found, Visit, own_request, rebuild};
-use fslab_vfs::testing::client::Client;
 use fslab_vfs::{FileKind, FileSystem, Ino, MemFs};
+use fslab_vfs_testing::client::Client;
 
 use crate::support::{Bench, TIER, noise};
 

@@ -9,8 +9,8 @@ use fslab_tier::catalogue::Catalogue;
 use fslab_tier::command::{Command, execute};
 use fslab_tier::stored::Marks;
 use fslab_tier::{Archived, Archiver, Error, Found, Place, Settings, Tier, TierFs, own_request};
-use fslab_vfs::testing::client::Client;
 use fslab_vfs::{FileSystem, Ino, MemFs, SteppingClock};
+use fslab_vfs_testing::client::Client;
 use parking_lot::Mutex;
 
 use crate::beside::Meddled;

@@ -15,9 +15,9 @@ use fslab_tier::stored::{Marks, TreeMark};
 use fslab_tier::{
     Id, Settings, Surroundings, Tier, TierFs, by_number_and_birth, own_request, rebuild,
 };
-use fslab_vfs::testing::client::Client;
-use fslab_vfs::testing::environment::number;
 use fslab_vfs::{FileSystem, HostFs, HostOptions, Ino, MonotonicClock, OpenMode};
+use fslab_vfs_testing::client::Client;
+use fslab_vfs_testing::environment::number;
 use tempfile::TempDir;
 
 use crate::rebuilding::picture;

@@ -11,8 +11,8 @@ use fslab_tier::command::{Command, Event, execute};
 use fslab_tier::home::{Home, Remains, Wish};
 use fslab_tier::stored::{Marks, TreeMark};
 use fslab_tier::{Id, Settings, Tier, own_request, rebuild};
-use fslab_vfs::testing::client::Client;
 use fslab_vfs::{Errno, FileSystem, Ino, MemFs, OpenMode};
+use fslab_vfs_testing::client::Client;
 
 use crate::rebuilding::picture;
 use crate::support::{Bench, MIB, TIER, noise, open_over};

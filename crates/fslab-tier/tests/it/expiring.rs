@@ -10,8 +10,8 @@ use fslab_tier::command::{Command, execute};
 use fslab_tier::home::{Home, Wish};
 use fslab_tier::stored::Marks;
 use fslab_tier::{Id, Settings, Tier, TierFs, own_request};
-use fslab_vfs::testing::client::Client;
 use fslab_vfs::{Entry, Errno, FileSystem, Ino, MemFs, Name, Request};
+use fslab_vfs_testing::client::Client;
 use parking_lot::Mutex;
 
 use crate::beside::{Meddled, rows};

@@ -7,13 +7,13 @@
 use std::sync::Arc;
 
 use fslab_tier::{Settings, own_request};
-use fslab_vfs::testing::client::{Client, File};
-use fslab_vfs::testing::crash::history::{are_bytes_of, is_size_of};
-use fslab_vfs::testing::crash::overtaking::{Bug, Call, Verdict, with_bug};
-use fslab_vfs::testing::environment::number;
 use fslab_vfs::{
     Errno, FallocateMode, FileSystem, Ino, MemFs, OpenMode, Request, Result, WriteOptions,
 };
+use fslab_vfs_testing::client::{Client, File};
+use fslab_vfs_testing::crash::history::{are_bytes_of, is_size_of};
+use fslab_vfs_testing::crash::overtaking::{Bug, Call, Verdict, with_bug};
+use fslab_vfs_testing::environment::number;
 use parking_lot::Mutex;
 
 use crate::support::{Bench, MIB, TIER, noise};

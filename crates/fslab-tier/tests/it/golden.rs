@@ -13,8 +13,8 @@ use fslab_tier::command::{Command, execute};
 use fslab_tier::stored::{Marks, TreeMark, dump};
 
 use fslab_tier::{Id, Settings, Surroundings, Tier, TierFs, own_request, rebuild};
-use fslab_vfs::testing::client::Client;
 use fslab_vfs::{FileSystem, Ino, MemFs, MonotonicClock, OpenMode, SetAttr, SetTime, Timestamp};
+use fslab_vfs_testing::client::Client;
 
 use crate::support::{Counted, Dates, MIB, TIER, noise};
 

@@ -8,11 +8,11 @@ use std::time::Duration;
 
 use fslab_tier::home::{Home, Wish};
 use fslab_tier::own_request;
-use fslab_vfs::testing::client::Client;
 use fslab_vfs::{
     Entry, Errno, FileSystem, Handle, Ino, MemFs, Name, OpenMode, Opened, Request, Result,
     XattrMode,
 };
+use fslab_vfs_testing::client::Client;
 use parking_lot::Mutex;
 
 use crate::parts::{fresh_over, rebuild_in};

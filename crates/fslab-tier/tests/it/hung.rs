@@ -10,8 +10,8 @@ use fslab_tier::archive::memory::MemoryArchive;
 use fslab_tier::archive::{Archive, ContainerKind, Upload};
 use fslab_tier::catalogue::Catalogue;
 use fslab_tier::{Archived, Id, Settings, own_request};
-use fslab_vfs::testing::client::Client;
 use fslab_vfs::{Errno, Ino, MemFs};
+use fslab_vfs_testing::client::Client;
 use parking_lot::Mutex;
 
 use crate::support::{Bench, Hands, MIB, TIER, noise, open_over};

@@ -1,6 +1,6 @@
 //! Inode numbers: used again for other files, and shown otherwise in every session.
 
-use fslab_vfs::testing::scratch;
+use fslab_vfs_testing::scratch;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -8,11 +8,11 @@ use std::sync::atomic::AtomicU64;
 use fslab_sys::mounts::Mount;
 use fslab_tier::catalogue::Catalogue;
 use fslab_tier::{Settings, own_request};
-use fslab_vfs::testing::client::Client;
-use fslab_vfs::testing::skip::skip;
 use fslab_vfs::{
     Cancellation, Errno, FileSystem, HostFs, HostOptions, Ino, MemFs, OpenMode, Request,
 };
+use fslab_vfs_testing::client::Client;
+use fslab_vfs_testing::skip::skip;
 use tempfile::TempDir;
 
 use crate::support::{Bench, MIB, TIER, noise, open};

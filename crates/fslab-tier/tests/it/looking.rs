@@ -4,8 +4,8 @@ use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use fslab_tier::own_request;
-use fslab_vfs::testing::client::Client;
 use fslab_vfs::{Attr, FileSystem, Handle, Ino, MemFs, Request, Result, WriteOptions};
+use fslab_vfs_testing::client::Client;
 use parking_lot::Mutex;
 
 use crate::support::{Bench, MIB, noise};

@@ -12,8 +12,8 @@ use fslab_tier::catalogue::Catalogue;
 use fslab_tier::home::{Home, Remains, Wish};
 use fslab_tier::stored::Marks;
 use fslab_tier::{Archived, Id, Scrubbed, Settings, Tier, TierFs, own_request, rebuild};
-use fslab_vfs::testing::client::Client;
 use fslab_vfs::{FileSystem, Ino, MemFs};
+use fslab_vfs_testing::client::Client;
 
 use crate::bundles::{contents, do_all};
 use crate::support::{Bench, MIB, TIER, noise, open, open_over};

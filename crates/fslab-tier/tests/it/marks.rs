@@ -6,8 +6,8 @@ use fslab_tier::archive::DirectoryArchive;
 use fslab_tier::catalogue::Catalogue;
 use fslab_tier::stored::{Marks, TreeMark};
 use fslab_tier::{Settings, own_request, rebuild};
-use fslab_vfs::testing::client::Client;
 use fslab_vfs::{Errno, FileSystem, Ino, MemFs, OpenMode, SetAttr};
+use fslab_vfs_testing::client::Client;
 
 use crate::support::{Bench, MIB, TIER, noise};
 

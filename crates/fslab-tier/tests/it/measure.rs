@@ -11,9 +11,9 @@ use fslab_tier::archive::{Archive, ContainerKind, Upload};
 use fslab_tier::catalogue::{Catalogue, ObjectRow, ObjectState};
 use fslab_tier::stored::{Location, Marks, Residency, TreeMark, Version};
 use fslab_tier::{Id, Settings, Surroundings, Tier, by_number_and_birth, own_request, rebuild};
-use fslab_vfs::testing::client::Client;
-use fslab_vfs::testing::environment::number;
 use fslab_vfs::{FileSystem, Ino, MemFs, MonotonicClock, SetAttr, SetTime, Timestamp};
+use fslab_vfs_testing::client::Client;
+use fslab_vfs_testing::environment::number;
 
 use crate::support::{Counted, Dates, TIER};
 

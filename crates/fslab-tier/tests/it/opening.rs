@@ -7,11 +7,11 @@ use std::time::{Duration, SystemTime};
 use fslab_tier::command::{Command, Event, execute};
 use fslab_tier::stored::Residency;
 use fslab_tier::{Archived, Runs, own_request};
-use fslab_vfs::testing::client::File;
 use fslab_vfs::{
     Attr, Cancellation, Entry, Errno, FileSystem, Handle, Ino, MemFs, Name, OpenMode, Opened,
     Request, Result, SetAttr, SetTime, Timestamp,
 };
+use fslab_vfs_testing::client::File;
 
 use crate::support::{Bench, MIB, noise};
 

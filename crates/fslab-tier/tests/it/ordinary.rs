@@ -8,11 +8,11 @@ use std::time::Duration;
 use fslab_tier::command::{Command, Event, execute};
 use fslab_tier::stored::Marks;
 use fslab_tier::{Settings, own_request};
-use fslab_vfs::testing::client::Client;
 use fslab_vfs::{
     Attr, Entry, Errno, FileSystem, Handle, Ino, MemFs, Name, OpenMode, Opened, Request, Result,
     SetAttr, XattrMode,
 };
+use fslab_vfs_testing::client::Client;
 use parking_lot::Mutex;
 
 use crate::bundles::expire;

@@ -9,8 +9,8 @@ use fslab_tier::stored::bundle::{contents_of, enclose};
 use fslab_tier::stored::reader::ObjectReader;
 use fslab_tier::stored::{Location, Marks, TreeMark};
 use fslab_tier::{Id, own_request, rebuild};
-use fslab_vfs::testing::client::Client;
 use fslab_vfs::{FileSystem, Ino, MemFs};
+use fslab_vfs_testing::client::Client;
 
 use crate::bundles::{
     all_are_right, bundled, contents, do_all, ino_of, place_of, release_all, two_copies,

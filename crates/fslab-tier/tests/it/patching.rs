@@ -7,8 +7,8 @@ use fslab_tier::archive::memory::MemoryArchive;
 use fslab_tier::catalogue::Catalogue;
 use fslab_tier::stored::{Location, Marks};
 use fslab_tier::{Settings, Tier, TierFs, own_request};
-use fslab_vfs::testing::client::Client;
 use fslab_vfs::{Errno, FileSystem, Ino, MemFs, OpenMode};
+use fslab_vfs_testing::client::Client;
 
 use crate::encryption::{in_chunk, sealed};
 use crate::support::{Bench, MIB, TIER, noise, open, open_over};

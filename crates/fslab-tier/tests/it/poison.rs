@@ -5,8 +5,8 @@ use std::sync::atomic::Ordering;
 
 use fslab_tier::catalogue::Catalogue;
 use fslab_tier::{Archived, Settings, own_request, poison};
-use fslab_vfs::testing::client::File;
 use fslab_vfs::{Errno, FallocateMode, FileSystem, Ino, MemFs, OpenMode, SeekTo, SetAttr, SetTime};
+use fslab_vfs_testing::client::File;
 
 use crate::support::{Bench, Cloning, MIB, PAGE, TIER, noise, open};
 

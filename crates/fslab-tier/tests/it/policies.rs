@@ -7,11 +7,11 @@ use fslab_tier::archive::memory::MemoryArchive;
 use fslab_tier::command::{Command, Event, execute};
 use fslab_tier::stored::Marks;
 use fslab_tier::{Settings, own_request};
-use fslab_vfs::testing::client::Client;
 use fslab_vfs::{
     Capacity, Entry, Errno, FallocateMode, FileSystem, Handle, Ino, MemFs, Name, OpenMode, Request,
     Result, SetAttr, SetTime, Timestamp,
 };
+use fslab_vfs_testing::client::Client;
 use parking_lot::Mutex;
 
 use crate::marks::{OWNER, give};

@@ -7,11 +7,11 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 use fslab_vfs::rules::CAPABILITY;
-use fslab_vfs::testing::client::Client;
 use fslab_vfs::{
     Errno, FallocateMode, FileSystem, Handle, Ino, MemFs, OpenMode, Permissions, Request, Result,
     SetAttr, WriteOptions, XattrMode,
 };
+use fslab_vfs_testing::client::Client;
 use parking_lot::Mutex;
 
 use crate::support::{Bench, MIB, noise};

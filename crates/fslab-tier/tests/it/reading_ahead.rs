@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 use fslab_tier::Settings;
 use fslab_tier::command::{Command, Event, execute};
 use fslab_tier::own_request;
-use fslab_vfs::testing::client::Client;
-use fslab_vfs::testing::environment::seed;
 use fslab_vfs::{Ino, MemFs, OpenMode};
+use fslab_vfs_testing::client::Client;
+use fslab_vfs_testing::environment::seed;
 use rand::{RngExt, SeedableRng};
 
 use crate::support::{Bench, MIB, TIER, noise};

@@ -9,8 +9,8 @@ use fslab_tier::catalogue::{Catalogue, ObjectRow, ObjectState};
 use fslab_tier::rebuild::Options;
 use fslab_tier::{own_request, rebuild};
 use fslab_vfs::rules::CAPABILITY;
-use fslab_vfs::testing::client::Client;
 use fslab_vfs::{FileSystem, Ino, MemFs, OpenMode};
+use fslab_vfs_testing::client::Client;
 
 use crate::parts::empty_tree;
 use crate::support::{Bench, MIB, TIER, TRUST, noise};

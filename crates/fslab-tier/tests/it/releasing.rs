@@ -6,8 +6,8 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 use fslab_tier::{Released, Result, own_request};
-use fslab_vfs::testing::client::Client;
 use fslab_vfs::{FileSystem, Handle, Ino, MemFs, OpenMode, Request, SeekTo, SetAttr, SetTime};
+use fslab_vfs_testing::client::Client;
 use parking_lot::Mutex;
 
 use crate::support::{Bench, MIB, noise};

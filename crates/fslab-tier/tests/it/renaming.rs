@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use fslab_tier::catalogue::{ObjectRow, ObjectState};
 use fslab_tier::{TierFs, own_request};
-use fslab_vfs::testing::client::Client;
 use fslab_vfs::{Entry, Errno, FileSystem, Handle, Ino, MemFs, Name, RenameMode, Request};
+use fslab_vfs_testing::client::Client;
 use parking_lot::Mutex;
 
 use crate::support::{Bench, MIB, noise};

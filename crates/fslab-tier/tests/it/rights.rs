@@ -5,8 +5,8 @@ use std::sync::Arc;
 use fslab_tier::catalogue::ObjectRow;
 use fslab_tier::command::{Command, Event, execute};
 use fslab_tier::own_request;
-use fslab_vfs::testing::client::Client;
 use fslab_vfs::{Ino, OpenMode};
+use fslab_vfs_testing::client::Client;
 
 use crate::parts::{empty_tree, fresh_over, rebuild_in};
 use crate::rebuilding::picture;

@@ -13,11 +13,11 @@ use fslab_tier::{
     Archived, Calendar, Id, Identities, Released, Result, Settings, Surroundings, Tier, TierFs,
     by_number_and_birth, own_request,
 };
-use fslab_vfs::testing::client::Client;
 use fslab_vfs::{
     Clock, Errno, FileSystem, Handle, Ino, MemFs, MonotonicClock, Request, StatFs, Timestamp,
     WriteOptions,
 };
+use fslab_vfs_testing::client::Client;
 use rand::{Rng, SeedableRng};
 
 pub const TIER: Id = Id([0x77; 16]);

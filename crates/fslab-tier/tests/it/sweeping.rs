@@ -11,7 +11,7 @@ use fslab_tier::queue::Sweep;
 use fslab_tier::stored::{Location, Marks};
 use fslab_tier::{Id, Settings, Tier, TierFs, own_request};
 use fslab_vfs::Ino;
-use fslab_vfs::testing::client::Client;
+use fslab_vfs_testing::client::Client;
 use parking_lot::{Condvar, Mutex};
 
 use crate::bundles::{contents, do_all};

@@ -6,11 +6,11 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use fslab_vfs::testing::client::File;
 use fslab_vfs::{
     Errno, FallocateMode, FileSystem, Handle, Ino, MemFs, OpenMode, Request, Result, SetAttr,
     SetTime, Timestamp, WriteOptions, XattrMode,
 };
+use fslab_vfs_testing::client::File;
 use parking_lot::Mutex;
 
 use crate::support::{Bench, MIB, noise};

@@ -7,8 +7,8 @@ use std::time::Duration;
 use fslab_tier::command::{Command, Event, execute};
 use fslab_tier::stored::Marks;
 use fslab_tier::{Error, Result, Settings, own_request};
-use fslab_vfs::testing::client::Client;
 use fslab_vfs::{Ino, MemFs, XattrMode};
+use fslab_vfs_testing::client::Client;
 
 use crate::bundles::do_all;
 use crate::support::{Bench, Hands, MIB, TIER, noise};

@@ -9,8 +9,8 @@ use fslab_tier::archive::{Archive, ContainerKind};
 use fslab_tier::catalogue::{Catalogue, ObjectRow, ObjectState};
 use fslab_tier::rebuild::Options;
 use fslab_tier::{Id, Identities, Settings, Surroundings, Tier, own_request, rebuild};
-use fslab_vfs::testing::client::Client;
 use fslab_vfs::{Errno, FileSystem, Ino, MemFs, OpenMode, Request, Timestamp};
+use fslab_vfs_testing::client::Client;
 use parking_lot::Mutex;
 
 use crate::parts::{empty_tree, fresh_over, rebuild_in};

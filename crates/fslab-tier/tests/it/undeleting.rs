@@ -7,8 +7,8 @@ use fslab_tier::archive::Archive;
 use fslab_tier::catalogue::{ObjectRow, ObjectState};
 use fslab_tier::command::{Command, Event, execute};
 use fslab_tier::own_request;
-use fslab_vfs::testing::client::Client;
 use fslab_vfs::{Attr, Errno, FileSystem, Handle, Ino, MemFs, OpenMode, Request, SetAttr};
+use fslab_vfs_testing::client::Client;
 
 use crate::bundles::{bundled, contents, expire, ino_of, replace, two_copies};
 use crate::parts::rebuild_in;

@@ -11,8 +11,8 @@ use fslab_tier::command::{Command, Event, execute};
 use fslab_tier::home::{Home, Remains, Wish};
 use fslab_tier::stored::Marks;
 use fslab_tier::{Error, Id, Tier, TierFs, own_request, rebuild};
-use fslab_vfs::testing::client::Client;
 use fslab_vfs::{Attr, FileKind, FileSystem, Ino, MemFs, SetAttr, SetTime};
+use fslab_vfs_testing::client::Client;
 
 use crate::support::{Bench, MIB, noise};
 

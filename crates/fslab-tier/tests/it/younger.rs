@@ -8,10 +8,10 @@ use fslab_tier::archive::Archive;
 use fslab_tier::catalogue::{Catalogue, ObjectRow, ObjectState};
 use fslab_tier::command::{Command, execute};
 use fslab_tier::{Settings, own_request, rebuild};
-use fslab_vfs::testing::client::Client;
 use fslab_vfs::{
     Attr, Entry, Errno, FileSystem, Handle, Ino, MemFs, Name, OpenMode, Opened, Request, SetAttr,
 };
+use fslab_vfs_testing::client::Client;
 
 use crate::bundles::{bundled, contents, expire, replace};
 use crate::parts::{empty_tree, fresh_over, rebuild_in, rebuild_noted};

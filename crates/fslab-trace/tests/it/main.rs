@@ -11,9 +11,9 @@ use fslab_trace::{
     COLUMNS, DataMode, Error, Metadata, NameMode, ROWS_MAX, Reader, Record, Recorder,
     RecorderOptions, TraceWriter, VERSION, WhenFull,
 };
-use fslab_vfs::testing::environment::cases;
-use fslab_vfs::testing::flag::RaisedAtEnd;
 use fslab_vfs::{Clock, MonotonicClock, Operation};
+use fslab_vfs_testing::environment::cases;
+use fslab_vfs_testing::flag::RaisedAtEnd;
 use parking_lot::{Condvar, Mutex};
 use proptest::prelude::*;
 use tempfile::TempDir;
@@ -333,7 +333,7 @@ fn regression_a_number_used_again_before_its_release_is_recorded() {
     let (replayed, target) = replay(&records);
     assert_eq!((replayed.diverged, replayed.left_out), (0, 0), "{replayed:?}");
     assert_eq!((target.open_handles(), target.remembered()), (0, 0));
-    let client = fslab_vfs::testing::client::Client::new(&target);
+    let client = fslab_vfs_testing::client::Client::new(&target);
     let new = client.lookup(fslab_vfs::Ino::ROOT, "new").unwrap().ino;
     assert_eq!(client.contents(new).unwrap(), b"new");
 }

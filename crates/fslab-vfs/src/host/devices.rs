@@ -214,7 +214,7 @@ fn is_known_local(file: &OwnedFd) -> Result<bool> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::skip::skip;
+    use fslab_vfs_testing::skip::skip;
 
     #[test]
     fn handles_are_opened_through_a_known_mount() {

@@ -427,7 +427,7 @@ mod tests {
     use rustix::thread::{CapabilitySet, capabilities, set_capabilities};
 
     use super::*;
-    use crate::testing::skip::skip;
+    use fslab_vfs_testing::skip::skip;
 
     fn claimed(path: &Path, claim: Claim) -> Result<Locks> {
         lock(File::open(path).unwrap(), claim)

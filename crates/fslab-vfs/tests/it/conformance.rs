@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use fslab_vfs::MemFs;
-use fslab_vfs::testing::conformance::{cases, run_one};
+use fslab_vfs_testing::conformance::{cases, run_one};
 
 #[test]
 fn names_are_unique_and_many() {

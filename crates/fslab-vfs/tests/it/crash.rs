@@ -4,14 +4,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
 
-use fslab_vfs::testing::client::{Client, File};
-use fslab_vfs::testing::conformance::run_all;
-use fslab_vfs::testing::crash::{CrashDevice, CrashFs, Order, Plan, State};
-use fslab_vfs::testing::environment;
-use fslab_vfs::testing::model::{ModelConfig, check_against_model};
 use fslab_vfs::{
     BlockDevice, FallocateMode, FileKind, FileSystem, Ino, OpenMode, RenameMode, SetAttr,
 };
+use fslab_vfs_testing::client::{Client, File};
+use fslab_vfs_testing::conformance::run_all;
+use fslab_vfs_testing::crash::{CrashDevice, CrashFs, Order, Plan, State};
+use fslab_vfs_testing::environment;
+use fslab_vfs_testing::model::{ModelConfig, check_against_model};
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 
@@ -467,7 +467,7 @@ fn a_device_keeps_what_was_flushed_and_reorders_the_rest() {
     device.write_at(0, &[2; 512]).unwrap();
     device.write_at(512, &[2; 512]).unwrap();
     let mut seen = BTreeSet::new();
-    let mut visit = |state: &fslab_vfs::testing::crash::DeviceState| {
+    let mut visit = |state: &fslab_vfs_testing::crash::DeviceState| {
         let mut bytes = [0; 1024];
         state.open().unwrap().read_at(0, &mut bytes).unwrap();
         seen.insert((bytes[0], bytes[1023]));

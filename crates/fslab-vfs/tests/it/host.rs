@@ -1,11 +1,11 @@
 //! A host directory under the suites: a temporary one, and those that `FSLAB_TEST_DIRECTORIES`
 //! names (separated by colons), such as mounts of other file systems.
 
-use fslab_vfs::testing::scratch;
+use fslab_vfs_testing::scratch;
 use std::path::{Path, PathBuf};
 
-use fslab_vfs::testing::conformance::run_all;
 use fslab_vfs::{FileSystem, HostFs, HostOptions};
+use fslab_vfs_testing::conformance::run_all;
 use tempfile::TempDir;
 
 pub fn make(path: &Path) -> Box<dyn FileSystem> {

@@ -2,9 +2,9 @@
 
 use std::ffi::OsString;
 
-use fslab_vfs::testing::client::Client;
-use fslab_vfs::testing::skip::skip;
 use fslab_vfs::{Creation, Errno, FileSystem, Ino, MemFs, Name, OpenMode, Request, Result};
+use fslab_vfs_testing::client::Client;
+use fslab_vfs_testing::skip::skip;
 
 use crate::host::{directories, make};
 

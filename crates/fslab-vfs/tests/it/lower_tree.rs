@@ -1,7 +1,7 @@
 //! A host directory whose tree has a life of its own: other file systems mounted in it, names that
 //! others make and remove, callers with fewer rights, blocks on a device.
 
-use fslab_vfs::testing::scratch;
+use fslab_vfs_testing::scratch;
 use std::fs;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
@@ -11,10 +11,10 @@ use fslab_sys::file_handle::FileHandle;
 use fslab_sys::loop_device::{LoopDevice, Options};
 use fslab_sys::make_file_system::{Kind, make};
 use fslab_sys::mounts::Mount;
-use fslab_vfs::testing::client::Client;
-use fslab_vfs::testing::flag::RaisedAtEnd;
-use fslab_vfs::testing::skip::skip;
 use fslab_vfs::{Errno, Extent, FallocateMode, FileSystem, HostFs, HostOptions, Ino, OpenMode};
+use fslab_vfs_testing::client::Client;
+use fslab_vfs_testing::flag::RaisedAtEnd;
+use fslab_vfs_testing::skip::skip;
 use tempfile::TempDir;
 
 fn is_root(test: &str) -> bool {

@@ -1,7 +1,7 @@
 //! What only the memory leaf promises: its bounds, and that it forgets.
 
-use fslab_vfs::testing::client::Client;
 use fslab_vfs::{Capacity, Errno, FallocateMode, FileSystem, Ino, MemFs, OpenMode, XattrMode};
+use fslab_vfs_testing::client::Client;
 
 const PAGE: u64 = 4096;
 

@@ -2,11 +2,11 @@
 
 use std::path::Path;
 
-use fslab_vfs::testing::client::Client;
-use fslab_vfs::testing::conformance::run_where;
-use fslab_vfs::testing::model::{LeftOut, ModelConfig, Operation, check_against_model};
-use fslab_vfs::testing::mutants::{CaughtBy, MUTANTS, Mutant};
 use fslab_vfs::{FallocateMode, FileSystem, Ino, MemFs, OpenMode};
+use fslab_vfs_testing::client::Client;
+use fslab_vfs_testing::conformance::run_where;
+use fslab_vfs_testing::model::{LeftOut, ModelConfig, Operation, check_against_model};
+use fslab_vfs_testing::mutants::{CaughtBy, MUTANTS, Mutant};
 
 use crate::host;
 

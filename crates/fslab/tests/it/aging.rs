@@ -29,14 +29,14 @@ impl Fresh {
     pub fn of_size(kind: Kind, size: u64) -> Option<Self> {
         let test = "fslab::aging";
         if !rustix::process::geteuid().is_root() {
-            fslab_vfs::testing::skip::skip(test, "not root");
+            fslab_vfs_testing::skip::skip(test, "not root");
             return None;
         }
         let scratch = TempDir::new_in("/tmp").unwrap();
         let image = scratch.path().join("image");
         std::fs::File::create(&image).unwrap().set_len(size).unwrap();
         if let Err(error) = make(kind, &image, &[]) {
-            fslab_vfs::testing::skip::skip(test, &error.to_string());
+            fslab_vfs_testing::skip::skip(test, &error.to_string());
             return None;
         }
         let point = scratch.path().join("point");
@@ -154,7 +154,7 @@ fn one_workload_makes_one_tree_on_real_file_systems_and_filefrag_counts_the_same
         files_below(&root, &mut files);
         let counted: Option<Vec<_>> = files.iter().map(|path| by_filefrag(path)).collect();
         let Some(counted) = counted else {
-            fslab_vfs::testing::skip::skip("fslab::aging", "no filefrag");
+            fslab_vfs_testing::skip::skip("fslab::aging", "no filefrag");
             continue;
         };
         if kind == Kind::Btrfs {
@@ -175,7 +175,7 @@ fn one_workload_makes_one_tree_on_the_engine() {
     let scratch = TempDir::new().unwrap();
     let workload = workload(&scratch, "8");
     if !rustix::process::geteuid().is_root() {
-        fslab_vfs::testing::skip::skip("fslab::aging, owners", "not root");
+        fslab_vfs_testing::skip::skip("fslab::aging, owners", "not root");
         return;
     }
     for threads in ["1", "4"] {
@@ -196,7 +196,7 @@ fn a_replay_that_was_killed_goes_on_to_the_same_tree() {
     let scratch = TempDir::new().unwrap();
     let workload = workload(&scratch, "10");
     if !rustix::process::geteuid().is_root() {
-        fslab_vfs::testing::skip::skip("fslab::aging", "not root");
+        fslab_vfs_testing::skip::skip("fslab::aging", "not root");
         return;
     }
     let total = figure(
@@ -324,7 +324,7 @@ fn aged_images_follow_from_the_workload_and_begin_comparisons() {
     let score = works(&["age", "score", text(&image)]);
     assert!(score.contains("score"), "{score}");
     if !rustix::process::geteuid().is_root() {
-        fslab_vfs::testing::skip::skip("fslab::aging, comparing", "not root");
+        fslab_vfs_testing::skip::skip("fslab::aging, comparing", "not root");
         return;
     }
     let wrong = if hash.starts_with("00000000") { "11111111" } else { "00000000" };
@@ -487,7 +487,7 @@ fn a_profile_is_the_same_for_every_user() {
     const NOBODY: u32 = 65534;
     if !rustix::process::geteuid().is_root() {
         let test = "a_profile_is_the_same_for_every_user";
-        return fslab_vfs::testing::skip::skip(test, "not root, so that nobody else can be");
+        return fslab_vfs_testing::skip::skip(test, "not root, so that nobody else can be");
     }
     let scratch = TempDir::new_in("/tmp").unwrap();
     let program = scratch.path().join("fslab");

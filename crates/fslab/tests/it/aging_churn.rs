@@ -77,7 +77,7 @@ fn done(command: &mut Command, test: &str) -> bool {
             true
         }
         Err(error) => {
-            fslab_vfs::testing::skip::skip(test, &format!("{command:?}: {error}"));
+            fslab_vfs_testing::skip::skip(test, &format!("{command:?}: {error}"));
             false
         }
     }

@@ -48,7 +48,7 @@ fn every_claim_on_ageing_without_a_plan_finds_its_figure() {
         let answer: Value = serde_json::from_str(&done(&place, &verification)).unwrap();
         answers["verification"] = json!({ "Ok": answer });
     } else {
-        fslab_vfs::testing::skip::skip("fslab::aging_claims, verification", "not root");
+        fslab_vfs_testing::skip::skip("fslab::aging_claims, verification", "not root");
     }
     let page = judged(&place, &answers);
     let (mut read, mut lacking) = (0, Vec::new());

@@ -4,7 +4,7 @@
 use std::path::Path;
 use std::process::Command;
 
-use fslab_vfs::testing::skip::skip;
+use fslab_vfs_testing::skip::skip;
 
 use crate::support::{Place, require_mounting, run};
 

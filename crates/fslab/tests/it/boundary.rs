@@ -8,9 +8,9 @@ use std::process::Command;
 
 use fslab_sys::credentials::{ActingAs, Groups};
 use fslab_sys::mounts::Mount;
-use fslab_vfs::testing::conformance::run_where;
-use fslab_vfs::testing::skip::skip;
 use fslab_vfs::{FileSystem, HostFs, HostOptions};
+use fslab_vfs_testing::conformance::run_where;
+use fslab_vfs_testing::skip::skip;
 use rustix::fs::XattrFlags;
 use rustix::mount::{MountPropagationFlags, UnmountFlags};
 

@@ -10,7 +10,7 @@ use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 
 use fslab_sys::mounts::Mount;
-use fslab_vfs::testing::skip::skip;
+use fslab_vfs_testing::skip::skip;
 
 use crate::support::{Place, copy_program, program, require_mounting, run};
 

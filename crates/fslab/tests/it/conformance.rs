@@ -2,9 +2,9 @@
 
 use fslab_layers::testing::with_each_option;
 use fslab_sys::make_file_system::Kind;
-use fslab_vfs::testing::conformance::{Allowed, run_all};
-use fslab_vfs::testing::environment::number;
 use fslab_vfs::{FileSystem, HostFs, HostOptions};
+use fslab_vfs_testing::conformance::{Allowed, run_all};
+use fslab_vfs_testing::environment::number;
 
 use crate::support::{Place, require_mounting};
 use crate::tiering::Tiered;

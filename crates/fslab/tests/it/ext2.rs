@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use fslab_sys::mounts::Mount;
-use fslab_vfs::testing::conformance::run_all;
 use fslab_vfs::{FileSystem, HostFs, HostOptions};
+use fslab_vfs_testing::conformance::run_all;
 use rustix::fs::{CWD, RenameFlags};
 use rustix::io::Errno;
 use tempfile::TempDir;
@@ -26,7 +26,7 @@ pub fn works(arguments: &[&str]) -> Vec<u8> {
 #[track_caller]
 pub fn check(image: &Path) {
     let Ok(output) = Command::new("e2fsck").arg("-fn").arg(image).output() else {
-        fslab_vfs::testing::skip::skip("fslab::ext2", "no e2fsck");
+        fslab_vfs_testing::skip::skip("fslab::ext2", "no e2fsck");
         return;
     };
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
@@ -352,7 +352,7 @@ fn layers_that_encode_lie_over_an_image() {
 fn on_the_device(image: &Path, name: &str) -> Option<Vec<u8>> {
     use fslab_ext2::{Ext2, VolumeOptions};
     use fslab_vfs::FileDevice;
-    use fslab_vfs::testing::client::Client;
+    use fslab_vfs_testing::client::Client;
     let device = std::sync::Arc::new(FileDevice::open_read_only(image).unwrap());
     let options = VolumeOptions { read_only: true, ..VolumeOptions::default() };
     let ext2 = Ext2::open(device, options).ok()?;
@@ -420,7 +420,7 @@ fn make_names(directory: &Path, numbers: impl Iterator<Item = u64>) {
 /// With `FSLAB_EXT2_NAMES=1000000` as the issue has it.
 #[test]
 fn a_directory_emptied_while_mounted_is_small_again() {
-    use fslab_vfs::testing::environment::number;
+    use fslab_vfs_testing::environment::number;
     use std::os::unix::fs::MetadataExt;
     const KEPT: u64 = 100;
     require_mounting!();
@@ -573,7 +573,7 @@ fn of_mke2fs(place: &Place, arguments: &[&str]) -> Option<PathBuf> {
     std::fs::write(&source, b"bytes").unwrap();
     let Ok(made) = Command::new("mke2fs").args(["-q", "-F"]).args(arguments).arg(&path).output()
     else {
-        fslab_vfs::testing::skip::skip("fslab::ext2", "no mke2fs");
+        fslab_vfs_testing::skip::skip("fslab::ext2", "no mke2fs");
         return None;
     };
     assert!(made.status.success(), "{made:?}");

@@ -31,7 +31,7 @@ const LISTING: &str = "\
 #[test]
 fn archives_go_in_whole() {
     if !rustix::process::geteuid().is_root() {
-        return fslab_vfs::testing::skip::skip("archives_go_in_whole", "not root: no devices");
+        return fslab_vfs_testing::skip::skip("archives_go_in_whole", "not root: no devices");
     }
     let place = Place::new();
     shell(&place.lower, FILES);

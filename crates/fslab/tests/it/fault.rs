@@ -5,8 +5,8 @@ use std::io::Write;
 use std::os::unix::fs::FileExt;
 use std::time::{Duration, Instant};
 
-use fslab_vfs::testing::client::Client;
 use fslab_vfs::{HostFs, HostOptions, Ino, OpenMode};
+use fslab_vfs_testing::client::Client;
 use rustix::io::Errno;
 
 use crate::support::{Place, fslab, require_mounting};

@@ -9,7 +9,7 @@ use std::process::Command;
 use fslab_sys::descriptor::close;
 use fslab_sys::make_file_system::Kind;
 use fslab_sys::mounts::Mount;
-use fslab_vfs::testing::skip::skip;
+use fslab_vfs_testing::skip::skip;
 use rustix::io::Errno;
 
 use crate::aging::Fresh;

@@ -6,7 +6,7 @@ use std::io::Write;
 use std::path::Path;
 use std::time::Duration;
 
-use fslab_vfs::testing::environment::{number, seed};
+use fslab_vfs_testing::environment::{number, seed};
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::support::{Place, require_mounting, run};

@@ -12,7 +12,7 @@ use std::time::Duration;
 use fslab_sys::mounts::Mount;
 use fslab_trace::{Reader, Record};
 use fslab_vfs::Operation;
-use fslab_vfs::testing::skip::skip;
+use fslab_vfs_testing::skip::skip;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use tempfile::TempDir;

@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output};
 
 use fslab_sys::memory_bound::MemoryBound;
-use fslab_vfs::testing::scratch;
-use fslab_vfs::testing::skip::skip;
+use fslab_vfs_testing::scratch;
+use fslab_vfs_testing::skip::skip;
 use serde_json::Value;
 
 use crate::support::{copy_program, require_mounting, run};

@@ -1,7 +1,7 @@
 //! `fslab sca encode` and `decode` as users meet them: killed at any moment, and beside programs
 //! that use the files.
 
-use fslab_vfs::testing::scratch;
+use fslab_vfs_testing::scratch;
 use std::collections::BTreeMap;
 use std::fs::{self, File, Permissions};
 use std::io::{BufRead, BufReader, Write};
@@ -10,11 +10,11 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant, SystemTime};
 
-use fslab_vfs::testing::client::Client;
-use fslab_vfs::testing::environment::{number, seed};
-use fslab_vfs::testing::skip::skip;
-use fslab_vfs::testing::unused::until_unused;
 use fslab_vfs::{FileKind, FileSystem, Ino};
+use fslab_vfs_testing::client::Client;
+use fslab_vfs_testing::environment::{number, seed};
+use fslab_vfs_testing::skip::skip;
+use fslab_vfs_testing::unused::until_unused;
 use tempfile::TempDir;
 
 use crate::support::{fslab, run};

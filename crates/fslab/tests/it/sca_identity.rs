@@ -8,12 +8,12 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant, SystemTime};
 
-use fslab_vfs::testing::client::Client;
-use fslab_vfs::testing::environment::{number, seed};
-use fslab_vfs::testing::scratch;
-use fslab_vfs::testing::skip::skip;
-use fslab_vfs::testing::unused::until_unused;
 use fslab_vfs::{FileSystem, Ino};
+use fslab_vfs_testing::client::Client;
+use fslab_vfs_testing::environment::{number, seed};
+use fslab_vfs_testing::scratch;
+use fslab_vfs_testing::skip::skip;
+use fslab_vfs_testing::unused::until_unused;
 use tempfile::TempDir;
 
 use crate::support::{copy_program, fslab, program, run};

@@ -11,7 +11,7 @@ use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use fslab_sys::page_cache::resident_pages;
-use fslab_vfs::testing::skip::skip;
+use fslab_vfs_testing::skip::skip;
 use rustix::fs::Advice;
 
 use crate::support::{Place, fslab, require_mounting};

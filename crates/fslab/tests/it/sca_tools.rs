@@ -1,11 +1,11 @@
 //! `fslab sca` over several files: what can't be used keeps nobody from the others.
 
-use fslab_vfs::testing::scratch;
+use fslab_vfs_testing::scratch;
 use std::fs;
 use std::path::Path;
 
-use fslab_vfs::testing::client::Client;
 use fslab_vfs::{FileSystem, Ino, OpenMode};
+use fslab_vfs_testing::client::Client;
 use tempfile::TempDir;
 
 use crate::support::{fslab, run, sca_stack};

@@ -6,7 +6,7 @@ use std::io::Write;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 
-use fslab_vfs::testing::skip::skip;
+use fslab_vfs_testing::skip::skip;
 use rustix::fs::{CWD, FallocateFlags, FileType, Gid, Mode, OFlags, Uid, XattrFlags};
 
 use crate::support::{Place, require_mounting};

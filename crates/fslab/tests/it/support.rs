@@ -1,11 +1,11 @@
 //! Scratch directories, the program, and mounts that are taken away on every path out of a test.
 
-use fslab_vfs::testing::scratch;
+use fslab_vfs_testing::scratch;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::time::{Duration, Instant};
 
-use fslab_vfs::testing::skip::{obstacle_to_mounting, skip};
+use fslab_vfs_testing::skip::{obstacle_to_mounting, skip};
 use tempfile::TempDir;
 
 /// For what must come soon. A machine with much else to do takes its time.

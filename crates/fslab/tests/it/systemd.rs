@@ -8,7 +8,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 
-use fslab_vfs::testing::skip::skip;
+use fslab_vfs_testing::skip::skip;
 use tempfile::TempDir;
 
 use crate::support::{require_mounting, scratch_in_memory, soon};

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use fslab_vfs::testing::environment::number;
+use fslab_vfs_testing::environment::number;
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal, kill_process};
 

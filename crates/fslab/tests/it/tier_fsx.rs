@@ -15,11 +15,11 @@ use fslab_fuse::MountOptions;
 use fslab_sys::make_file_system::Kind;
 use fslab_tier::command::{Command as Asked, Event, execute};
 use fslab_tier::{Tier, TierFs, own_request};
-use fslab_vfs::testing::environment::{number, seed};
-use fslab_vfs::testing::skip::skip;
 use fslab_vfs::{
     Entry, FallocateMode, FileSystem, Handle, Ino, Name, OpenMode, Opened, Request, Result,
 };
+use fslab_vfs_testing::environment::{number, seed};
+use fslab_vfs_testing::skip::skip;
 
 use crate::support::{program, require_mounting, soon};
 use crate::tier_here::opened;

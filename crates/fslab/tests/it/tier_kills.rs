@@ -10,8 +10,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use fslab_sys::make_file_system::Kind;
-use fslab_vfs::testing::environment::{number, seed};
-use fslab_vfs::testing::skip::skip;
+use fslab_vfs_testing::environment::{number, seed};
+use fslab_vfs_testing::skip::skip;
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::support::{require_mounting, run};

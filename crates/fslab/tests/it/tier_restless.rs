@@ -12,12 +12,12 @@ use fslab_fuse::MountOptions;
 use fslab_sys::make_file_system::Kind;
 use fslab_tier::queue::Class;
 use fslab_tier::{Archived, Tier, TierFs, own_request};
-use fslab_vfs::testing::conformance::{Allowed, run_all};
-use fslab_vfs::testing::skip::skip;
 use fslab_vfs::{
     Attr, Entry, FileSystem, Handle, HostFs, HostOptions, Ino, Name, OpenMode, Opened, Request,
     Result, SetAttr,
 };
+use fslab_vfs_testing::conformance::{Allowed, run_all};
+use fslab_vfs_testing::skip::skip;
 
 use crate::support::{program, require_mounting, soon};
 use crate::tier_here::opened;

@@ -302,7 +302,7 @@ const ROUNDS: &str = r#"
 /// Runs a script where the package is installed, as far as umount(8) sees; its output.
 fn with_helper(test: &str, script: &str) -> Option<String> {
     if program("umount").is_none() {
-        fslab_vfs::testing::skip::skip(test, "umount(8) is not installed (Debian: mount)");
+        fslab_vfs_testing::skip::skip(test, "umount(8) is not installed (Debian: mount)");
         return None;
     }
     let scratch = crate::support::scratch_in_memory();

@@ -3,7 +3,7 @@
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64;
 
-use fslab_vfs::testing::environment::seed;
+use fslab_vfs_testing::environment::seed;
 
 use super::*;
 

@@ -2,7 +2,7 @@
 //!
 //! A round's values vary by 3 % and share 10 % that vary from round to round.
 
-use fslab_vfs::testing::environment::seed;
+use fslab_vfs_testing::environment::seed;
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64;
 

@@ -4,7 +4,7 @@ use std::os::unix::fs::symlink;
 use std::process::Command;
 
 use fslab_sys::loop_device::{LoopDevice, Options};
-use fslab_vfs::testing::skip::skip;
+use fslab_vfs_testing::skip::skip;
 use tempfile::TempDir;
 
 use super::*;

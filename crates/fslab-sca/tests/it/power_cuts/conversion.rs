@@ -8,10 +8,10 @@ use std::sync::Arc;
 use fslab_layers::Surroundings;
 use fslab_layers::observe::fault::{Fault, Program};
 use fslab_sca::convert::{Conversion, Direction, Outcome};
-use fslab_vfs::testing::client::Client;
-use fslab_vfs::testing::crash::{CrashFs, Order, Plan, State};
-use fslab_vfs::testing::environment::{number, seed};
 use fslab_vfs::{FileSystem, Ino, Name, OpenMode, RenameMode, Request, XattrMode};
+use fslab_vfs_testing::client::Client;
+use fslab_vfs_testing::crash::{CrashFs, Order, Plan, State};
+use fslab_vfs_testing::environment::{number, seed};
 use parking_lot::Mutex;
 
 const LAYER: &str = "zstd:chunk=4KiB,level=1,threads=1,cache=0,pack=off";

@@ -10,11 +10,11 @@ use std::sync::Arc;
 
 use fslab_layers::LayerChoice;
 use fslab_layers::observe::fault::{Fault, Program};
-use fslab_vfs::testing::client::Client;
-use fslab_vfs::testing::crash::history::{are_bytes_of, is_size_of};
-use fslab_vfs::testing::crash::{CrashFs, Order, Plan, State};
-use fslab_vfs::testing::environment::{number, seed};
 use fslab_vfs::{Errno, FileSystem, Ino, OpenMode};
+use fslab_vfs_testing::client::Client;
+use fslab_vfs_testing::crash::history::{are_bytes_of, is_size_of};
+use fslab_vfs_testing::crash::{CrashFs, Order, Plan, State};
+use fslab_vfs_testing::environment::{number, seed};
 
 use super::mutants::{MUTANTS, Mutant};
 use super::script::{Diary, NAMES, Script};

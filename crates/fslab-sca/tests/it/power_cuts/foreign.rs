@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use fslab_layers::LayerChoice;
-use fslab_vfs::testing::client::Client;
-use fslab_vfs::testing::crash::{CrashFs, Order, Plan, State};
 use fslab_vfs::{FileSystem, Ino, OpenMode};
+use fslab_vfs_testing::client::Client;
+use fslab_vfs_testing::crash::{CrashFs, Order, Plan, State};
 
 const LAYER: &str = "copy:chunk=4KiB,threads=1,cache=0";
 

@@ -6,9 +6,9 @@
 
 use std::sync::Arc;
 
-use fslab_vfs::testing::client::Client;
-use fslab_vfs::testing::crash::{CrashFs, Order, Plan, State};
 use fslab_vfs::{FileSystem, Ino, OpenMode};
+use fslab_vfs_testing::client::Client;
+use fslab_vfs_testing::crash::{CrashFs, Order, Plan, State};
 
 use super::mutants::{Mutant, NO_ZEROS};
 

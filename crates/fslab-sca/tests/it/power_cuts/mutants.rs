@@ -4,8 +4,8 @@
 use std::sync::Arc;
 
 use fslab_layers::observe::fault::{Fault, Program};
-use fslab_vfs::testing::crash::overtaking::{Bug, Call, LateSync, Verdict, with_bug};
 use fslab_vfs::{FileSystem, Handle, Ino, Request, Result, WriteOptions};
+use fslab_vfs_testing::crash::overtaking::{Bug, Call, LateSync, Verdict, with_bug};
 use parking_lot::Mutex;
 
 /// A planted bug.

@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use fslab_vfs::testing::client::{Client, File};
-use fslab_vfs::testing::crash::CrashFs;
-use fslab_vfs::testing::crash::history::History;
 use fslab_vfs::{FallocateMode, Ino, OpenMode, Result};
+use fslab_vfs_testing::client::{Client, File};
+use fslab_vfs_testing::crash::CrashFs;
+use fslab_vfs_testing::crash::history::History;
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use fslab_layers::observe::fault::{Fault, Program};
-use fslab_vfs::testing::client::Client;
 use fslab_vfs::{Errno, FileSystem, Ino, MemFs, OpenMode};
+use fslab_vfs_testing::client::Client;
 
 pub const CODECS: [&str; 5] = ["copy", "uuencode", "gzip", "zstd", "lz4"];
 

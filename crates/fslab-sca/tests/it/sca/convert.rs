@@ -1,6 +1,6 @@
 //! Trees encoded and decoded in place: everything is kept, whatever interrupts it.
 
-use fslab_vfs::testing::scratch;
+use fslab_vfs_testing::scratch;
 use std::collections::BTreeMap;
 use std::fs::{self, File, Permissions};
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
@@ -11,9 +11,9 @@ use std::sync::{Arc, Mutex};
 use fslab_layers::Surroundings;
 use fslab_layers::observe::fault::{Fault, Program};
 use fslab_sca::convert::{Conversion, Direction, Outcome, Why, estimate};
-use fslab_vfs::testing::client::Client;
-use fslab_vfs::testing::unused::until_unused;
 use fslab_vfs::{FileSystem, Ino, MemFs, OpenMode, Request, Result, WriteOptions};
+use fslab_vfs_testing::client::Client;
+use fslab_vfs_testing::unused::until_unused;
 use tempfile::TempDir;
 
 use super::below::{Below, mixed, random, read_file, text, write_file};

@@ -1,7 +1,7 @@
 //! Trees converted for others: whatever users put there, nobody's file becomes another's, and
 //! nothing is lost that somebody wrote.
 
-use fslab_vfs::testing::scratch;
+use fslab_vfs_testing::scratch;
 use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::fs::{self, File};
@@ -12,12 +12,12 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use fslab_layers::Surroundings;
 use fslab_sca::convert::{Conversion, Direction, Outcome};
-use fslab_vfs::testing::client::Client;
-use fslab_vfs::testing::unused::until_unused;
 use fslab_vfs::{
     Attr, Entry, Errno, FileSystem, HostFs, HostOptions, Ino, MemFs, Name, OpenMode, Opened,
     RenameMode, Request, Result, SetAttr, SetTime, Timestamp, XattrMode,
 };
+use fslab_vfs_testing::client::Client;
+use fslab_vfs_testing::unused::until_unused;
 use parking_lot::Mutex;
 use tempfile::TempDir;
 

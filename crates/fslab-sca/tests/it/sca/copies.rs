@@ -7,10 +7,10 @@ use std::process::Command;
 use std::sync::Arc;
 
 use fslab_sca::convert::Direction;
-use fslab_vfs::testing::client::Client;
-use fslab_vfs::testing::scratch;
-use fslab_vfs::testing::skip::skip;
 use fslab_vfs::{FileSystem, HostFs, HostOptions, Ino, OpenMode};
+use fslab_vfs_testing::client::Client;
+use fslab_vfs_testing::scratch;
+use fslab_vfs_testing::skip::skip;
 use tempfile::TempDir;
 
 use super::below::{CODECS, mixed, text};

@@ -1,8 +1,8 @@
 //! Damaged stored files: what is read is right or refused, and the rest stays readable.
 
-use fslab_vfs::testing::client::{Client, File};
-use fslab_vfs::testing::environment::{number, seed};
 use fslab_vfs::{Errno, FallocateMode, FileSystem, Ino, OpenMode, SeekTo};
+use fslab_vfs_testing::client::{Client, File};
+use fslab_vfs_testing::environment::{number, seed};
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 

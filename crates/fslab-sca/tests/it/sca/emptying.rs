@@ -1,7 +1,7 @@
 //! Emptying a file where calls below fail: it is what it was or empty, and nothing in between.
 
-use fslab_vfs::testing::client::Client;
 use fslab_vfs::{Errno, Ino, OpenMode};
+use fslab_vfs_testing::client::Client;
 
 use super::below::{Below, Failing, random, read_file, rewrite_file, text, write_at, write_file};
 

@@ -11,13 +11,13 @@ use std::sync::{Arc, Mutex};
 use fslab_layers::observe::fault::{Fault, Program};
 use fslab_layers::{Draws, Surroundings};
 use fslab_sca::convert::{Conversion, Direction, Outcome, estimate};
-use fslab_vfs::testing::client::Client;
-use fslab_vfs::testing::environment::cases;
-use fslab_vfs::testing::scratch;
 use fslab_vfs::{
     Attr, Errno, FileKind, FileSystem, Ino, MemFs, Request, Result as FsResult, SetAttr, SetTime,
     Timestamp, XattrMode,
 };
+use fslab_vfs_testing::client::Client;
+use fslab_vfs_testing::environment::cases;
+use fslab_vfs_testing::scratch;
 use proptest::prelude::{Strategy, any};
 use proptest::test_runner::TestRunner;
 use tempfile::TempDir;

@@ -1,7 +1,7 @@
 //! Marks: what xattrs say of files is believed only while it is true, whoever changed them.
 
-use fslab_vfs::testing::client::Client;
 use fslab_vfs::{Errno, Ino, OpenMode};
+use fslab_vfs_testing::client::Client;
 
 use super::below::{Below, Failing, random, read_file, rewrite_file, text, write_at, write_file};
 

@@ -5,10 +5,10 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use fslab_vfs::testing::client::Client;
 use fslab_vfs::{
     FallocateMode, FileSystem, Handle, Ino, MemFs, OpenMode, Request, Result, SeekTo, WriteOptions,
 };
+use fslab_vfs_testing::client::Client;
 use parking_lot::Mutex;
 
 use super::below::{read_file, write_file};

@@ -1,6 +1,6 @@
 //! Packing: rewritten files come into the order of their content, in place.
 
-use fslab_vfs::testing::scratch;
+use fslab_vfs_testing::scratch;
 use std::ops::Range;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 
 use fslab_layers::observe::fault::{Fault, Program};
 use fslab_sca::{self, Packed, Tool};
-use fslab_vfs::testing::client::Client;
 use fslab_vfs::{FallocateMode, FileSystem, Ino, MemFs, OpenMode, Request, Result, StatFs};
+use fslab_vfs_testing::client::Client;
 use tempfile::TempDir;
 
 use super::below::{Below, CODECS, mixed, random, read_file, text, write_file};

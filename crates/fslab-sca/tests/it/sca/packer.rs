@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use fslab_layers::Surroundings;
-use fslab_vfs::testing::client::Client;
 use fslab_vfs::{Ino, OpenMode, SteppingClock};
+use fslab_vfs_testing::client::Client;
 
 use super::below::{Below, mixed, read_file, text, write_file, write_file_in_pieces};
 use super::piped;

@@ -4,8 +4,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
-use fslab_vfs::testing::client::Client;
 use fslab_vfs::{FileSystem, Handle, Ino, MemFs, OpenMode, Request, Result};
+use fslab_vfs_testing::client::Client;
 
 use super::below::{text, write_file};
 

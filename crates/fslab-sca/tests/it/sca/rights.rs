@@ -4,8 +4,8 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use fslab_vfs::testing::client::Client;
 use fslab_vfs::{FileSystem, Handle, Ino, MemFs, OpenMode, Request, Result};
+use fslab_vfs_testing::client::Client;
 
 use super::below::{Below, CODECS, random, text};
 

@@ -1,7 +1,7 @@
 //! Space: files that are rewritten do not grow, and a full disk loses nothing.
 
-use fslab_vfs::testing::client::{Client, File};
 use fslab_vfs::{Capacity, Errno, FallocateMode, Ino, MemFs, OpenMode};
+use fslab_vfs_testing::client::{Client, File};
 
 use super::below::{Below, CODECS, Failing, random, read_file, text, write_file};
 

@@ -2,8 +2,8 @@
 //!
 //! An ordinary user's daemon has no more rights than the user: faults stand for what it may not do.
 
-use fslab_vfs::testing::client::Client;
 use fslab_vfs::{Errno, FileSystem, Ino, OpenMode};
+use fslab_vfs_testing::client::Client;
 
 use super::below::{Below, Failing, random, read_file, text, write_file};
 

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use fslab_vfs::testing::client::Client;
 use fslab_vfs::{Errno, FileSystem, Handle, Ino, MemFs, OpenMode, Request, Result};
+use fslab_vfs_testing::client::Client;
 use parking_lot::{Condvar, Mutex};
 
 use super::below::{Below, Failing, random, text, write_file};

@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use fslab_tier::stored::{Marks, Residency};
 
-use fslab_vfs::testing::crash::overtaking::{Bug, Call, LateSync, Verdict, with_bug};
 use fslab_vfs::{FileSystem, Ino, OpenMode, Request, Result};
+use fslab_vfs_testing::crash::overtaking::{Bug, Call, LateSync, Verdict, with_bug};
 use parking_lot::Mutex;
 
 /// A planted bug.

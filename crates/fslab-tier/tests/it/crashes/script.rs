@@ -6,10 +6,10 @@ use std::sync::Arc;
 
 use fslab_tier::archive::ContainerKind;
 use fslab_tier::{Found, Place, Tier, own_request};
-use fslab_vfs::testing::client::{Client, File};
-use fslab_vfs::testing::crash::CrashFs;
-use fslab_vfs::testing::crash::history::History;
 use fslab_vfs::{FallocateMode, Ino, OpenMode, Timestamp};
+use fslab_vfs_testing::client::{Client, File};
+use fslab_vfs_testing::crash::CrashFs;
+use fslab_vfs_testing::crash::history::History;
 use rand::{Rng, RngExt, SeedableRng};
 use rand_pcg::Pcg64;
 

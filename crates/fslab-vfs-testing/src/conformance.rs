@@ -1,0 +1,196 @@
+//! The conformance suite: named cases over any file system, one file an area.
+//!
+//! Each case runs in a new, empty directory of its own, as root unless it says otherwise, on a
+//! subject that was made for it. A case that a subject can't pass must be allowed by name and with
+//! a reason; it is then not run, and the report says so.
+
+use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use fslab_vfs::FileSystem;
+use fslab_vfs::Ino;
+
+use super::client::Client;
+
+#[macro_use]
+mod check;
+
+mod acl;
+mod attributes;
+mod concurrency;
+mod copy;
+mod data;
+mod directories;
+mod files;
+mod flags;
+mod handles;
+mod holes;
+mod limits;
+mod links;
+mod names;
+mod ownership;
+mod rename;
+mod times;
+mod unnamed;
+mod xattrs;
+
+pub use check::{Outcome, Stop};
+
+/// One promise and how it is checked.
+#[derive(Clone, Copy, Debug)]
+pub struct Case {
+    /// `area/what_holds`.
+    pub name: &'static str,
+    /// The part of a file system it is about.
+    pub area: &'static str,
+    /// Checks the promise in an empty directory.
+    pub run: fn(&Client<'_>, Ino) -> Outcome,
+}
+
+/// All cases, an area each.
+const AREAS: &[&[Case]] = &[
+    names::CASES,
+    files::CASES,
+    unnamed::CASES,
+    data::CASES,
+    holes::CASES,
+    links::CASES,
+    rename::CASES,
+    directories::CASES,
+    attributes::CASES,
+    ownership::CASES,
+    times::CASES,
+    xattrs::CASES,
+    acl::CASES,
+    flags::CASES,
+    handles::CASES,
+    copy::CASES,
+    limits::CASES,
+    concurrency::CASES,
+];
+
+/// All cases, in order.
+pub fn cases() -> impl Iterator<Item = &'static Case> {
+    AREAS.iter().copied().flatten()
+}
+
+/// A case that a subject can't pass, and why: an exact name, or `area/*`.
+pub type Allowed<'a> = (&'a str, &'a str);
+
+/// What a run of the suite found.
+#[derive(Clone, Debug, Default)]
+pub struct Report {
+    /// Names of the cases that hold.
+    pub passed: Vec<&'static str>,
+    /// Names of the cases that were not run because they were allowed, with the reason.
+    pub allowed: Vec<(&'static str, String)>,
+    /// Names of the cases that found by themselves that they can't be run here, with the reason.
+    pub skipped: Vec<(&'static str, String)>,
+    /// Names of the cases that do not hold, with what was seen.
+    pub failed: Vec<(String, String)>,
+}
+
+impl Report {
+    /// Whether all is well: nothing failed, and where `FSLAB_REQUIRE_ALL=1` nothing was skipped
+    /// that was not allowed.
+    #[must_use]
+    pub fn is_success(&self) -> bool {
+        let require_all = std::env::var_os("FSLAB_REQUIRE_ALL").is_some_and(|value| value == "1");
+        self.failed.is_empty() && (self.skipped.is_empty() || !require_all)
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (name, reason) in &self.allowed {
+            writeln!(out, "allowed {name}: {reason}")?;
+        }
+        for (name, reason) in &self.skipped {
+            writeln!(out, "SKIPPED {name}: {reason}")?;
+        }
+        for (name, message) in &self.failed {
+            writeln!(out, "FAILED  {name}: {message}")?;
+        }
+        let (passed, allowed) = (self.passed.len(), self.allowed.len());
+        let (skipped, failed) = (self.skipped.len(), self.failed.len());
+        write!(out, "{passed} passed, {allowed} allowed, {skipped} skipped, {failed} failed")
+    }
+}
+
+/// Runs every case, each on a subject made for it. `make` may answer with the same storage every
+/// time: each case works in a directory of its own and removes it.
+pub fn run_all(make: &dyn Fn() -> Box<dyn FileSystem>, allow: &[Allowed<'_>]) -> Report {
+    run_where(make, allow, &|_| true)
+}
+
+/// As [`run_all`], for the cases that `wanted` names. Each failure is printed to the standard
+/// error when it is found, because a later case may hang.
+pub fn run_where(
+    make: &dyn Fn() -> Box<dyn FileSystem>,
+    allow: &[Allowed<'_>],
+    wanted: &dyn Fn(&Case) -> bool,
+) -> Report {
+    let mut report = Report::default();
+    refuse_unknown_names(allow, &mut report);
+    for case in cases().filter(|case| wanted(case)) {
+        if let Some((_, reason)) = allow.iter().find(|(pattern, _)| covers(pattern, case)) {
+            report.allowed.push((case.name, (*reason).to_owned()));
+            continue;
+        }
+        match run_one(case, &*make()) {
+            Ok(()) => report.passed.push(case.name),
+            Err(Stop::Unsupported { reason }) => report.skipped.push((case.name, reason)),
+            Err(failure) => {
+                eprintln!("FAILED {}: {failure}", case.name);
+                report.failed.push((case.name.to_owned(), failure.to_string()));
+            }
+        }
+    }
+    report
+}
+
+fn covers(pattern: &str, case: &Case) -> bool {
+    pattern == case.name || pattern.strip_suffix("/*") == Some(case.area)
+}
+
+/// An allowance with a typing error would otherwise allow nothing, or later too much.
+fn refuse_unknown_names(allow: &[Allowed<'_>], report: &mut Report) {
+    for (pattern, _) in allow {
+        if !cases().any(|case| covers(pattern, case)) {
+            report.failed.push(((*pattern).to_owned(), "is allowed, but no such case".to_owned()));
+        }
+    }
+}
+
+/// Runs one case in a new directory below the root and removes the directory. A panic is a
+/// failure.
+///
+/// # Errors
+/// What does not hold, or why it can't be told.
+pub fn run_one(case: &Case, subject: &dyn FileSystem) -> Outcome {
+    let answer = catch_unwind(AssertUnwindSafe(|| in_own_directory(case, subject)));
+    answer.unwrap_or_else(|panic| Err(Stop::panicked(&*panic)))
+}
+
+fn in_own_directory(case: &Case, subject: &dyn FileSystem) -> Outcome {
+    let client = Client::new(subject);
+    let name = case.name.replace('/', ".");
+    remove(&client, &name)?;
+    let top = client.with_umask(0).mkdir_mode(Ino::ROOT, &name, 0o777)?.ino;
+    (case.run)(&client, top)?;
+    remove(&client, &name)?;
+    match client.problems().first() {
+        Some(problem) => Err(Stop::failed(problem.clone())),
+        None => Ok(()),
+    }
+}
+
+/// Removes a case's directory; one may be left from a run that failed.
+fn remove(client: &Client<'_>, name: &str) -> Outcome {
+    if client.exists(Ino::ROOT, name)? {
+        let directory = client.lookup(Ino::ROOT, name)?;
+        client.clear(directory.ino)?;
+        client.rmdir(Ino::ROOT, name)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,243 @@
+//! What was done to a [`super::CrashFs`], and the states after a crash.
+
+use std::fmt::Write as _;
+use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
+use std::ops::Range;
+use std::sync::Arc;
+
+use fslab_vfs::Ino;
+use fslab_vfs::MemFs;
+use fslab_vfs::Result;
+
+use super::dependencies;
+use super::effect::{Change, Effect, Order, SECTOR_BYTES, Scope};
+use super::image::{Image, Node};
+use super::record::CrashFs;
+use super::survivors::{Candidate, Plan, Survivors, choices};
+
+/// Every change and every sync, in order.
+#[derive(Clone, Debug)]
+pub struct Log {
+    pub(super) root: Node,
+    pub(super) events: Vec<Event>,
+    pub(super) effects: Vec<Effect>,
+    /// Whether times of modification are among them.
+    pub(super) follows_times: bool,
+}
+
+/// A change or a sync.
+#[derive(Clone, Debug)]
+pub(super) struct Event {
+    /// For readers of a failure.
+    pub text: String,
+    pub effects: Range<usize>,
+    /// Inodes that exist from now on; without a name they are harmless.
+    pub births: Vec<(Ino, Arc<Node>)>,
+    pub sync: Option<Scope>,
+}
+
+/// A state after a crash.
+#[derive(Debug)]
+pub struct State {
+    /// How many events had returned when the power went.
+    pub point: usize,
+    /// What survived of those that were not synced.
+    pub survivors: Survivors,
+    /// The same for states that are equal, of one log.
+    pub fingerprint: u64,
+    image: Image,
+    follows_times: bool,
+}
+
+impl State {
+    /// The file system as it is found after the crash.
+    ///
+    /// # Errors
+    /// None that a sound log gives.
+    pub fn open(&self) -> Result<MemFs> {
+        let memory = MemFs::default();
+        self.image.restore(&memory)?;
+        Ok(memory)
+    }
+
+    /// The same, to crash once more: everything that was found is durable.
+    ///
+    /// # Errors
+    /// None that a sound log gives.
+    pub fn record(&self) -> Result<CrashFs> {
+        let crash = CrashFs::default();
+        let crash = if self.follows_times { crash.following_times() } else { crash };
+        self.image.restore(&crash)?;
+        crash.settle()?;
+        Ok(crash)
+    }
+}
+
+impl Log {
+    /// Points at which the power may go: before the first event, and after each.
+    #[must_use]
+    pub fn points(&self) -> usize {
+        self.events.len() + 1
+    }
+
+    /// The events up to a point, the last few in words.
+    #[must_use]
+    pub fn describe(&self, point: usize) -> String {
+        const LAST: usize = 40;
+        let mut text = String::new();
+        for (number, event) in
+            self.events.iter().enumerate().take(point).skip(point.saturating_sub(LAST))
+        {
+            // Writing to a string can't fail.
+            writeln!(text, "  {:4}: {}", number + 1, event.text).ok();
+        }
+        text
+    }
+
+    /// Calls `visit` with the states after a crash at each point that is `wanted`, and answers how
+    /// many there were.
+    ///
+    /// # Errors
+    /// The first that `visit` answers, with the point, what survived, and the events before.
+    pub fn for_each_state(
+        &self,
+        order: Order,
+        plan: &Plan,
+        wanted: &dyn Fn(usize) -> bool,
+        visit: &mut dyn FnMut(&State) -> std::result::Result<(), String>,
+    ) -> std::result::Result<usize, String> {
+        let mut disk = Disk::new(self, order);
+        let mut count = 0;
+        for point in 0..self.points() {
+            if let Some(event) = point.checked_sub(1).and_then(|last| self.events.get(last)) {
+                disk.advance(event);
+            }
+            if !wanted(point) {
+                continue;
+            }
+            for state in disk.states(plan, point) {
+                count += 1;
+                visit(&state).map_err(|problem| self.report(&state, &problem))?;
+            }
+        }
+        Ok(count)
+    }
+
+    fn report(&self, state: &State, problem: &str) -> String {
+        format!(
+            "{problem}\nafter a crash behind event {} of {}, where {}; events before:\n{}",
+            state.point,
+            self.events.len(),
+            state.survivors,
+            self.describe(state.point)
+        )
+    }
+}
+
+/// The log played up to a point: what is durable, and what is not yet.
+struct Disk<'a> {
+    log: &'a Log,
+    order: Order,
+    needs: Vec<Vec<usize>>,
+    image: Image,
+    pending: Vec<usize>,
+    /// What durable effects emptied that are newer than some pending ones: number, file, range.
+    emptied: Vec<(usize, Ino, Range<u64>)>,
+    fingerprint: u64,
+}
+
+impl<'a> Disk<'a> {
+    fn new(log: &'a Log, order: Order) -> Self {
+        Self {
+            log,
+            order,
+            needs: dependencies::of(&log.effects, order),
+            image: Image::new(log.root.clone()),
+            pending: Vec::new(),
+            emptied: Vec::new(),
+            fingerprint: 0,
+        }
+    }
+
+    fn advance(&mut self, event: &Event) {
+        for (ino, node) in &event.births {
+            self.image.add(*ino, Arc::clone(node));
+        }
+        self.pending.extend(event.effects.clone());
+        if let Some(scope) = event.sync {
+            self.sync(scope);
+        }
+    }
+
+    /// Makes durable what a sync covers, and what that needs.
+    fn sync(&mut self, scope: Scope) {
+        let mut synced = vec![false; self.pending.len()];
+        for place in (0..self.pending.len()).rev() {
+            let number = self.pending[place];
+            if synced[place] || self.log.effects[number].change.is_synced_by(scope, self.order) {
+                synced[place] = true;
+                for needed in self.places_of(&self.needs[number]) {
+                    synced[needed] = true;
+                }
+            }
+        }
+        self.fingerprint = self.fingerprint.wrapping_add(self.sum(&synced));
+        let mut image = self.image.clone();
+        let (mut emptied, is_synced) = (Vec::new(), |place: &usize| synced[*place]);
+        for number in (0..self.pending.len()).filter(is_synced).map(|place| self.pending[place]) {
+            self.apply(&mut image, number);
+            let range = self.log.effects[number].change.emptied();
+            emptied.extend(range.map(|(ino, range)| (number, ino, range)));
+        }
+        self.image = image;
+        self.emptied.extend(emptied);
+        let mut synced = synced.iter();
+        self.pending.retain(|_| synced.next() == Some(&false));
+        // What nothing pending is older than can't matter any more.
+        let oldest = self.pending.first().copied().unwrap_or(usize::MAX);
+        self.emptied.retain(|(number, ..)| *number > oldest);
+    }
+
+    /// Applies a pending effect to a copy of the durable image. Where a file was emptied later,
+    /// and that is durable already, older data must not come back.
+    fn apply(&self, image: &mut Image, number: usize) {
+        let change = &self.log.effects[number].change;
+        image.apply(change);
+        if let Change::Sector { ino, number: sector, .. } = change {
+            let bytes = sector * SECTOR_BYTES..(sector + 1) * SECTOR_BYTES;
+            let later = self.emptied.iter().filter(|(when, of, _)| *when > number && of == ino);
+            for (.., range) in later {
+                image.clear(*ino, range.start.max(bytes.start)..range.end.min(bytes.end));
+            }
+        }
+    }
+
+    /// Where needed effects are among the pending ones; the others are durable.
+    fn places_of(&self, numbers: &[usize]) -> Vec<usize> {
+        numbers.iter().filter_map(|number| self.pending.binary_search(number).ok()).collect()
+    }
+
+    /// Adds up what identifies the chosen effects.
+    fn sum(&self, chosen: &[bool]) -> u64 {
+        let hasher = BuildHasherDefault::<DefaultHasher>::default();
+        let chosen = self.pending.iter().zip(chosen).filter(|(_, chosen)| **chosen);
+        chosen.fold(0, |sum: u64, (number, _)| sum.wrapping_add(hasher.hash_one(number)))
+    }
+
+    fn states(&self, plan: &Plan, point: usize) -> Vec<State> {
+        let class = |number: &usize| Candidate { class: self.log.effects[*number].change.class() };
+        let candidates: Vec<_> = self.pending.iter().map(class).collect();
+        let requires = |place: usize| self.places_of(&self.needs[self.pending[place]]);
+        let choices = choices(plan, point, &candidates, &requires);
+        choices.into_iter().map(|(survivors, kept)| self.state(point, survivors, &kept)).collect()
+    }
+
+    fn state(&self, point: usize, survivors: Survivors, kept: &[bool]) -> State {
+        let mut image = self.image.clone();
+        for (number, _) in self.pending.iter().zip(kept).filter(|(_, kept)| **kept) {
+            self.apply(&mut image, *number);
+        }
+        let fingerprint = self.fingerprint.wrapping_add(self.sum(kept));
+        State { point, survivors, fingerprint, image, follows_times: self.log.follows_times }
+    }
+}

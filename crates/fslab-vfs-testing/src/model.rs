@@ -1,0 +1,157 @@
+//! Random operations on a subject and on [`MemFs`] at once: every answer must agree, and at the
+//! end the whole trees.
+//!
+//! Names come from a small alphabet and files and handles from short lists, so that operations
+//! meet. What is compared: values, errnos, attributes, bytes, xattrs, and which names mean one
+//! inode. What is not: times that were not given, sizes and link counts of directories, space,
+//! and where holes are.
+
+use std::fmt;
+
+use proptest::collection::vec;
+use proptest::test_runner::{Config, RngAlgorithm, TestCaseError, TestError, TestRng, TestRunner};
+
+use fslab_vfs::FileSystem;
+use fslab_vfs::MemFs;
+
+use super::client::Client;
+use super::environment::{SEED_VARIABLE, number, seed};
+
+mod compare;
+mod operation;
+mod pair;
+
+pub use operation::{Choice, Creator, Operation, Place, Span};
+use pair::Pair;
+
+/// The environment variable that asks for more or fewer runs.
+const CASES_VARIABLE: &str = "FSLAB_MODEL_CASES";
+
+/// Attempts to make a failing sequence smaller.
+const SHRINK_STEPS_MAX: u32 = 20_000;
+
+/// How much is tried.
+#[derive(Clone, Debug)]
+pub struct ModelConfig {
+    /// Chooses the operations.
+    pub seed: u64,
+    /// Sequences to try, each on a new subject.
+    pub cases: u32,
+    /// Most operations in a sequence.
+    pub operations: usize,
+    /// Operations the subject does not have or is known to do otherwise; they are left out, and
+    /// the reason is printed.
+    pub left_out: Vec<LeftOut>,
+    /// Whether inodes without a name and without a handle are used. Behind a mount they are not
+    /// always reachable.
+    pub nameless: bool,
+}
+
+impl ModelConfig {
+    /// Some sequences of some tens of operations; seed and number of sequences as the environment
+    /// says (`FSLAB_SEED`, `FSLAB_MODEL_CASES`), else a new seed.
+    #[must_use]
+    pub fn from_environment(cases: u32) -> Self {
+        Self {
+            seed: seed(),
+            cases: number(CASES_VARIABLE).map_or(cases, |cases| cases as u32),
+            operations: 60,
+            left_out: Vec::new(),
+            nameless: true,
+        }
+    }
+}
+
+/// A kind of operation that is not tried, and why.
+#[derive(Clone, Copy, Debug)]
+pub struct LeftOut {
+    /// What the subject can't do, or does otherwise.
+    pub reason: &'static str,
+    /// Tells such operations.
+    pub covers: fn(&Operation) -> bool,
+}
+
+/// A sequence of operations after which subject and model differ, as short as was found.
+#[derive(Clone, Debug)]
+pub struct Counterexample {
+    /// Gives the same search again, as `FSLAB_SEED`.
+    pub seed: u64,
+    /// What differed.
+    pub difference: String,
+    /// The operations.
+    pub operations: Vec<Operation>,
+}
+
+impl std::error::Error for Counterexample {}
+
+impl fmt::Display for Counterexample {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(out, "{} ({SEED_VARIABLE}={}), after:", self.difference, self.seed)?;
+        for (index, operation) in self.operations.iter().enumerate() {
+            writeln!(out, "  {index:2}: {operation:?}")?;
+        }
+        Ok(())
+    }
+}
+
+/// Tries random sequences until subject and model differ, or all agreed. The seed is printed at
+/// the start. `make_subject` may answer with the same storage each time: a sequence works in a
+/// directory of its own and removes it.
+///
+/// # Errors
+/// The shortest sequence found for which they differ.
+pub fn check_against_model(
+    make_subject: &dyn Fn() -> Box<dyn FileSystem>,
+    config: &ModelConfig,
+) -> Result<(), Box<Counterexample>> {
+    let ModelConfig { seed, cases, operations, .. } = *config;
+    eprintln!("model test: {SEED_VARIABLE}={seed}, {cases} sequences of up to {operations}");
+    for left_out in &config.left_out {
+        eprintln!("model test: left out: {}", left_out.reason);
+    }
+    let sequences = vec(operation::any(), 1..=operations);
+    let answer = runner(config).run(&sequences, |operations| {
+        let subject = make_subject();
+        run(&*subject, &operations, config).map_err(TestCaseError::fail)
+    });
+    let (difference, operations) = match answer {
+        Ok(()) => return Ok(()),
+        Err(TestError::Fail(reason, operations)) => (reason.to_string(), operations),
+        Err(TestError::Abort(reason)) => (format!("given up: {reason}"), Vec::new()),
+    };
+    Err(Box::new(Counterexample { seed, difference, operations }))
+}
+
+/// Runs one sequence, for a counterexample that is kept as a regression test.
+///
+/// # Errors
+/// What differs.
+pub fn run(
+    subject: &dyn FileSystem,
+    operations: &[Operation],
+    config: &ModelConfig,
+) -> Result<(), String> {
+    let memory = MemFs::default();
+    let (subject, model) = (Client::new(subject), Client::new(&memory));
+    let mut pair = Pair::new(&subject, &model, config.nameless)?;
+    let is_wanted = |operation: &Operation| {
+        !config.left_out.iter().any(|left_out| (left_out.covers)(operation))
+    };
+    for (index, operation) in operations.iter().enumerate().filter(|(_, one)| is_wanted(one)) {
+        pair.apply(operation)
+            .map_err(|difference| format!("operation {index} ({operation:?}): {difference}"))?;
+    }
+    pair.finish()
+}
+
+fn runner(config: &ModelConfig) -> TestRunner {
+    let mut seed = [0; 32];
+    seed[..8].copy_from_slice(&config.seed.to_le_bytes());
+    let runner_config = Config {
+        cases: config.cases,
+        failure_persistence: None,
+        max_shrink_iters: SHRINK_STEPS_MAX,
+        ..Config::default()
+    };
+    TestRunner::new_with_rng(runner_config, TestRng::from_seed(RngAlgorithm::ChaCha, &seed))
+}
