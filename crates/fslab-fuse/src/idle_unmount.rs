@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::server::Server;
-use crate::session::Unmounter;
+use crate::unmount::Unmounter;
 
 /// How often an idle mount is looked at, at most.
 const IDLE_CHECK_MAX: Duration = Duration::from_secs(10);

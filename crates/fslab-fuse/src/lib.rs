@@ -39,9 +39,11 @@ mod session;
 pub mod testing;
 mod thread_pool;
 mod transport;
+mod unmount;
 
 pub use error::{Error, Result};
 pub use features::{FEATURES, Feature};
 pub use negotiate::Granted;
 pub use options::MountOptions;
-pub use session::{Breaker, Session, Unmounter, mount};
+pub use session::{Breaker, Session, mount};
+pub use unmount::Unmounter;

@@ -2,10 +2,14 @@
 
 use std::path::PathBuf;
 
-use crate::observe::fault::RuleProblem;
+use crate::nearest::{Nearest, suggest};
+use crate::observe::fault::rule_problem::RuleProblem;
 
 /// The result of reading a description or building a stack.
 pub type Result<T> = std::result::Result<T, Error>;
+
+/// Why a foreign leaf could not be opened.
+pub type ForeignError = Box<dyn std::error::Error + Send + Sync>;
 
 /// What is wrong with the description of a stack, in one line.
 #[derive(Debug, thiserror::Error)]
@@ -141,7 +145,7 @@ pub enum Error {
         /// What was given.
         leaf: String,
         /// Why.
-        source: crate::leaf::ForeignError,
+        source: ForeignError,
     },
     /// A layer of another crate can't be put there.
     #[error("layer '{layer}': {source}")]
@@ -149,7 +153,7 @@ pub enum Error {
         /// The layer.
         layer: &'static str,
         /// Why.
-        source: crate::leaf::ForeignError,
+        source: ForeignError,
     },
     /// A layer can't work over what is below it.
     #[error("layer '{layer}' can't work here: {source}")]
@@ -184,35 +188,4 @@ pub enum Error {
         /// Why.
         source: fslab_vfs::Error,
     },
-}
-
-pub(crate) fn suggest(nearest: &Nearest) -> String {
-    match nearest {
-        Nearest::Guess(name) => format!("; did you mean '{name}'?"),
-        Nearest::All(names) if names.is_empty() => String::new(),
-        Nearest::All(names) => format!("; there is: {}", names.join(", ")),
-    }
-}
-
-/// What exists instead of a name that does not.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Nearest {
-    /// The one name close enough to be a slip of the pen.
-    Guess(&'static str),
-    /// All names there are.
-    All(Vec<&'static str>),
-}
-
-impl Nearest {
-    pub(crate) fn to(name: &str, all: impl Iterator<Item = &'static str>) -> Self {
-        const LIKE_ENOUGH: f64 = 0.8;
-        let all: Vec<_> = all.collect();
-        let likeness = |candidate: &&'static str| strsim::jaro_winkler(name, candidate);
-        let best =
-            all.iter().copied().max_by(|one, other| likeness(one).total_cmp(&likeness(other)));
-        match best.filter(|best| likeness(best) >= LIKE_ENOUGH) {
-            Some(best) => Self::Guess(best),
-            None => Self::All(all),
-        }
-    }
 }

@@ -7,9 +7,11 @@ use std::sync::Arc;
 
 use fslab_vfs::FileSystem;
 
-use crate::error::{Error, Nearest, Result};
+use crate::error::{Error, Result};
+use crate::layer_spec::LayerSpec;
+use crate::nearest::Nearest;
 use crate::options::{OptionSpec, Options, ValueKind};
-use crate::registry::{LAYERS, LayerSpec};
+use crate::registry::LAYERS;
 use crate::stack_context::Surroundings;
 
 /// A layer with its options, checked against the registry.

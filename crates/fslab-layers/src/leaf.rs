@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use fslab_vfs::{AccessTimes, Errno, FileSystem, HostFs, HostOptions, MemFs};
 
-use crate::error::{Error, Result};
+use crate::error::{Error, ForeignError, Result};
 
 /// Every kind of leaf.
 pub const LEAVES: &[LeafSpec] = &[
@@ -56,9 +56,6 @@ pub struct LeafOptions {
     /// Which uses of files change access times.
     pub access_times: AccessTimes,
 }
-
-/// Why a foreign leaf could not be opened.
-pub type ForeignError = Box<dyn std::error::Error + Send + Sync>;
 
 impl PartialEq for ForeignLeaf {
     fn eq(&self, other: &Self) -> bool {

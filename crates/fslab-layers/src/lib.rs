@@ -8,7 +8,9 @@
 
 mod error;
 mod layer_choice;
+mod layer_spec;
 mod leaf;
+mod nearest;
 pub mod observe;
 mod options;
 mod registry;
@@ -18,11 +20,13 @@ mod stack_context;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
 
-pub use error::{Error, Nearest, Result};
+pub use error::{Error, ForeignError, Result};
 pub use layer_choice::LayerChoice;
-pub use leaf::{ForeignError, ForeignLeaf, LEAVES, Leaf, LeafOptions, LeafSpec, OpenLeaf};
+pub use layer_spec::{BuildLayer, LayerKind, LayerSpec};
+pub use leaf::{ForeignLeaf, LEAVES, Leaf, LeafOptions, LeafSpec, OpenLeaf};
+pub use nearest::Nearest;
 pub use options::{OptionSpec, Options, ValueKind};
-pub use registry::{BuildLayer, LAYERS, LayerKind, LayerSpec};
+pub use registry::LAYERS;
 pub use report::{Bucket, Latency, Measure, OperationReport, Report, Reporter};
 pub use stack::{Foreign, Stack};
 pub use stack_context::{Draws, Service, SteadyDraws, Surroundings};

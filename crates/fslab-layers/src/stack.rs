@@ -11,8 +11,8 @@ use toml::Spanned;
 
 use crate::error::{Error, Result};
 use crate::layer_choice::LayerChoice;
+use crate::layer_spec::{LayerKind, LayerSpec};
 use crate::leaf::{ForeignLeaf, Leaf};
-use crate::registry::{LayerKind, LayerSpec};
 use crate::stack_context::Surroundings;
 
 /// What separates the parts of a stack written in one line.

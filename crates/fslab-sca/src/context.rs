@@ -5,15 +5,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use fslab_vfs::{Clock, Errno, Error, Ino, Request};
-use quick_cache::Weighter;
-use quick_cache::sync::Cache;
 
 use super::codec::CodecSpec;
-use super::encoder::Workers;
-use super::frame::Reference;
+use super::decoded_cache::DecodedCache;
+use super::frame::Encoding;
 use super::lower::LowerFile;
-use super::pre_encode::Shape;
 use super::read_ahead::ReadAhead;
+use super::workers::Workers;
 use fslab_layers::Draws;
 
 /// One operation on one stored file.
@@ -76,23 +74,6 @@ pub enum WhenToPack {
     Never,
 }
 
-/// A frame among those of all files: the file's id, and which frame. A place of a file may hold
-/// another frame later, after packing.
-pub type FrameKey = (u64, Reference);
-
-/// Content of frames. A frame never changes, so nothing ever gets stale.
-pub type DecodedCache = Cache<FrameKey, Arc<Vec<u8>>, BytesOfContent>;
-
-/// Weighs cached content by its bytes.
-#[derive(Clone)]
-pub struct BytesOfContent;
-
-impl Weighter<FrameKey, Arc<Vec<u8>>> for BytesOfContent {
-    fn weight(&self, _: &FrameKey, content: &Arc<Vec<u8>>) -> u64 {
-        content.len() as u64 + 64
-    }
-}
-
 /// Which marks of which sessions may be believed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Session {
@@ -117,8 +98,8 @@ impl Session {
 
 impl Settings {
     /// Of new files.
-    pub fn shape(&self) -> Shape {
-        Shape { codec: self.codec, chunk_bytes: 1 << self.chunk_log2 }
+    pub fn shape(&self) -> Encoding {
+        Encoding { codec: self.codec, chunk_bytes: 1 << self.chunk_log2 }
     }
 
     /// An id that no other file has and nobody can guess: nobody can write content that passes for
@@ -172,6 +153,11 @@ impl<'a> Io<'a> {
         tracing::error!(%file, chunk, offset, what, "damaged stored file; see `fslab sca check`");
         Error::Damaged { ino: self.lower.ino, offset, what }
     }
+}
+
+/// A request of the daemon itself, where there is none of a caller.
+pub fn own_request() -> Request {
+    Request::default()
 }
 
 /// Whether an error says that there is no room.

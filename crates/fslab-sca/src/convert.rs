@@ -34,8 +34,7 @@ use fslab_vfs::{
 use parking_lot::Mutex;
 use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, openat2};
 
-use super::context::mix;
-use super::layer::own_request;
+use super::context::{mix, own_request};
 use super::{format, options, size_xattr};
 use crate::error::Error;
 use fslab_layers::{LayerChoice, Surroundings};
@@ -460,7 +459,7 @@ impl Conversion {
     /// The xattrs that a copy has of its original.
     fn kept_xattrs(&self, ino: Ino) -> Result<BTreeMap<OsString, Vec<u8>>> {
         let names = match self.lower.listxattr(&self.request, ino) {
-            Err(error) if size_xattr::is_absence(error.errno()) => Vec::new(),
+            Err(error) if lower::is_absence(error.errno()) => Vec::new(),
             listed => xattr_names(&listed?),
         };
         let kept =

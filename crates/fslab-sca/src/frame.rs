@@ -356,3 +356,16 @@ fn mended<T>(bytes: &[u8], fits: impl Fn(&[u8]) -> Option<T>) -> Option<T> {
     }
     None
 }
+
+/// How a file is encoded.
+#[derive(Clone, Copy)]
+pub struct Encoding {
+    pub codec: &'static CodecSpec,
+    pub chunk_bytes: u64,
+}
+
+impl From<&Identity> for Encoding {
+    fn from(identity: &Identity) -> Self {
+        Self { codec: identity.codec, chunk_bytes: identity.chunk_bytes() }
+    }
+}

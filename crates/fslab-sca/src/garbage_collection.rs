@@ -20,7 +20,6 @@ use super::format::{HEAD_BYTES, Kind};
 use super::frame::{Frame, NewFrame};
 use super::frame_reader;
 use super::log::Log;
-use super::pack::end_of;
 use super::reclaim_policy::{MOVED_BYTES, free_bytes};
 
 /// Bytes moved with one write, and frames: each may need a page of the index of its own.
@@ -201,6 +200,11 @@ fn gaps(range: Range<u64>, first: u64, last: u64) -> Option<Vec<Gap>> {
         (sequence <= last).then_some(Gap { range: start..end, sequences: sequence..=last })
     };
     starts.map(gap).collect()
+}
+
+/// Where gaps that the file begins with end.
+pub fn end_of(gaps: &[Frame]) -> u64 {
+    gaps.last().map_or(HEAD_BYTES, |gap| gap.reference.end())
 }
 
 #[cfg(test)]

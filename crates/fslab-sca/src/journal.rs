@@ -174,7 +174,7 @@ impl Journal {
     }
 
     /// Whether the next frame can be written right behind the last one: else see
-    /// [`super::commit::clear_end`].
+    /// `commit::clear_end`.
     pub fn is_end_clear(&self) -> bool {
         self.ends_well() && !self.has_left_out
     }

@@ -17,7 +17,7 @@ use fslab_vfs::{
 use parking_lot::RwLock;
 use slab::Slab;
 
-use super::context::Settings;
+use super::context::{Settings, own_request};
 use super::opening::Access;
 use super::read_ahead::ReadAhead;
 use super::reclaim_policy::Due;
@@ -47,11 +47,6 @@ struct OpenFile {
 
 /// A use of a file that is not behind a handle; ended by [`Sca::leave`].
 type Use = Arc<StoredFile>;
-
-/// A request of the daemon itself, where there is none of a caller.
-pub fn own_request() -> Request {
-    Request::default()
-}
 
 impl Sca {
     pub fn new(lower: Arc<dyn FileSystem>, settings: Settings) -> Self {

@@ -35,6 +35,7 @@ mod content;
 mod context;
 pub mod convert;
 mod dead_frames;
+mod decoded_cache;
 mod dump;
 mod encoder;
 mod error;
@@ -68,6 +69,7 @@ mod superblock;
 pub mod testing;
 mod ticket;
 mod tools;
+mod workers;
 mod writer;
 
 pub use codec::{Body, CODECS, CodecError, CodecSpec, Container, Levels};

@@ -10,7 +10,23 @@ use super::context::Io;
 use super::dead_frames::Garbage;
 use super::frame::{Frame, Identity};
 use super::journal::Journal;
-use super::reclaim_policy::Looks;
+
+/// Dead frames are worth a commit from so many bytes on: a shorter file has none that are.
+pub const DEAD_BYTES_MIN: u64 = 1 << 20;
+
+/// Where a file must end before anybody looks at it again.
+pub struct Looks {
+    /// To see whether dead frames are worth a commit.
+    pub commit: u64,
+    /// To see whether it is to be cleaned.
+    pub clean: u64,
+}
+
+impl Default for Looks {
+    fn default() -> Self {
+        Self { commit: DEAD_BYTES_MIN, clean: 0 }
+    }
+}
 
 /// A stored file.
 pub struct Log {

@@ -9,8 +9,6 @@ use fslab_vfs::{
     SetTime, WriteOptions, XattrMode,
 };
 
-use super::size_xattr::is_absence;
-
 /// An open file of the file system below.
 #[derive(Clone)]
 pub struct LowerFile {
@@ -182,4 +180,9 @@ impl LowerFile {
         let (name, mode) = (OsStr::new(CAPABILITY), XattrMode::empty());
         self.fs.setxattr(request, self.ino, name, &value, mode)
     }
+}
+
+/// Whether an errno says that an xattr is not there, or can't be.
+pub fn is_absence(errno: Errno) -> bool {
+    matches!(errno, Errno::NODATA | Errno::OPNOTSUPP | Errno::NOSYS)
 }

@@ -7,9 +7,10 @@ use fslab_vfs::{Claim, Errno, FileSystem, MonotonicClock, Request};
 use quick_cache::sync::Cache;
 
 use super::codec::CodecSpec;
-use super::context::{BytesOfContent, Settings, WhenToPack};
-use super::encoder::Workers;
+use super::context::{Settings, WhenToPack};
+use super::decoded_cache::{BytesOfContent, DecodedCache};
 use super::size_xattr;
+use super::workers::Workers;
 use fslab_layers::{Error, OptionSpec, Options, Result, SteadyDraws, Surroundings, ValueKind};
 
 const KIB: u64 = 1 << 10;
@@ -178,7 +179,7 @@ fn workers(codec: &'static CodecSpec, threads: usize) -> Result<Workers> {
         .map_err(|error| Error::Threads { layer: codec.name, source: std::io::Error::other(error) })
 }
 
-fn cache(bytes: u64) -> super::context::DecodedCache {
+fn cache(bytes: u64) -> DecodedCache {
     let chunks = (bytes / (128 * KIB)).clamp(16, 1 << 20) as usize;
     Cache::with_weighter(chunks, bytes, BytesOfContent)
 }

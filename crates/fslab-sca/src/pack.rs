@@ -449,10 +449,5 @@ fn going(copying: &Copying, before: u64) -> Progress {
     Progress::Going(copying.packed.end() - before)
 }
 
-/// Where gaps that the file begins with end.
-pub fn end_of(gaps: &[Frame]) -> u64 {
-    gaps.last().map_or(HEAD_BYTES, |gap| gap.reference.end())
-}
-
 #[cfg(test)]
 mod tests;

@@ -3,29 +3,15 @@
 
 use fslab_vfs::Result;
 
-use super::codec::CodecSpec;
 use super::context::Settings;
 use super::encoder::{Encoded, encode_all};
-use super::frame::Identity;
+use super::frame::Encoding;
 use super::reader::{Piece, pieces};
-
-/// How a file is encoded.
-#[derive(Clone, Copy)]
-pub struct Shape {
-    pub codec: &'static CodecSpec,
-    pub chunk_bytes: u64,
-}
-
-impl From<&Identity> for Shape {
-    fn from(identity: &Identity) -> Self {
-        Self { codec: identity.codec, chunk_bytes: identity.chunk_bytes() }
-    }
-}
 
 /// Bodies of the whole chunks of one write.
 #[derive(Default)]
 pub struct PreEncoded {
-    shape: Option<Shape>,
+    shape: Option<Encoding>,
     bodies: Vec<(u64, Encoded)>,
 }
 
@@ -34,8 +20,8 @@ impl PreEncoded {
     ///
     /// # Errors
     /// `ENOMEM`.
-    pub fn new(settings: &Settings, shape: Shape, offset: u64, data: &[u8]) -> Result<Self> {
-        let Shape { codec, chunk_bytes } = shape;
+    pub fn new(settings: &Settings, shape: Encoding, offset: u64, data: &[u8]) -> Result<Self> {
+        let Encoding { codec, chunk_bytes } = shape;
         if !codec.compresses {
             return Ok(Self::default());
         }
@@ -49,8 +35,8 @@ impl PreEncoded {
     }
 
     /// Hands over the body of a chunk, where it was encoded as the file still is.
-    pub fn take(&mut self, shape: Shape, chunk: u64) -> Option<Encoded> {
-        let is_same = |prepared: &Shape| {
+    pub fn take(&mut self, shape: Encoding, chunk: u64) -> Option<Encoded> {
+        let is_same = |prepared: &Encoding| {
             std::ptr::eq(prepared.codec, shape.codec) && prepared.chunk_bytes == shape.chunk_bytes
         };
         self.shape.as_ref().filter(|prepared| is_same(prepared))?;

@@ -11,7 +11,7 @@ use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
 
-use super::context::FrameKey;
+use super::decoded_cache::FrameKey;
 
 /// Reads in sequence that promise another.
 const STREAK_MIN: u32 = 2;

@@ -7,16 +7,15 @@ use fslab_vfs::Result;
 
 use super::context::{Io, Settings};
 use super::format::HEAD_BYTES;
-use super::log::Log;
+use super::log::{DEAD_BYTES_MIN, Log};
 
 /// Bytes written since the last commit from which on a writer does the next one itself: whoever
 /// makes it in the background is too slow.
 const UNCOMMITTED_BYTES_MAX: u64 = 256 << 20;
 
-/// Dead frames are worth a commit from so many bytes on, if they are also this part of the file.
+/// Dead frames are worth a commit from [`DEAD_BYTES_MIN`] on, if they are also this part of the file.
 /// Space of small frames comes back with the second commit after (see `dead_frames`), so that a
 /// file that is written in small pieces takes a twelfth more at most.
-const DEAD_BYTES: u64 = 1 << 20;
 const DEAD_PART: u64 = 24;
 
 /// Where less room is left than so many times the dead frames, they are worth a commit.
@@ -55,21 +54,6 @@ pub enum Due {
     Soon,
     /// Before the next change.
     Now,
-}
-
-/// Where a file must end before anybody looks at it again.
-pub struct Looks {
-    /// Whether dead frames are worth a commit.
-    commit: u64,
-    /// Whether it is to be cleaned.
-    clean: u64,
-}
-
-impl Default for Looks {
-    /// A file that is shorter has no frames that are worth a commit.
-    fn default() -> Self {
-        Self { commit: DEAD_BYTES, clean: 0 }
-    }
 }
 
 impl Log {
@@ -111,14 +95,14 @@ impl Log {
             return Ok(true);
         }
         let dead = self.garbage.bytes();
-        let much = DEAD_BYTES.max(self.size() / DEAD_PART);
+        let much = DEAD_BYTES_MIN.max(self.size() / DEAD_PART);
         Ok(self.may_want_commit() && (dead >= much || dead >= free_bytes(io)? / ROOM_TIMES))
     }
 
     /// Lets nobody look for a while whether dead frames are worth a commit: until as many may be
     /// dead as are worth one, or as fill a part of the room that is left.
     pub fn put_off_commit(&mut self, free_bytes: u64) {
-        let much = DEAD_BYTES.max(self.size() / DEAD_PART).min(free_bytes / ROOM_TIMES);
+        let much = DEAD_BYTES_MIN.max(self.size() / DEAD_PART).min(free_bytes / ROOM_TIMES);
         let more = much.saturating_sub(self.garbage.bytes()).max(LOOK_BYTES_MIN);
         self.looks.commit = self.end() + more;
     }

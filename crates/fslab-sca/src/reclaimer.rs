@@ -16,8 +16,7 @@ use std::time::Duration;
 use fslab_vfs::{Ino, Result};
 use parking_lot::{Condvar, Mutex};
 
-use super::context::WhenToPack;
-use super::layer::own_request;
+use super::context::{WhenToPack, own_request};
 use super::opening::Access;
 use super::pack::Packed;
 use super::stored_file::StoredFile;

@@ -15,6 +15,7 @@ use super::format::{
     TREE_NAME, TreeRecord, VERSION,
 };
 use super::frame::Reference;
+use super::lower::is_absence;
 
 /// What an xattr says a file below is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -142,11 +143,6 @@ fn blank() -> MarkRecord {
         sequence: 0.into(),
         session: 0.into(),
     }
-}
-
-/// Whether an errno says that an xattr is not there, or can't be.
-pub fn is_absence(errno: Errno) -> bool {
-    matches!(errno, Errno::NODATA | Errno::OPNOTSUPP | Errno::NOSYS)
 }
 
 /// Writes the mark of a file.

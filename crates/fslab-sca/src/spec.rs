@@ -5,7 +5,8 @@ use std::sync::Arc;
 use fslab_vfs::FileSystem;
 
 use super::codec::{CodecSpec, copy, gzip, lz4, uuencode, zstd};
-use super::layer::{Sca, own_request};
+use super::context::own_request;
+use super::layer::Sca;
 use super::options::{
     CACHE, CHUNK, GARBAGE, MIN_RATIO, PACK, PACK_AFTER, PACK_RATE, SIZE_XATTR, TAILS, THREADS,
     VERIFY, settings,

@@ -19,12 +19,12 @@ use parking_lot::{Mutex, RwLock, RwLockWriteGuard};
 use super::commit::{Steps, clear_end, commit, commit_with_slot, unless_gone};
 use super::context::{Io, Settings, WhenToPack, is_full, too_large};
 use super::format::SIZE_MAX;
-use super::frame::Identity;
+use super::frame::{Encoding, Identity};
 use super::garbage_collection::tend;
 use super::log::Log;
 use super::lower::LowerFile;
 use super::pack::{self, Packed};
-use super::pre_encode::{PreEncoded, Shape};
+use super::pre_encode::PreEncoded;
 use super::read_ahead::{ReadAhead, Slot};
 use super::reclaim_policy::Due;
 use super::recovery;
@@ -423,7 +423,7 @@ impl StoredFile {
         let shape = match &self.state.read().kind {
             Kind::Foreign | Kind::Unread(_) => return Ok(PreEncoded::default()),
             Kind::Empty => self.settings.shape(),
-            Kind::Stored(log) => Shape::from(log.identity()),
+            Kind::Stored(log) => Encoding::from(log.identity()),
         };
         let length = SIZE_MAX.saturating_sub(offset).min(data.len() as u64);
         if length < shape.chunk_bytes {
@@ -713,7 +713,7 @@ impl State {
         if self.mark != MarkState::Foreign {
             match size_xattr::write(&*self.lower.fs, request, self.lower.ino, &Mark::Foreign) {
                 // No file here has a mark: what it is, only its content can say.
-                Err(error) if size_xattr::is_absence(error.errno()) => {}
+                Err(error) if lower::is_absence(error.errno()) => {}
                 answer => answer?,
             }
         }

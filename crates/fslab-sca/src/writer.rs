@@ -10,9 +10,9 @@ use super::content::{Content, merge};
 use super::context::{Io, too_large};
 use super::encoder::{Encoded, encode, encode_all};
 use super::format::{Kind, METADATA_BYTES_MAX, SEGMENTS_MAX, SIZE_MAX};
-use super::frame::{Frame, NewFrame};
+use super::frame::{Encoding, Frame, NewFrame};
 use super::log::Log;
-use super::pre_encode::{PreEncoded, Shape};
+use super::pre_encode::PreEncoded;
 use super::reader::{Piece, pieces};
 
 /// Bytes written after which everything becomes durable, with a checkpoint.
@@ -127,7 +127,7 @@ impl Log {
         if let [Plan::Append(data)] = plans {
             return Ok(vec![Encoded { raw: true, body: (codec.store)(data) }]);
         }
-        let shape = Shape::from(self.identity());
+        let shape = Encoding::from(self.identity());
         let (mut bodies, mut contents) = (Vec::with_capacity(plans.len()), Vec::new());
         for (piece, plan) in pieces.iter().zip(plans) {
             let (content, known): (&[u8], _) = match plan {

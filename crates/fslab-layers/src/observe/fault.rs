@@ -51,21 +51,22 @@ use fslab_vfs::{Cancellation, Entry, Errno, FileSystem, Ino, Opened, Request, Re
 use parking_lot::RwLock;
 
 use crate::error::Error;
+use crate::layer_spec::{LayerKind, LayerSpec};
 use crate::observe::operation::Operation;
 use crate::options::{OptionSpec, Options, ValueKind};
-use crate::registry::{LayerKind, LayerSpec};
 use crate::stack_context::Surroundings;
 
 mod operations;
 mod paths;
 mod program;
 mod rule;
+pub(crate) mod rule_problem;
 mod script;
 
 use paths::Paths;
 use program::{Call, Verdict};
 pub use program::{Program, RuleCount};
-pub use script::RuleProblem;
+pub use rule_problem::RuleProblem;
 
 pub(crate) const SPEC: LayerSpec = LayerSpec {
     name: "fault",

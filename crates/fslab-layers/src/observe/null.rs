@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use fslab_vfs::{Entry, FileSystem, Ino, Name, OpenMode, Opened, Request, Result};
 
+use crate::layer_spec::{LayerKind, LayerSpec};
 use crate::options::{OptionSpec, Options, ValueKind};
-use crate::registry::{LayerKind, LayerSpec};
 use crate::stack_context::Surroundings;
 
 pub(crate) const SPEC: LayerSpec = LayerSpec {

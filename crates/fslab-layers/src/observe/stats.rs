@@ -13,8 +13,8 @@ use fslab_vfs::{Clock, FileSystem, Opened, Request};
 
 use super::call::{Call, Outcome};
 use super::interceptor::{Watch, Watched};
+use crate::layer_spec::{LayerKind, LayerSpec};
 use crate::options::{OptionSpec, Options, ValueKind};
-use crate::registry::{LayerKind, LayerSpec};
 use crate::report::{Report, Reporter};
 use crate::stack_context::Surroundings;
 

@@ -17,8 +17,8 @@ use super::call::{Call, Outcome};
 use super::interceptor::{Watch, Watched};
 use super::threads::own_number;
 use crate::error::Error;
+use crate::layer_spec::{LayerKind, LayerSpec};
 use crate::options::{OptionSpec, Options, ValueKind};
-use crate::registry::{LayerKind, LayerSpec};
 use crate::report::{Measure, Report, Reporter};
 use crate::stack_context::Surroundings;
 

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use fslab_vfs::{Attr, Errno, FileKind, FileSystem, Ino, Request, Result, XattrMode};
 
 use super::{Conversion, Direction, Kept, Why, contents, copy_name, is_copy_name};
-use crate::size_xattr::is_absence;
+use crate::lower::is_absence;
 
 /// On a copy, while not all names of the original are its: the inode of the original, in 8 bytes,
 /// little-endian. Only who is privileged can set it.

@@ -1,0 +1,33 @@
+//! What exists instead of a name that does not.
+
+/// The end of a message: what was perhaps meant, or all names there are.
+pub(crate) fn suggest(nearest: &Nearest) -> String {
+    match nearest {
+        Nearest::Guess(name) => format!("; did you mean '{name}'?"),
+        Nearest::All(names) if names.is_empty() => String::new(),
+        Nearest::All(names) => format!("; there is: {}", names.join(", ")),
+    }
+}
+
+/// What exists instead of a name that does not.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Nearest {
+    /// The one name close enough to be a slip of the pen.
+    Guess(&'static str),
+    /// All names there are.
+    All(Vec<&'static str>),
+}
+
+impl Nearest {
+    pub(crate) fn to(name: &str, all: impl Iterator<Item = &'static str>) -> Self {
+        const LIKE_ENOUGH: f64 = 0.8;
+        let all: Vec<_> = all.collect();
+        let likeness = |candidate: &&'static str| strsim::jaro_winkler(name, candidate);
+        let best =
+            all.iter().copied().max_by(|one, other| likeness(one).total_cmp(&likeness(other)));
+        match best.filter(|best| likeness(best) >= LIKE_ENOUGH) {
+            Some(best) => Self::Guess(best),
+            None => Self::All(all),
+        }
+    }
+}

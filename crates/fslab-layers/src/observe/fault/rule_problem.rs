@@ -1,0 +1,76 @@
+//! What can be wrong with a rule of a script.
+
+use crate::nearest::{Nearest, suggest};
+use crate::observe::operation::Operation;
+
+/// What is wrong with a rule.
+#[derive(Debug, thiserror::Error)]
+pub enum RuleProblem {
+    /// The first word names no operation.
+    #[error("unknown operation '{word}'{}", suggest(.nearest))]
+    UnknownOperation {
+        /// The word.
+        word: String,
+        /// What was perhaps meant.
+        nearest: Nearest,
+    },
+    /// A word that is neither condition nor action.
+    #[error("unknown condition or action '{word}'{}", suggest(.nearest))]
+    UnknownWord {
+        /// The word.
+        word: String,
+        /// What was perhaps meant.
+        nearest: Nearest,
+    },
+    /// The rule ends too early.
+    #[error("'{after}' should be followed by {expected}")]
+    Missing {
+        /// The last word.
+        after: String,
+        /// What is missing.
+        expected: &'static str,
+    },
+    /// A value does not parse or is out of range.
+    #[error("'{keyword}' takes {expected}, not '{word}'")]
+    BadValue {
+        /// The condition or action.
+        keyword: &'static str,
+        /// The value given.
+        word: String,
+        /// What it takes.
+        expected: &'static str,
+    },
+    /// No error has this name.
+    #[error("unknown error '{word}'{}", suggest(.nearest))]
+    UnknownErrno {
+        /// The name given.
+        word: String,
+        /// What was perhaps meant.
+        nearest: Nearest,
+    },
+    /// A pattern does not parse.
+    #[error("pattern '{word}': {}", source.kind())]
+    BadPattern {
+        /// The pattern.
+        word: String,
+        /// What is wrong with it.
+        source: globset::Error,
+    },
+    /// The action means nothing for an operation.
+    #[error("'{action}' can't be done to {operation}")]
+    Misfit {
+        /// The action.
+        action: &'static str,
+        /// The operation.
+        operation: Operation,
+    },
+    /// Something follows the action.
+    #[error("nothing should follow the action, but '{word}' does")]
+    Trailing {
+        /// What follows.
+        word: String,
+    },
+    /// A quote is not closed.
+    #[error("a quote is not closed")]
+    OpenQuote,
+}

@@ -1,0 +1,25 @@
+//! A cache of decoded frames, for all files of a mount.
+
+use std::sync::Arc;
+
+use quick_cache::Weighter;
+use quick_cache::sync::Cache;
+
+use super::frame::Reference;
+
+/// A frame among those of all files: the file's id, and which frame. A place of a file may hold
+/// another frame later, after packing.
+pub type FrameKey = (u64, Reference);
+
+/// Content of frames. A frame never changes, so nothing ever gets stale.
+pub type DecodedCache = Cache<FrameKey, Arc<Vec<u8>>, BytesOfContent>;
+
+/// Weighs cached content by its bytes.
+#[derive(Clone)]
+pub struct BytesOfContent;
+
+impl Weighter<FrameKey, Arc<Vec<u8>>> for BytesOfContent {
+    fn weight(&self, _: &FrameKey, content: &Arc<Vec<u8>>) -> u64 {
+        content.len() as u64 + 64
+    }
+}

@@ -1,0 +1,130 @@
+//! A pool of threads that encode and decode.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use parking_lot::Mutex;
+
+/// Threads that encode and decode. Nobody waits for one that has something else to do.
+pub struct Workers {
+    pool: rayon::ThreadPool,
+    /// Threads that have a job, and jobs that wait for one.
+    busy: Arc<AtomicUsize>,
+}
+
+impl Workers {
+    pub fn new(pool: rayon::ThreadPool) -> Self {
+        Self { pool, busy: Arc::default() }
+    }
+
+    pub fn count(&self) -> usize {
+        self.pool.current_num_threads()
+    }
+
+    /// Has a thread do a job, when there is one.
+    pub fn spawn(&self, job: impl FnOnce() + Send + 'static) {
+        let reserved = Reserved::new(&self.busy);
+        self.pool.spawn(move || {
+            let _reserved = reserved;
+            job();
+        });
+    }
+
+    /// Does something to each of several items, in whatever order, and answers in theirs. The
+    /// caller takes its share: a thread that only waits is one too few, and waking another costs
+    /// time. It is helped by idle threads only.
+    pub fn side_by_side<I: Send, T: Send>(
+        &self,
+        items: &mut [I],
+        work: &(impl Fn(&mut I) -> T + Sync),
+    ) -> Vec<T> {
+        let wanted = (self.count() - 1).min(items.len().saturating_sub(1));
+        let helpers = self.reserve_idle(wanted);
+        let (waiting, done) = (Mutex::new(items.iter_mut().enumerate()), Mutex::new(Vec::new()));
+        let take = || waiting.lock().next();
+        let work_on = || {
+            while let Some((number, item)) = take() {
+                let answer = work(item);
+                done.lock().push((number, answer));
+            }
+        };
+        self.pool.in_place_scope(|scope| {
+            for reserved in helpers {
+                scope.spawn(|_| {
+                    let _reserved = reserved;
+                    work_on();
+                });
+            }
+            work_on();
+        });
+        let mut done = done.into_inner();
+        done.sort_unstable_by_key(|(number, _)| *number);
+        done.into_iter().map(|(_, answer)| answer).collect()
+    }
+
+    /// Reserves threads that have nothing to do, at most so many.
+    fn reserve_idle(&self, wanted: usize) -> Vec<Reserved> {
+        let threads = self.count();
+        let most = |busy: usize| wanted.min(threads.saturating_sub(busy));
+        let reserve = |busy: usize| Some(busy + most(busy));
+        let (Ok(before) | Err(before)) =
+            self.busy.fetch_update(Ordering::Relaxed, Ordering::Relaxed, reserve);
+        (0..most(before)).map(|_| Reserved(Arc::clone(&self.busy))).collect()
+    }
+}
+
+/// A thread with a job; idle again when dropped.
+struct Reserved(Arc<AtomicUsize>);
+
+impl Reserved {
+    fn new(busy: &Arc<AtomicUsize>) -> Self {
+        busy.fetch_add(1, Ordering::Relaxed);
+        Self(Arc::clone(busy))
+    }
+}
+
+impl Drop for Reserved {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+    use std::thread;
+    use std::time::Duration;
+
+    use super::*;
+
+    /// A helper that waits for a busy thread would keep its caller waiting for that one's job.
+    #[test]
+    fn nobody_waits_for_a_thread_that_is_busy() {
+        const THREADS: usize = 3;
+        for busy in 1..=THREADS {
+            let pool = rayon::ThreadPoolBuilder::new().num_threads(THREADS).build().unwrap();
+            let workers = Arc::new(Workers::new(pool));
+            let gate = Arc::new(Mutex::new(()));
+            let closed = gate.lock();
+            let (began, begun) = mpsc::channel();
+            for _ in 0..busy {
+                let (gate, began) = (Arc::clone(&gate), began.clone());
+                workers.spawn(move || {
+                    began.send(()).unwrap();
+                    drop(gate.lock());
+                });
+            }
+            begun.iter().take(busy).for_each(drop);
+            let (end, ended) = mpsc::channel();
+            let helped = Arc::clone(&workers);
+            thread::spawn(move || {
+                let mut items: Vec<u64> = (0..100).collect();
+                end.send(helped.side_by_side(&mut items, &|item| *item * 2)).unwrap();
+            });
+            let answer = ended.recv_timeout(Duration::from_secs(20));
+            drop(closed);
+            let expected: Vec<u64> = (0..100).map(|item| item * 2).collect();
+            assert_eq!(answer.as_ref(), Ok(&expected), "{busy} busy threads");
+        }
+    }
+}
