@@ -26,71 +26,44 @@ use crate::archive::{Archive, TimedArchive};
 use crate::catalogue::Catalogue;
 use crate::closed_root::{ClosedRoot, Treatment};
 use crate::deny::Deny;
+use crate::engine::recall::queue::{Fifo, Order, Queue};
 use crate::error::{Error, Result};
 use crate::home::Attached;
 use crate::id::Id;
 use crate::limit::Limit;
 use crate::lower::{OwnFile, own_request, request_at};
 use crate::poison::Poison;
-use crate::queue::{Fifo, Order, Queue};
 use crate::rounds::Rounds;
 use crate::stored::reader::ObjectReader;
 use crate::stored::{Marks, TreeMark, Version};
 use crate::surroundings::Surroundings;
 
-mod alone;
-mod archiving;
-mod asking;
-mod attached;
-mod behind;
-mod bundling;
-mod changing;
+mod archives;
 mod copies;
-mod copying;
-mod counts;
-mod describing;
-mod ending;
-mod file;
+mod expiry;
+mod files;
 mod gauges;
-mod marks;
-mod mending;
-mod moves;
-mod namespace;
-mod opening;
-mod patching;
-mod read_through;
-mod readers;
-mod reading;
-mod recall;
-mod releasing;
-mod repacking;
-mod scanning;
-mod scrubbing;
-mod sequences;
-mod settling;
-mod showing;
-mod syncing;
-mod takers;
-mod tree_copies;
-mod unserved;
-mod uses;
-mod walk;
+mod inspect;
+mod metrics;
+mod outbound;
+pub(crate) mod recall;
+mod release;
+mod shutdown;
+mod tree;
 
-pub use archiving::Archived;
-pub use attached::ArchiveState;
-pub use bundling::{Archiver, BUNDLED_BYTES_MAX, Outcome};
-pub use file::{FileUse, Known, TieredFile};
-pub use namespace::ArchivedTree;
-pub(crate) use reading::Place as ReadingPlace;
+pub use archives::ArchiveState;
+pub use copies::scrubbing::{Heard, Scrubbed};
+pub use expiry::{Expired, age};
+pub(crate) use files::read_ahead::Place as ReadingPlace;
+pub use files::{FileUse, Known, TieredFile};
+pub use outbound::archiving::Archived;
+pub use outbound::bundling::{Archiver, BUNDLED_BYTES_MAX, Outcome};
 pub use recall::Recall;
-#[cfg(test)]
-pub(crate) use recall::recall_of;
-pub use releasing::Released;
-pub use scanning::Scanned;
-pub use scrubbing::{Heard, Scrubbed};
-pub use settling::{Expired, age};
-pub(crate) use walk::is_gone;
-pub use walk::{Closed, Place, Visit};
+pub use release::Released;
+pub use tree::archived_tree::ArchivedTree;
+pub use tree::scan::Scanned;
+pub(crate) use tree::walk::is_gone;
+pub use tree::walk::{Closed, Place, Visit};
 
 /// How the engine works.
 #[derive(Clone, Debug)]
@@ -183,17 +156,17 @@ pub struct Tier {
     catalogue: Catalogue,
     /// What was begun before this engine was has sequences up to it.
     first_sequence: u64,
-    sequences: sequences::Sequences,
+    sequences: outbound::sequences::Sequences,
     around: Surroundings,
-    files: file::Files,
+    files: files::Files,
     queue: Arc<Queue>,
-    readers: readers::Readers,
-    in_memory: read_through::BlocksInMemory,
+    readers: recall::reader_cache::Readers,
+    in_memory: files::block_cache::BlocksInMemory,
     poison: Poison,
     movers: Mutex<Vec<std::thread::JoinHandle<()>>>,
-    resting: takers::Resting,
-    counted: counts::Counted,
-    moves: moves::Moves,
+    resting: outbound::failover::Resting,
+    counted: metrics::Counted,
+    moves: tree::renames::Moves,
     rounds: Arc<Rounds>,
     /// Held by whoever finds out what nobody needs, removes or moves it, or needs it again.
     unneeded: Mutex<()>,
@@ -220,7 +193,7 @@ fn last_number_known(catalogue: &Catalogue, archives: &[Arc<dyn Archive>]) -> Re
     if catalogue.has_numbered()? {
         return Ok(0);
     }
-    Ok(namespace::last_number(archives))
+    Ok(tree::archived_tree::last_number(archives))
 }
 
 impl Tier {
@@ -258,17 +231,17 @@ impl Tier {
             archives: RwLock::new(archives),
             catalogue,
             first_sequence,
-            sequences: sequences::Sequences::default(),
+            sequences: outbound::sequences::Sequences::default(),
             around,
-            files: file::Files::default(),
+            files: files::Files::default(),
             queue,
-            readers: readers::Readers::default(),
-            in_memory: read_through::BlocksInMemory::default(),
+            readers: recall::reader_cache::Readers::default(),
+            in_memory: files::block_cache::BlocksInMemory::default(),
             poison,
             movers: Mutex::default(),
-            resting: takers::Resting::default(),
-            counted: counts::Counted::default(),
-            moves: moves::Moves::default(),
+            resting: outbound::failover::Resting::default(),
+            counted: metrics::Counted::default(),
+            moves: tree::renames::Moves::default(),
             rounds: Arc::default(),
             unneeded: Mutex::default(),
             archive_limit,
@@ -343,7 +316,7 @@ impl Tier {
     }
 
     /// What it has counted.
-    pub(crate) fn counted(&self) -> &counts::Counted {
+    pub(crate) fn counted(&self) -> &metrics::Counted {
         &self.counted
     }
 

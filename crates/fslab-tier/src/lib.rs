@@ -33,7 +33,6 @@ mod lower;
 pub mod poison;
 pub mod policy;
 mod private;
-pub mod queue;
 pub mod rebuild;
 mod rounds;
 mod runs;
@@ -42,6 +41,7 @@ pub mod stored;
 mod surroundings;
 
 pub use deny::{Deny, Program, Programs};
+pub use engine::recall::queue;
 pub use engine::{
     ArchiveState, Archived, ArchivedTree, Archiver, BUNDLED_BYTES_MAX, Closed, Expired, Heard,
     Known, Outcome, Place, Recall, Released, Scanned, Scrubbed, Settings, Tier, Visit, age,

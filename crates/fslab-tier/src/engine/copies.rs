@@ -13,6 +13,12 @@ use crate::stored::bytes::Corrupt;
 use crate::stored::reader::ObjectReader;
 use crate::stored::writer::Sink;
 
+pub(in crate::engine) mod naming;
+pub(in crate::engine) mod patchwork;
+pub(in crate::engine) mod repair;
+pub(in crate::engine) mod scrubbing;
+pub(in crate::engine) mod tree_copies;
+
 /// All archives that take a copy, as one sink.
 pub(super) struct Copies<'a> {
     uploads: Vec<(String, Box<dyn Upload>)>,

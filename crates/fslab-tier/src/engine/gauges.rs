@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use super::Tier;
+use crate::engine::Tier;
+use crate::engine::recall::queue::Class;
 use crate::error::Result;
-use crate::queue::Class;
 
 impl Tier {
     /// Name, meaning and value of each gauge. What is not known has none.

@@ -10,16 +10,19 @@ use std::time::Duration;
 use fslab_vfs::{Errno, Ino, Request, Result};
 use parking_lot::{Condvar, Mutex};
 
-use super::Tier;
-use super::file::{FileState, FileUse, Known, TieredFile};
-use super::marks::Durable;
-use super::patching::Patchwork;
 use crate::archive::Archive;
+use crate::engine::Tier;
+use crate::engine::copies::patchwork::Patchwork;
+use crate::engine::files::residency_xattr::Durable;
+use crate::engine::files::{FileState, FileUse, Known, TieredFile};
+use crate::engine::recall::queue::{Class, Position};
 use crate::error::Error;
 use crate::lower::OwnFile;
-use crate::queue::{Class, Position};
 use crate::stored::writer::is_zero;
 use crate::stored::{BLOCK_BYTES, Location, Residency, Version};
+
+pub mod queue;
+pub(in crate::engine) mod reader_cache;
 
 /// How often somebody who waits looks whether he has been signalled.
 const LOOK_EVERY: Duration = Duration::from_millis(5);

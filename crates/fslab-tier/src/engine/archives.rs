@@ -1,0 +1,157 @@
+//! Which archives there are: those that are attached, and those that are known and are not.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use crate::archive::Archive;
+use crate::catalogue::{ObjectRow, ObjectState};
+use crate::engine::Tier;
+use crate::error::{Error, Result};
+use crate::home::Attached;
+use crate::id::Id;
+use crate::stored::Version;
+
+/// What is known of an archive.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ArchiveState {
+    /// Its identity.
+    pub id: Id,
+    /// Its directory, where the tier's home names one.
+    pub path: Option<PathBuf>,
+    /// Whether it can be used.
+    pub is_attached: bool,
+    /// Why it is only read, where another tree writes to it.
+    pub refusal: Option<String>,
+    /// Why it is away, where it is.
+    pub away: Option<String>,
+    /// Whether it is known to be encrypted.
+    pub is_encrypted: bool,
+    /// Bytes that are free where it is, as far as that can be told.
+    pub free_bytes: Option<u64>,
+    /// Last versions of files that it has a copy of.
+    pub objects: u64,
+    /// Their bytes, as they are stored.
+    pub bytes: u64,
+}
+
+impl Tier {
+    /// All archives that the tier's home names, that are attached, or that have copies.
+    ///
+    /// # Errors
+    /// What the catalogue answers.
+    pub fn archive_states(&self) -> Result<Vec<ArchiveState>> {
+        self.look_for_archives();
+        let mut ids: Vec<Id> = self.settings.known_archives.iter().map(|known| known.id).collect();
+        ids.extend(self.archives.read().iter().map(|archive| archive.id()));
+        let mut held: BTreeMap<Id, (u64, u64)> = BTreeMap::new();
+        self.each_copy(&mut |row, archive| {
+            let (objects, bytes) = held.entry(archive).or_default();
+            if row.state == ObjectState::Live {
+                *objects += 1;
+                *bytes += row.version.location.length;
+            }
+        })?;
+        ids.extend(held.keys());
+        let mut states: Vec<ArchiveState> = Vec::new();
+        for id in ids {
+            if states.iter().all(|state| state.id != id) {
+                let (objects, bytes) = held.get(&id).copied().unwrap_or_default();
+                states.push(ArchiveState { objects, bytes, ..self.archive_state(id) });
+            }
+        }
+        Ok(states)
+    }
+
+    fn archive_state(&self, id: Id) -> ArchiveState {
+        let (known, attached) = (self.known_archive(id), self.attached(id));
+        let away = attached.as_ref().and_then(|archive| archive.why_away());
+        let is_attached = attached.is_some() && away.is_none();
+        let refusal = attached.and_then(|archive| archive.refusal());
+        let path = known.map(|known| known.path.clone());
+        let free_bytes = path.as_deref().filter(|_| is_attached).and_then(free_bytes);
+        ArchiveState {
+            id,
+            path,
+            is_attached,
+            refusal,
+            away,
+            is_encrypted: known.is_some_and(|known| known.key.is_some()),
+            free_bytes,
+            objects: 0,
+            bytes: 0,
+        }
+    }
+
+    fn known_archive(&self, id: Id) -> Option<&Attached> {
+        self.settings.known_archives.iter().find(|known| known.id == id)
+    }
+
+    fn attached(&self, id: Id) -> Option<Arc<dyn Archive>> {
+        self.archives.read().iter().find(|archive| archive.id() == id).cloned()
+    }
+
+    pub(super) fn is_attached(&self, id: Id) -> bool {
+        self.attached(id).is_some_and(|archive| archive.why_away().is_none())
+    }
+
+    /// What to call an archive in messages, attached or not.
+    fn name_of_archive(&self, id: Id) -> String {
+        match self.known_archive(id) {
+            Some(known) => format!("{id} ({})", known.path.display()),
+            None => id.to_string(),
+        }
+    }
+
+    /// Archives that are said to hold a version and are not attached, or away, for messages.
+    pub(super) fn missing_holders(&self, version: &Version) -> Vec<String> {
+        let missing = version.copies.iter().filter(|id| !self.is_attached(**id));
+        missing.map(|id| self.name_of_archive(*id)).collect()
+    }
+
+    /// Archives that are away, for messages.
+    pub(super) fn archives_away(&self) -> Vec<String> {
+        let archives = self.archives.read().clone();
+        let away = archives.iter().filter(|archive| archive.why_away().is_some());
+        away.map(|archive| self.name_of_archive(archive.id())).collect()
+    }
+
+    /// Fails where no archive is attached that is said to hold a version.
+    pub(super) fn is_there(&self, version: &Version) -> Result<()> {
+        if self.holders(version).is_empty() { Err(self.no_copy(version)) } else { Ok(()) }
+    }
+
+    pub(super) fn no_copy(&self, version: &Version) -> Error {
+        Error::NoCopy { missing: self.missing_holders(version) }
+    }
+
+    /// A line for each archive that has copies and is not attached, or away: nobody can look at
+    /// those.
+    pub(super) fn missing_archives(&self) -> Result<Vec<String>> {
+        self.look_for_archives();
+        let mut missing: BTreeMap<Id, u64> = BTreeMap::new();
+        self.each_copy(&mut |_, archive| *missing.entry(archive).or_default() += 1)?;
+        missing.retain(|archive, _| !self.is_attached(*archive));
+        let line = |(archive, copies): (&Id, &u64)| {
+            let archive = self.name_of_archive(*archive);
+            format!("archive {archive} is not attached: {copies} copies were not looked at")
+        };
+        Ok(missing.iter().map(line).collect())
+    }
+
+    /// Calls `visit` with each object and each archive that is said to have it.
+    fn each_copy(&self, visit: &mut dyn FnMut(&ObjectRow, Id)) -> Result<()> {
+        self.catalogue.for_each(&mut |row| {
+            if row.state != ObjectState::Pending {
+                row.version.copies.iter().for_each(|archive| visit(&row, *archive));
+            }
+            Ok(())
+        })
+    }
+}
+
+/// Bytes that whoever writes there may still use.
+fn free_bytes(path: &Path) -> Option<u64> {
+    let found = rustix::fs::statvfs(path).ok()?;
+    Some(found.f_bavail.saturating_mul(found.f_frsize))
+}

@@ -1,0 +1,125 @@
+//! Which archives take copies: the first ones, in the order in which they were attached. One that
+//! is full, read-only or broken rests for a while, and the next one takes its place.
+//!
+//! Archives that another tree writes to are only read: they take nothing, nothing goes from them,
+//! and what they hold counts for no copy, as it is kept for as long as the other tree needs it.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+
+use crate::archive::Archive;
+use crate::engine::Tier;
+use crate::error::{Error, Result};
+use crate::id::Id;
+use crate::stored::Version;
+
+/// How long an archive that took no copy is asked only where there are not enough others.
+const REST: Duration = Duration::from_secs(10 * 60);
+
+/// Until when archives rest, in nanoseconds by the engine's clock.
+#[derive(Default)]
+pub(in crate::engine) struct Resting(Mutex<HashMap<Id, u64>>);
+
+impl Tier {
+    /// The archives that this tree may write to.
+    pub(in crate::engine) fn own_archives(&self) -> Vec<Arc<dyn Archive>> {
+        let mut archives = self.archives();
+        archives.retain(|archive| archive.refusal().is_none());
+        archives
+    }
+
+    /// Of these, those that hold a version.
+    pub(in crate::engine) fn own_holders(&self, version: &Version) -> Vec<Arc<dyn Archive>> {
+        let mut holders = self.holders(version);
+        holders.retain(|archive| archive.refusal().is_none());
+        holders
+    }
+
+    /// Fails where archives of another tree are the reason that copies can't be made.
+    pub(crate) fn check_takers(&self) -> Result<()> {
+        let are_enough = self.own_archives().len() >= self.settings.copies.max(1);
+        // One that is away may be an own one.
+        if are_enough || !self.archives_away().is_empty() { Ok(()) } else { self.check_all_own() }
+    }
+
+    /// Fails where another tree writes to one of the archives.
+    pub(in crate::engine) fn check_all_own(&self) -> Result<()> {
+        self.archives().iter().try_for_each(check_own)
+    }
+
+    /// Makes copies in archives; once more in others where one of them fails, as long as there are
+    /// enough of them. What was copied before a failure is for `copy` to take back.
+    pub(in crate::engine) fn with_takers<T>(
+        &self,
+        mut copy: impl FnMut(&[Arc<dyn Archive>]) -> Result<T>,
+    ) -> Result<T> {
+        // What took long to fail may have outlasted the rest of one that failed before.
+        let mut failed = HashSet::new();
+        loop {
+            let takers = self.takers(&failed)?;
+            let error = match copy(&takers) {
+                Err(error) => error,
+                done => return done,
+            };
+            let Some(one) = taker_of(&error, &takers) else { return Err(error) };
+            // One that is away takes nothing before it is back, and then at once.
+            if !error.is_away() {
+                self.let_rest(one);
+            }
+            failed.insert(one);
+            if !self.are_enough_awake(&failed) {
+                return Err(error);
+            }
+            tracing::warn!("another archive takes the copy: {error}");
+        }
+    }
+
+    fn takers(&self, failed: &HashSet<Id>) -> Result<Vec<Arc<dyn Archive>>> {
+        self.check_takers()?;
+        let (mut archives, wanted) = (self.own_archives(), self.settings.copies.max(1));
+        if archives.len() < wanted {
+            let away = self.archives_away();
+            return Err(Error::TooFewArchives { wanted, found: archives.len(), away });
+        }
+        // Those of each kind stay in their order.
+        archives
+            .sort_by_key(|archive| (failed.contains(&archive.id()), self.is_resting(&**archive)));
+        archives.truncate(wanted);
+        Ok(archives)
+    }
+
+    fn let_rest(&self, archive: Id) {
+        let until_ns = self.around.clock.now_ns().saturating_add(REST.as_nanos() as u64);
+        self.resting.0.lock().insert(archive, until_ns);
+    }
+
+    fn are_enough_awake(&self, failed: &HashSet<Id>) -> bool {
+        let archives = self.own_archives();
+        let is_awake = |archive: &&Arc<dyn Archive>| {
+            !failed.contains(&archive.id()) && !self.is_resting(&***archive)
+        };
+        archives.iter().filter(is_awake).count() >= self.settings.copies.max(1)
+    }
+
+    fn is_resting(&self, archive: &dyn Archive) -> bool {
+        let now_ns = self.around.clock.now_ns();
+        self.resting.0.lock().get(&archive.id()).is_some_and(|until_ns| now_ns < *until_ns)
+    }
+}
+
+/// Fails where another tree writes to an archive.
+pub(in crate::engine) fn check_own(archive: &Arc<dyn Archive>) -> Result<()> {
+    let Some(why) = archive.refusal() else { return Ok(()) };
+    Err(Error::OthersArchive { archive: archive.label().to_owned(), why })
+}
+
+/// The one that failed, whether it wrote or was read back.
+fn taker_of(error: &Error, takers: &[Arc<dyn Archive>]) -> Option<Id> {
+    let (Error::Archive { archive, .. } | Error::Damaged { archive, .. }) = error else {
+        return None;
+    };
+    takers.iter().find(|taker| taker.label() == archive).map(|taker| taker.id())
+}

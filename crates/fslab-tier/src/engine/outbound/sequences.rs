@@ -1,0 +1,45 @@
+//! Numbers of versions on their way into archives, of which the catalogue need not tell yet: a tree
+//! that is archived meanwhile must be older than they are, or who makes it again would take what it
+//! does not name for older, and leave it out.
+
+use std::collections::BTreeSet;
+
+use parking_lot::Mutex;
+
+use crate::engine::Tier;
+use crate::error::Result;
+
+/// Numbers that were drawn and whose versions are on their way.
+#[derive(Default)]
+pub(in crate::engine) struct Sequences(Mutex<BTreeSet<u64>>);
+
+/// The number of a version that is on its way for as long as this is there.
+pub(in crate::engine) struct Drawn<'a> {
+    sequences: &'a Sequences,
+    pub(in crate::engine) number: u64,
+}
+
+impl Tier {
+    /// Draws the number of a version, above that of the version before, of which a catalogue that
+    /// was lost may know nothing yet.
+    pub(in crate::engine) fn draw_sequence(&self, above: u64) -> Result<Drawn<'_>> {
+        let mut under_way = self.sequences.0.lock();
+        let number = self.catalogue.next_sequence(self.around.calendar.now(), above)?;
+        under_way.insert(number);
+        Ok(Drawn { sequences: &self.sequences, number })
+    }
+
+    /// A number above those of all versions that were drawn before, and below those of all that are
+    /// still on their way.
+    pub(in crate::engine) fn draw_settled(&self) -> Result<u64> {
+        let under_way = self.sequences.0.lock();
+        let drawn = self.catalogue.next_sequence(self.around.calendar.now(), 0)?;
+        Ok(under_way.first().map_or(drawn, |first| drawn.min(first.saturating_sub(1))))
+    }
+}
+
+impl Drop for Drawn<'_> {
+    fn drop(&mut self) {
+        self.sequences.0.lock().remove(&self.number);
+    }
+}

@@ -1,0 +1,47 @@
+//! Whether the catalogue and the tree are of the same day.
+//!
+//! Either may have been set back: the home from a backup, the tree to a snapshot. Then what the
+//! catalogue says of files, and what its scans found, is of other files. So each opening is counted
+//! in both places, and where they differ nothing goes before a scan has looked at every file.
+
+use crate::engine::Tier;
+use crate::error::{Error, Result};
+
+impl Tier {
+    /// Counts an opening, and distrusts the catalogue where it and the tree have another count.
+    pub(in crate::engine) fn compare_uses(&self) -> Result<()> {
+        let (marks, request) = (self.around.marks, self.request());
+        let known = self.catalogue.uses()?;
+        let said = marks.read_uses(&*self.lower, &request).map_err(Error::below(b""))?;
+        if known != said {
+            tracing::warn!(
+                "the tree or the tier's home was set back, or made again: nothing expires before \
+                 a scan"
+            );
+            self.catalogue.distrust()?;
+        }
+        let uses = known.max(said).unwrap_or(0) + 1;
+        match marks.write_uses(&*self.lower, &request, uses) {
+            Ok(()) => self.catalogue.note_uses(uses),
+            // Whoever has no room or may not write there needs his files all the same.
+            Err(error) => {
+                tracing::warn!(
+                    "the tree's root takes no xattr ({error}): nothing expires before a scan"
+                );
+                self.catalogue.distrust()
+            }
+        }
+    }
+
+    /// Counts a scan as an opening: what it found is of the tree as it is from then on, and not as
+    /// an earlier snapshot has it.
+    pub(in crate::engine) fn count_scan(&self) -> Result<()> {
+        let Some(uses) = self.catalogue.uses()? else { return Ok(()) };
+        let written = self.around.marks.write_uses(&*self.lower, &self.request(), uses + 1);
+        if let Err(error) = written {
+            // The next opening finds another number there, and distrusts what is said here.
+            tracing::warn!("the tree's root takes no xattr ({error}): the next use scans anew");
+        }
+        self.catalogue.note_uses(uses + 1)
+    }
+}
