@@ -12,23 +12,23 @@ use crate::error::{Error, Result};
 use crate::id::Id;
 use crate::surroundings::Identities;
 
-pub mod away;
-mod beneath;
+mod call_threads;
+mod call_timeout;
+mod confined_dir;
 pub mod directory;
+pub mod encryption;
 pub mod key;
 mod lease;
 pub mod memory;
-pub mod sealed;
-mod timed;
-mod workers;
-mod writer;
+pub mod unavailable;
+mod writer_record;
 
-pub use away::AwayArchive;
+pub(crate) use call_timeout::TimeoutArchive;
 pub use directory::DirectoryArchive;
+pub use encryption::EncryptedArchive;
 pub use key::Key;
-pub use sealed::SealedArchive;
-pub(crate) use timed::TimedArchive;
-pub use writer::{Openings, Writer};
+pub use unavailable::ReconnectingArchive;
+pub use writer_record::{Openings, Writer};
 
 /// What a container is for; archives keep the kinds apart, so that trees are found quickly.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -62,7 +62,7 @@ pub trait Archive: Send + Sync {
     }
 
     /// Why it is away, where it is: then calls answer `NotConnected`. Asks nobody.
-    fn why_away(&self) -> Option<String> {
+    fn why_unavailable(&self) -> Option<String> {
         None
     }
 
@@ -189,7 +189,7 @@ fn sealed(
     identities: &Arc<dyn Identities>,
 ) -> Arc<dyn Archive> {
     match key {
-        Some(key) => Arc::new(SealedArchive::new(archive, key, Arc::clone(identities))),
+        Some(key) => Arc::new(EncryptedArchive::new(archive, key, Arc::clone(identities))),
         None => archive,
     }
 }
@@ -199,7 +199,7 @@ fn sealed(
 /// # Errors
 /// Where it is missing, or another one, or the archive has none.
 pub(crate) fn key_of(
-    description: &directory::Description,
+    description: &directory::ArchiveDescription,
     archive: &Path,
     key: Option<&Path>,
 ) -> Result<Option<Key>> {

@@ -19,12 +19,12 @@ use crate::error::{Error, Result};
 use crate::id::Id;
 use crate::private;
 
-mod facts;
 mod row;
-mod turning;
+mod status;
+mod updates;
 
-use facts::{FACTS, SEQUENCE, last_scan};
 pub use row::{ObjectRow, ObjectState, RowChange};
+use status::{FACTS, SEQUENCE, last_scan};
 
 const OBJECTS: TableDefinition<[u8; 16], &[u8]> = TableDefinition::new("objects");
 /// Rows of a container: it goes with the last.
@@ -285,7 +285,7 @@ pub fn sequence_at(time: Timestamp) -> u64 {
     seconds.saturating_mul(1_000_000_000).saturating_add(time.nanoseconds.into())
 }
 
-/// Notes what is pending, in a catalogue of a version that did not do that: all rows are read once.
+/// ObjectRoles what is pending, in a catalogue of a version that did not do that: all rows are read once.
 fn note_pending(transaction: &redb::WriteTransaction) -> Result<(), redb::Error> {
     if transaction.list_tables()?.any(|table| table.name() == PENDING.name()) {
         return Ok(());

@@ -9,24 +9,24 @@ use std::sync::Arc;
 use fslab_vfs::{FileKind, Request};
 use serde::{Deserialize, Serialize};
 
-use crate::engine::{Expired, Place, Tier, Visit};
+use crate::engine::{Expired, Tier, Visit, WalkEntry};
 use crate::error::{Error, Result, shown};
-use crate::limit::Limit;
+use crate::rate_limit::RateLimit;
 use crate::stored::BLOCK_BYTES;
 
+mod inspect;
 mod moving;
-mod recalling;
-mod showing;
-mod undeleting;
-mod upkeep;
+mod recall;
+mod undelete_all;
+mod verify;
 
+use inspect::{archives, queue, states, usage, versions};
 use moving::{archive, pin};
-use recalling::recall;
-use showing::{archives, queue, states, usage, versions};
-use undeleting::{undelete, undelete_all};
-use upkeep::{scan, scrub};
+use recall::recall;
+use undelete_all::{undelete, undelete_all};
+use verify::{scan, scrub};
 
-pub(crate) use showing::state_of;
+pub(crate) use inspect::state_of;
 
 /// The xattr that says that a file stays here, whatever the policy.
 pub const PIN_NAME: &str = "user.fslab.pin";
@@ -113,7 +113,7 @@ pub enum Command {
         /// The directory, or a file.
         path: Vec<u8>,
     },
-    /// Look at every file and what archives list.
+    /// DataBelow at every file and what archives list.
     Scan,
     /// Read every copy, mend copies from each other, and make those that are missing.
     Scrub {
@@ -299,7 +299,7 @@ pub struct State {
 }
 
 /// Who is told; `false` where nobody listens any more.
-pub type Tell<'a> = dyn FnMut(Event) -> bool + 'a;
+pub type EventSink<'a> = dyn FnMut(Event) -> bool + 'a;
 
 /// Does what is asked.
 ///
@@ -309,26 +309,26 @@ pub fn execute(
     tier: &Arc<Tier>,
     command: &Command,
     request: &Request,
-    tell: &mut Tell<'_>,
+    tell: &mut EventSink<'_>,
 ) -> Result<()> {
     match command {
         Command::Archive { paths, rate, bundled } => {
-            let limit = Limit::new(*rate, &tier.surroundings().clock);
+            let limit = RateLimit::new(*rate, &tier.surroundings().clock);
             archive(tier, paths, (limit.as_ref(), *bundled), request, tell)
         }
         Command::Release { paths, keep_bytes } => {
-            tier.check_takers()?;
+            tier.check_copy_targets()?;
             let kept = keep_bytes.div_ceil(BLOCK_BYTES);
             each_file(tier, paths, request, tell, &mut |place, tell| match tier
                 .release(place.found.ino(), place.path, kept)?
                 .bytes
             {
                 0 => Ok(()),
-                bytes => tell_done(tell, "released", place.path, bytes),
+                bytes => report_done(tell, "released", place.path, bytes),
             })
         }
         Command::Recall { paths, range, rate } => {
-            let limit = Limit::new(*rate, &tier.surroundings().clock);
+            let limit = RateLimit::new(*rate, &tier.surroundings().clock);
             recall(tier, paths, *range, limit.as_ref(), request, tell)
         }
         Command::Wait { paths } => each_file(tier, paths, request, tell, &mut |place, _| {
@@ -343,7 +343,7 @@ pub fn execute(
                 .cancel(place.found.ino())
             {
                 0 => Ok(()),
-                count => tell_done(tell, "cancelled", place.path, count * BLOCK_BYTES),
+                count => report_done(tell, "cancelled", place.path, count * BLOCK_BYTES),
             })
         }
         Command::Pin { paths, stays } => {
@@ -354,7 +354,7 @@ pub fn execute(
         Command::UndeleteAll { path } => undelete_all(tier, path, request, tell),
         Command::Scan => scan(tier, request, tell),
         Command::Scrub { rate } => {
-            let limit = Limit::new(*rate, &tier.surroundings().clock);
+            let limit = RateLimit::new(*rate, &tier.surroundings().clock);
             scrub(tier, limit.as_ref(), request, tell)
         }
         Command::Archives => archives(tier, tell),
@@ -381,7 +381,7 @@ pub(crate) fn go_on(heard: bool) -> Result<()> {
     if heard { Ok(()) } else { Err(Error::Interrupted) }
 }
 
-pub(crate) fn total(tell: &mut Tell<'_>, figures: &[(&str, u64)]) -> Result<()> {
+pub(crate) fn total(tell: &mut EventSink<'_>, figures: &[(&str, u64)]) -> Result<()> {
     go_on(tell(Event::Total { figures: owned(figures) }))
 }
 
@@ -389,26 +389,31 @@ fn owned(figures: &[(&str, u64)]) -> Vec<(String, u64)> {
     figures.iter().map(|(name, value)| ((*name).to_owned(), *value)).collect()
 }
 
-pub(crate) fn tell_done(tell: &mut Tell<'_>, what: &str, path: &[u8], bytes: u64) -> Result<()> {
+pub(crate) fn report_done(
+    tell: &mut EventSink<'_>,
+    what: &str,
+    path: &[u8],
+    bytes: u64,
+) -> Result<()> {
     go_on(tell(Event::Done { what: what.to_owned(), path: shown(path), bytes }))
 }
 
 /// Tells what went wrong with one file; that who asked is gone is wrong with all of it.
-pub(crate) fn tell_problem(tell: &mut Tell<'_>, error: &Error) -> Result<()> {
+pub(crate) fn report_problem(tell: &mut EventSink<'_>, error: &Error) -> Result<()> {
     match error {
         Error::Interrupted => Err(Error::Interrupted),
         error => go_on(tell(Event::Problem { what: error.to_string() })),
     }
 }
 
-type Work<'a> = dyn FnMut(&Place<'_>, &mut Tell<'_>) -> Result<()> + 'a;
+type Work<'a> = dyn FnMut(&WalkEntry<'_>, &mut EventSink<'_>) -> Result<()> + 'a;
 
 /// Does something to every regular file of some paths. What goes wrong with one is told.
 pub(crate) fn each_file(
     tier: &Arc<Tier>,
     paths: &[Vec<u8>],
     request: &Request,
-    tell: &mut Tell<'_>,
+    tell: &mut EventSink<'_>,
     work: &mut Work<'_>,
 ) -> Result<()> {
     for path in paths {
@@ -417,8 +422,8 @@ pub(crate) fn each_file(
                 FileKind::Regular => work(&place, tell),
                 _ => Ok(()),
             });
-            done.or_else(|error| tell_problem(tell, &error))?;
-            Ok(Visit::Into)
+            done.or_else(|error| report_problem(tell, &error))?;
+            Ok(Visit::Descend)
         })?;
     }
     Ok(())

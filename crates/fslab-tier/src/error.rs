@@ -92,7 +92,7 @@ pub enum Error {
         for_now(away)
     )]
     TooFewArchives {
-        /// Copies asked for.
+        /// CopyWriter asked for.
         wanted: usize,
         /// Archives there are.
         found: usize,
@@ -106,9 +106,9 @@ pub enum Error {
         besides(missing)
     )]
     TooFewCopies {
-        /// Copies asked for.
+        /// CopyWriter asked for.
         wanted: usize,
-        /// Copies there are.
+        /// CopyWriter there are.
         found: usize,
         /// Archives with copies that are not attached.
         missing: Vec<String>,
@@ -228,7 +228,7 @@ impl Error {
     }
 
     /// Whether an archive is away, which says nothing of what it holds.
-    pub(crate) fn is_away(&self) -> bool {
+    pub(crate) fn is_unavailable(&self) -> bool {
         matches!(self, Self::Archive { source, .. } if source.kind() == io::ErrorKind::NotConnected)
     }
 

@@ -15,13 +15,13 @@ use std::time::Duration;
 use fslab_vfs::{Errno, FileSystem};
 use serde::{Deserialize, Serialize};
 
-use crate::archive::away::{AwayArchive, Opener};
 use crate::archive::directory::{DirectoryArchive, settings_text};
+use crate::archive::unavailable::{Opener, ReconnectingArchive};
 use crate::archive::{self, Archive, Key, Writer, key_of};
+use crate::atomic_write::write_durably;
 use crate::catalogue::Catalogue;
 use crate::closed_root::{self, ClosedRoot, Treatment};
-use crate::deny::{Deny, Programs};
-use crate::durable::write_durably;
+use crate::deny_list::{DenyList, Programs};
 use crate::engine::{BUNDLED_BYTES_MAX, Settings, Tier, check_mark, claim};
 use crate::error::{Error, Result};
 use crate::id::Id;
@@ -31,14 +31,14 @@ use crate::stored::format::COPIES_MAX;
 use crate::stored::{Marks, TreeMark};
 use crate::surroundings::{Identities, Surroundings};
 
-mod made;
-mod remains;
-mod writing;
+mod cleanup;
+mod surviving_archives;
+mod writer_identity;
 
-use made::{Made, absent};
-pub use remains::Remains;
-use writing::Origin;
-pub use writing::writer_of;
+use cleanup::{Cleanup, absent};
+pub use surviving_archives::SurvivingArchives;
+use writer_identity::Origin;
+pub use writer_identity::writer_of;
 
 const SETTINGS: &str = "tier.toml";
 const CATALOGUE: &str = "catalogue.redb";
@@ -49,7 +49,7 @@ const ZSTD_LEVEL_MAX: i32 = 19;
 /// What a tier is.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Description {
+pub struct TierDescription {
     /// Of this file.
     pub version: u32,
     /// The tier.
@@ -71,7 +71,7 @@ pub struct Description {
     /// Whether released files show poison below.
     #[serde(default, skip_serializing_if = "Poison::is_usual")]
     pub poison: Poison,
-    /// Programs that do not recall, as [`Deny::new`] takes them.
+    /// Programs that do not recall, as [`DenyList::new`] takes them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub deny: Vec<String>,
     /// Its archives, in the order in which they take copies.
@@ -79,7 +79,7 @@ pub struct Description {
     pub archives: Vec<Attached>,
 }
 
-impl Description {
+impl TierDescription {
     /// The key of a value that can't be, and what to do about it.
     fn wrong(&self) -> Option<(&'static str, String)> {
         let archives = self.archives.len();
@@ -176,14 +176,14 @@ fn usual_keep() -> u64 {
 pub struct Home {
     path: PathBuf,
     /// What the tier is.
-    pub description: Description,
+    pub description: TierDescription,
     /// A file with a key that is used in the place of those that the description names.
     pub key: Option<PathBuf>,
 }
 
 /// What a new tier is to be.
 #[derive(Clone, Debug)]
-pub struct Wish {
+pub struct InitOptions {
     /// Directories of new archives.
     pub archives: Vec<PathBuf>,
     /// Archives that must hold a file before its bytes may be released.
@@ -202,7 +202,7 @@ pub struct Wish {
     pub poison: Poison,
 }
 
-impl Wish {
+impl InitOptions {
     /// With the usual settings.
     #[must_use]
     pub fn usual(archives: Vec<PathBuf>, key: Option<PathBuf>) -> Self {
@@ -227,10 +227,10 @@ impl Home {
     pub fn init(
         path: &Path,
         tree: &dyn FileSystem,
-        wish: &Wish,
+        wish: &InitOptions,
         around: &Surroundings,
     ) -> Result<Self> {
-        check_wish(wish)?;
+        check_options(wish)?;
         let mark = around.marks.read_tree(tree, &own_request());
         let mark = mark.map_err(|error| refused(format!("the tree: {error}")))?;
         if let Some(TreeMark { tier, home }) = mark {
@@ -247,7 +247,7 @@ impl Home {
             key: wish.key.clone(),
         };
         let archives: Vec<_> = wish.archives.iter().map(attached).collect();
-        let mut made = Made::default();
+        let mut made = Cleanup::default();
         let new = absent(path, &[SETTINGS, CATALOGUE]);
         let home = Self::make(path, tier, wish, archives)?;
         made.add(new);
@@ -264,8 +264,8 @@ impl Home {
         Ok(home)
     }
 
-    fn make(path: &Path, tier: Id, wish: &Wish, archives: Vec<Attached>) -> Result<Self> {
-        let description = Description {
+    fn make(path: &Path, tier: Id, wish: &InitOptions, archives: Vec<Attached>) -> Result<Self> {
+        let description = TierDescription {
             version: VERSION,
             tier,
             copies: wish.copies,
@@ -295,11 +295,11 @@ impl Home {
     pub fn again(
         path: &Path,
         tree: &dyn FileSystem,
-        remains: &Remains,
+        remains: &SurvivingArchives,
         around: &Surroundings,
     ) -> Result<Self> {
         must_be_homeless(tree, remains.tier, around.marks)?;
-        let usual = Wish::usual(Vec::new(), None);
+        let usual = InitOptions::usual(Vec::new(), None);
         let home = Self::make(path, remains.tier, &usual, remains.attached.clone())?;
         home.save()?;
         home.mark(tree, around, Origin::Rebuilt)?;
@@ -337,7 +337,7 @@ impl Home {
     ///
     /// # Errors
     /// Where there are too many.
-    pub fn find_archives(&mut self, remains: &Remains) -> Result<()> {
+    pub fn find_archives(&mut self, remains: &SurvivingArchives) -> Result<()> {
         for archive in &remains.attached {
             let mut known = self.description.archives.iter_mut();
             match known.find(|known| known.id == archive.id) {
@@ -361,11 +361,12 @@ impl Home {
             )),
             _ => Error::File { path: settings.clone(), source: error },
         })?;
-        let description: Description = toml::from_str(&text).map_err(|error| Error::Settings {
-            path: settings.clone(),
-            line: line_of(&text, error.span()),
-            what: error.message().to_owned(),
-        })?;
+        let description: TierDescription =
+            toml::from_str(&text).map_err(|error| Error::Settings {
+                path: settings.clone(),
+                line: line_of(&text, error.span()),
+                what: error.message().to_owned(),
+            })?;
         if let Some((key, what)) = description.wrong() {
             let line = line_of_key(&text, key);
             return Err(Error::Settings { path: settings, line, what });
@@ -388,7 +389,7 @@ impl Home {
         // Before anything is made.
         let wanted = Attached { id, path: archive.to_owned(), key: key.clone() };
         settings_text(&self.path.join(SETTINGS), &wanted)?;
-        let mut made = Made::default();
+        let mut made = Cleanup::default();
         if !archive.join("archive.toml").exists() {
             DirectoryArchive::check_place(archive)?;
             init_archive(archive, id, self.description.tier, key.as_deref(), &mut made)?;
@@ -447,7 +448,7 @@ impl Home {
         // Before anything is made.
         settings_text(&self.path.join(SETTINGS), &wanted)?;
         DirectoryArchive::check_place(archive)?;
-        let mut made = Made::default();
+        let mut made = Cleanup::default();
         init_archive(archive, lost, self.description.tier, key.as_deref(), &mut made)?;
         let path = archive.canonicalize().map_err(Error::file(archive))?;
         self.description.archives[known] = Attached { id: lost, path, key };
@@ -485,7 +486,7 @@ impl Home {
         let home = self.path.as_os_str().as_bytes().to_vec();
         let mark = TreeMark { tier: self.description.tier, home };
         // A tree that belongs to the tier is known as one by then.
-        let known = writing::begin(tree, around, mark.tier, origin);
+        let known = writer_identity::begin(tree, around, mark.tier, origin);
         let marked = known.and_then(|()| marks.write_tree(tree, &own_request(), &mark));
         marked.map_err(|error| match error.errno() {
             Errno::PERM if marks != Marks::Trusted => {
@@ -523,7 +524,8 @@ impl Home {
         for attached in &self.description.archives {
             let known = (attached.id, attached.path.display().to_string());
             let opener = self.opener(attached, used.clone(), &around.identities);
-            let (archive, problem) = AwayArchive::new(known, opener, Arc::clone(&around.clock));
+            let (archive, problem) =
+                ReconnectingArchive::new(known, opener, Arc::clone(&around.clock));
             archives.push(Arc::new(archive));
             problems.extend(problem);
         }
@@ -603,8 +605,8 @@ impl Home {
     ///
     /// # Errors
     /// Names the file, the line and what is wrong with an entry.
-    pub fn deny(&self, programs: Arc<dyn Programs>) -> Result<Deny> {
-        Deny::new(&self.description.deny, programs).map_err(|what| {
+    pub fn deny(&self, programs: Arc<dyn Programs>) -> Result<DenyList> {
+        DenyList::new(&self.description.deny, programs).map_err(|what| {
             let path = self.path.join(SETTINGS);
             // The file was read just now; where it is gone, what is wrong is still said.
             let text = fs::read_to_string(&path).unwrap_or_default();
@@ -636,7 +638,7 @@ impl Home {
         let archives = match settings.read_only {
             true => self.archives_for(ArchiveUse::Read, &around)?,
             false => {
-                let writer = writing::writer_of(&tree, &around)?;
+                let writer = writer_identity::writer_of(&tree, &around)?;
                 self.archives(writer.as_ref(), &around)?
             }
         };
@@ -694,11 +696,11 @@ fn init_archive(
     id: Id,
     tier: Id,
     key: Option<&Path>,
-    made: &mut Made,
+    made: &mut Cleanup,
 ) -> Result<()> {
     let new = absent(archive, &DirectoryArchive::parts());
     let done = match key {
-        Some(key) => DirectoryArchive::init_sealed(archive, id, tier, &Key::read(key)?),
+        Some(key) => DirectoryArchive::init_encrypted(archive, id, tier, &Key::read(key)?),
         None => DirectoryArchive::init(archive, id, tier),
     };
     if !done.as_ref().is_err_and(is_taken) {
@@ -715,7 +717,7 @@ fn check_copies(copies: usize, found: usize) -> Result<()> {
     }
 }
 
-fn check_wish(wish: &Wish) -> Result<()> {
+fn check_options(wish: &InitOptions) -> Result<()> {
     let found = wish.archives.len();
     check_copies(wish.copies, found)?;
     if found > COPIES_MAX {

@@ -18,37 +18,40 @@
 //! [`archive::Archive`], and the tree below only as a [`fslab_vfs::FileSystem`].
 
 pub mod archive;
+mod atomic_write;
 pub mod catalogue;
 pub mod closed_root;
 pub mod command;
-mod deny;
-mod durable;
+mod deny_list;
 mod engine;
 mod error;
 pub mod home;
 mod id;
 mod layer;
-pub mod limit;
 mod lower;
+mod maintenance;
 pub mod poison;
 pub mod policy;
 mod private;
+pub mod rate_limit;
 pub mod rebuild;
-mod rounds;
 mod runs;
 mod spool;
 pub mod stored;
 mod surroundings;
 
-pub use deny::{Deny, Program, Programs};
+pub use deny_list::{DenyList, Program, Programs};
 pub use engine::recall::queue;
 pub use engine::{
-    ArchiveState, Archived, ArchivedTree, Archiver, BUNDLED_BYTES_MAX, Closed, Expired, Heard,
-    Known, Outcome, Place, Recall, Released, Scanned, Scrubbed, Settings, Tier, Visit, age,
+    ArchiveState, Archived, ArchivedTree, Archiver, BUNDLED_BYTES_MAX, Expired, KnownResidency,
+    OutcomeSink, ProgressSink, Recall, Released, Scanned, Scrubbed, Settings, SkippedDirectories,
+    Tier, Visit, WalkEntry, age,
 };
 pub use error::{Error, Result};
 pub use id::{Id, NotAnId};
 pub use layer::TierFs;
 pub use lower::{Found, own_request};
 pub use runs::Runs;
-pub use surroundings::{Calendar, Identities, Surroundings, Tell, by_number_and_birth};
+pub use surroundings::{
+    Calendar, Identities, InodeIdentity, Surroundings, inode_by_number_and_birth,
+};

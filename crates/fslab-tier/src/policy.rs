@@ -12,11 +12,11 @@ use std::time::Duration;
 use serde::Deserialize;
 
 mod candidates;
-mod choosing;
-mod facts;
-mod freed;
+mod file_facts;
+mod freed_space;
 mod rules;
 mod run;
+mod selection;
 
 use rules::Rule;
 pub use rules::Watermarks;
@@ -28,9 +28,9 @@ pub(crate) use run::run;
 pub enum Action {
     /// Nothing is done.
     Keep,
-    /// Copies are made; the bytes stay.
+    /// CopyWriter are made; the bytes stay.
     Archive,
-    /// Copies are made, and the bytes may go.
+    /// CopyWriter are made, and the bytes may go.
     Release,
 }
 

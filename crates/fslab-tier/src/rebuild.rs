@@ -32,19 +32,19 @@ use crate::stored::reader::ObjectReader;
 use crate::stored::{Attributes, Residency, Version};
 use crate::surroundings::Surroundings;
 
-mod dressing;
-mod finishing;
-mod looking;
-mod making;
-mod notes;
-mod reading;
+mod archived_trees;
+mod attributes;
+mod entries;
+mod existing_files;
+mod newer_objects;
+mod object_roles;
+mod second_pass;
 mod stubs;
-mod younger;
 
-use notes::Notes;
-use reading::entries;
-pub use reading::trees;
-pub(crate) use reading::{check, listed, open_whole, order};
+use archived_trees::entries;
+pub use archived_trees::trees;
+pub(crate) use archived_trees::{check, listed, open_whole, order};
+use object_roles::ObjectRoles;
 
 /// What was made.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -89,7 +89,7 @@ struct Rebuilder<'a> {
     poison: Poison,
     /// Whether archives are believed what gives programs and users more rights.
     is_trusting: bool,
-    notes: Notes<'a>,
+    notes: ObjectRoles<'a>,
     rebuilt: Rebuilt,
     /// Objects above it are younger than the tree.
     since: u64,
@@ -160,14 +160,14 @@ pub fn rebuild_with(
 ) -> Result<Rebuilt> {
     // This use does not end in order: before anything expires, a scan looks at the new tree.
     catalogue.begin_use()?;
-    catalogue.forget_uses()?;
-    let notes = Notes::begin(catalogue)?;
+    catalogue.clear_open_epoch()?;
+    let notes = ObjectRoles::begin(catalogue)?;
     let mut rebuilder = Rebuilder::new(lower, archives, around, tier, notes);
     rebuilder.poison = Poison::new(lower, options.poison);
     rebuilder.until = options.before.map_or(u64::MAX, sequence_at);
     rebuilder.is_trusting = options.trust || archives.iter().all(|archive| archive.is_authentic());
     let tree = rebuilder.last_tree(request)?;
-    rebuilder.look_around(request)?;
+    rebuilder.survey_existing(request)?;
     if let Some(tree) = &tree {
         rebuilder.rebuilt.tree_made = Some(tree.heading().created.seconds);
         rebuilder.since = tree.heading().sequence;
@@ -192,7 +192,7 @@ pub(crate) fn make_one_stub(
     archived: (Id, Version),
 ) -> Result<(Option<ObjectRow>, Vec<String>)> {
     let catalogue = Catalogue::in_memory()?;
-    let notes = Notes::of_no_run(&catalogue);
+    let notes = ObjectRoles::of_no_run(&catalogue);
     let mut rebuilder = Rebuilder::new(lower, &[], around, tier, notes);
     (rebuilder.is_trusting, rebuilder.poison) = (trust, Poison::new(lower, poison));
     rebuilder.make_stub(attributes, Some(archived))?;
@@ -207,7 +207,7 @@ impl<'a> Rebuilder<'a> {
         archives: &'a [Arc<dyn Archive>],
         around: &'a Surroundings,
         tier: Id,
-        notes: Notes<'a>,
+        notes: ObjectRoles<'a>,
     ) -> Self {
         Self {
             lower,

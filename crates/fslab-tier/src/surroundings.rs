@@ -7,7 +7,7 @@ use fslab_vfs::{Attr, Clock, Timestamp};
 use crate::id::Id;
 use crate::stored::Marks;
 
-/// Tells the time of day. Monotonic time comes from a [`Clock`].
+/// InodeIdentitys the time of day. Monotonic time comes from a [`Clock`].
 pub trait Calendar: Send + Sync {
     /// Now.
     fn now(&self) -> Timestamp;
@@ -20,7 +20,7 @@ pub trait Identities: Send + Sync {
 }
 
 /// What tells an inode below from every other one and from later uses of its number.
-pub type Tell = fn(&Attr) -> Id;
+pub type InodeIdentity = fn(&Attr) -> Id;
 
 /// Clocks, random numbers, and whose program this is.
 #[derive(Clone)]
@@ -31,8 +31,8 @@ pub struct Surroundings {
     pub calendar: Arc<dyn Calendar>,
     /// For new identities.
     pub identities: Arc<dyn Identities>,
-    /// What an inode is known by: [`by_number_and_birth`], but in tests that move trees.
-    pub tell: Tell,
+    /// What an inode is known by: [`inode_by_number_and_birth`], but in tests that move trees.
+    pub inode_identity: InodeIdentity,
     /// Whose xattrs tell where bytes are.
     pub marks: Marks,
 }
@@ -47,7 +47,7 @@ impl Surroundings {
     /// Whether an identity that was written down is that of an inode.
     #[must_use]
     pub fn is_of(&self, written: Id, attr: &Attr) -> bool {
-        let present = (self.tell)(attr);
+        let present = (self.inode_identity)(attr);
         written == present || is_earlier_form(written, present)
     }
 }
@@ -57,7 +57,7 @@ impl Surroundings {
     /// file systems on which numbers of directories don't last: a copy is born later.
     #[must_use]
     pub fn is_root(&self, written: Id, attr: &Attr) -> bool {
-        let ((_, born), (_, present)) = (halves(written), halves((self.tell)(attr)));
+        let ((_, born), (_, present)) = (halves(written), halves((self.inode_identity)(attr)));
         self.is_of(written, attr) || (born != 0 && born == present)
     }
 }
@@ -65,7 +65,7 @@ impl Surroundings {
 /// An inode is the number that the file system below knows it by in every session, and its time of
 /// birth, which tells it from who had the number before.
 #[must_use]
-pub fn by_number_and_birth(attr: &Attr) -> Id {
+pub fn inode_by_number_and_birth(attr: &Attr) -> Id {
     let born = attr.created.unwrap_or_default();
     let moment = born.seconds.wrapping_mul(1_000_000_000).wrapping_add(born.nanoseconds.into());
     let mut id = [0; 16];

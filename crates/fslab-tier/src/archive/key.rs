@@ -12,7 +12,7 @@ use rustix::fs::OFlags;
 use zeroize::Zeroizing;
 
 use super::ContainerKind;
-use crate::durable::sync_directory_of;
+use crate::atomic_write::sync_directory_of;
 use crate::error::{Error, Result};
 use crate::id::Id;
 

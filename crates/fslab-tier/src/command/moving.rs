@@ -4,20 +4,20 @@ use std::sync::Arc;
 
 use fslab_vfs::{Errno, Request, XattrMode};
 
-use super::{PIN_NAME, Tell, each_file, tell_done, tell_problem};
-use crate::engine::{Archived, Place, Tier};
+use super::{EventSink, PIN_NAME, each_file, report_done, report_problem};
+use crate::engine::{Archived, Tier, WalkEntry};
 use crate::error::{Error, Result};
-use crate::limit::Limit;
+use crate::rate_limit::RateLimit;
 
 /// Small files go out together; they are told of once they are there.
 pub(super) fn archive(
     tier: &Arc<Tier>,
     paths: &[Vec<u8>],
-    (limit, bundled): (Option<&Limit>, Option<u64>),
+    (limit, bundled): (Option<&RateLimit>, Option<u64>),
     request: &Request,
-    tell: &mut Tell<'_>,
+    tell: &mut EventSink<'_>,
 ) -> Result<()> {
-    tier.check_takers()?;
+    tier.check_copy_targets()?;
     let mut archiver = tier.archiver(request, limit, bundled);
     let walked = each_file(tier, paths, request, tell, &mut |place, tell| {
         archiver.archive(place, &mut |path, outcome| tell_archived(tell, path, outcome))
@@ -28,19 +28,19 @@ pub(super) fn archive(
     walked
 }
 
-fn tell_archived(tell: &mut Tell<'_>, path: &[u8], outcome: Result<Archived>) -> Result<()> {
+fn tell_archived(tell: &mut EventSink<'_>, path: &[u8], outcome: Result<Archived>) -> Result<()> {
     match outcome {
-        Ok(Archived::Now { bytes }) => tell_done(tell, "archived", path, bytes),
+        Ok(Archived::Now { bytes }) => report_done(tell, "archived", path, bytes),
         Ok(Archived::Before) => Ok(()),
-        Err(error) => tell_problem(tell, &error),
+        Err(error) => report_problem(tell, &error),
     }
 }
 
 pub(super) fn pin(
     tier: &Arc<Tier>,
-    place: &Place<'_>,
+    place: &WalkEntry<'_>,
     stays: bool,
-    tell: &mut Tell<'_>,
+    tell: &mut EventSink<'_>,
 ) -> Result<()> {
     let (lower, request, ino) = (tier.lower(), tier.request(), place.found.ino());
     let name = std::ffi::OsStr::new(PIN_NAME);
@@ -53,5 +53,5 @@ pub(super) fn pin(
         }
     };
     done.map_err(Error::below(place.path))?;
-    tell_done(tell, if stays { "pinned" } else { "unpinned" }, place.path, place.found.attr.size)
+    report_done(tell, if stays { "pinned" } else { "unpinned" }, place.path, place.found.attr.size)
 }

@@ -36,6 +36,72 @@ pub struct ArchiveState {
 }
 
 impl Tier {
+    /// The archives that are attached and not away. Those that are away are looked for, which takes
+    /// as long as they do: never with a file locked.
+    #[must_use]
+    pub fn archives(&self) -> Vec<Arc<dyn Archive>> {
+        self.look_for_archives();
+        let archives = self.archives.read();
+        archives.iter().filter(|archive| archive.why_unavailable().is_none()).cloned().collect()
+    }
+
+    /// Attaches one more archive.
+    pub fn attach(&self, archive: Arc<dyn Archive>) {
+        let movers = self.mover_count();
+        let archive = self.recalls.with_time_limit(archive, &self.settings, &self.around, movers);
+        self.archives.write().push(archive);
+    }
+
+    /// The archives that hold a version, as far as they are attached and not away.
+    pub(super) fn holders(&self, version: &Version) -> Vec<Arc<dyn Archive>> {
+        let mut holders = self.holders_anywhere(version);
+        holders.retain(|archive| archive.why_unavailable().is_none());
+        holders
+    }
+
+    /// The archives that hold a version, as far as they are attached, also those that are away.
+    pub(super) fn holders_anywhere(&self, version: &Version) -> Vec<Arc<dyn Archive>> {
+        let archives = self.archives.read();
+        let holds = |archive: &&Arc<dyn Archive>| version.copies.contains(&archive.id());
+        archives.iter().filter(holds).cloned().collect()
+    }
+
+    /// Whether an archive that holds a version is away: it can't be asked for it, nor to remove it.
+    pub(super) fn is_partly_unavailable(&self, version: &Version) -> bool {
+        self.holders_anywhere(version).iter().any(|archive| archive.why_unavailable().is_some())
+    }
+
+    pub(super) fn look_for_archives(&self) {
+        let archives = self.archives.read().clone();
+        if archives.iter().filter(|archive| archive.look()).count() > 0 {
+            self.queue().resume_postponed();
+        }
+    }
+
+    /// The archives that are here, those first that are said to hold a version. Others may hold it
+    /// too: a scrub can't tell a file that has another name by now of a copy that it made.
+    pub(super) fn may_hold(&self, version: &Version) -> Vec<Arc<dyn Archive>> {
+        let mut archives = self.archives();
+        archives.sort_by_key(|archive| !version.copies.contains(&archive.id()));
+        archives
+    }
+
+    /// What the first archive answers that holds a version and does not fail.
+    pub(super) fn ask_holders<T>(
+        &self,
+        version: &Version,
+        mut ask: impl FnMut(&Arc<dyn Archive>) -> Result<T>,
+    ) -> Result<T> {
+        let mut problem = self.is_there(version).err();
+        for archive in self.may_hold(version) {
+            match ask(&archive) {
+                Ok(answer) => return Ok(answer),
+                Err(error) => drop(problem.get_or_insert(error)),
+            }
+        }
+        Err(problem.unwrap_or_else(|| self.no_copy(version)))
+    }
+
     /// All archives that the tier's home names, that are attached, or that have copies.
     ///
     /// # Errors
@@ -65,7 +131,7 @@ impl Tier {
 
     fn archive_state(&self, id: Id) -> ArchiveState {
         let (known, attached) = (self.known_archive(id), self.attached(id));
-        let away = attached.as_ref().and_then(|archive| archive.why_away());
+        let away = attached.as_ref().and_then(|archive| archive.why_unavailable());
         let is_attached = attached.is_some() && away.is_none();
         let refusal = attached.and_then(|archive| archive.refusal());
         let path = known.map(|known| known.path.clone());
@@ -92,7 +158,7 @@ impl Tier {
     }
 
     pub(super) fn is_attached(&self, id: Id) -> bool {
-        self.attached(id).is_some_and(|archive| archive.why_away().is_none())
+        self.attached(id).is_some_and(|archive| archive.why_unavailable().is_none())
     }
 
     /// What to call an archive in messages, attached or not.
@@ -110,9 +176,9 @@ impl Tier {
     }
 
     /// Archives that are away, for messages.
-    pub(super) fn archives_away(&self) -> Vec<String> {
+    pub(super) fn unavailable_archives(&self) -> Vec<String> {
         let archives = self.archives.read().clone();
-        let away = archives.iter().filter(|archive| archive.why_away().is_some());
+        let away = archives.iter().filter(|archive| archive.why_unavailable().is_some());
         away.map(|archive| self.name_of_archive(archive.id())).collect()
     }
 

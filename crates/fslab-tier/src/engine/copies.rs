@@ -7,31 +7,31 @@ use fslab_vfs::Request;
 use crate::archive::{Archive, ContainerKind, Upload};
 use crate::error::{Error, Result};
 use crate::id::Id;
-use crate::limit::Pace;
+use crate::rate_limit::RateLimits;
 use crate::stored::Version;
 use crate::stored::bytes::Corrupt;
 use crate::stored::reader::ObjectReader;
 use crate::stored::writer::Sink;
 
-pub(in crate::engine) mod naming;
-pub(in crate::engine) mod patchwork;
+pub(in crate::engine) mod combined;
+pub(in crate::engine) mod recording;
 pub(in crate::engine) mod repair;
 pub(in crate::engine) mod scrubbing;
 pub(in crate::engine) mod tree_copies;
 
 /// All archives that take a copy, as one sink.
-pub(super) struct Copies<'a> {
+pub(super) struct CopyWriter<'a> {
     uploads: Vec<(String, Box<dyn Upload>)>,
     container: Id,
-    pace: Pace<'a>,
+    pace: RateLimits<'a>,
     request: &'a Request,
 }
 
-impl<'a> Copies<'a> {
+impl<'a> CopyWriter<'a> {
     pub(super) fn begin(
         archives: &[Arc<dyn Archive>],
         container: Id,
-        pace: Pace<'a>,
+        pace: RateLimits<'a>,
         request: &'a Request,
     ) -> Result<Self> {
         let mut uploads = Vec::new();
@@ -52,7 +52,7 @@ impl<'a> Copies<'a> {
     }
 }
 
-impl Sink for Copies<'_> {
+impl Sink for CopyWriter<'_> {
     fn put(&mut self, bytes: &[u8]) -> Result<()> {
         for (archive, upload) in &mut self.uploads {
             self.pace.pass(bytes.len() as u64, self.request)?;
@@ -73,7 +73,7 @@ pub(super) fn verify(
     archive: &Arc<dyn Archive>,
     version: &Version,
     request: &Request,
-    pace: Pace<'_>,
+    pace: RateLimits<'_>,
 ) -> Result<()> {
     archive.forget(ContainerKind::Files, version.location.container);
     let reader = ObjectReader::open(archive, version)?;
@@ -96,9 +96,9 @@ pub(super) fn put_container(
     container: Id,
     bytes: &[u8],
     request: &Request,
-    pace: Pace<'_>,
+    pace: RateLimits<'_>,
 ) -> Result<()> {
-    let mut copies = Copies::begin(archives, container, pace, request)?;
+    let mut copies = CopyWriter::begin(archives, container, pace, request)?;
     for piece in bytes.chunks(PIECE) {
         request.cancellation.check().or(Err(Error::Interrupted))?;
         copies.put(piece)?;
@@ -112,7 +112,7 @@ fn holds(
     container: Id,
     bytes: &[u8],
     request: &Request,
-    pace: Pace<'_>,
+    pace: RateLimits<'_>,
 ) -> Result<()> {
     let kind = ContainerKind::Files;
     archive.forget(kind, container);

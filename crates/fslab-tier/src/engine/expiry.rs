@@ -1,11 +1,10 @@
 //! What a crash left of archiving, what names that went leave, and what nobody needs any more.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use fslab_vfs::{Attr, FileKind, Ino, Name, Request, Timestamp};
-use parking_lot::MutexGuard;
+use fslab_vfs::{Attr, FileKind, Ino, Request, Timestamp};
+use parking_lot::{Mutex, MutexGuard};
 
 use crate::archive::Archive;
 use crate::catalogue::{ObjectRow, ObjectState};
@@ -17,6 +16,19 @@ use crate::id::Id;
 use crate::lower::Found;
 use crate::stored::Version;
 use crate::stored::residency::{Residency, Unreadable};
+
+pub(in crate::engine) mod undelete;
+
+/// Held by whoever finds out which objects nobody needs, deletes or moves them, or needs one again.
+#[derive(Default)]
+pub(super) struct ExpiryLock(Mutex<()>);
+
+impl ExpiryLock {
+    /// Waits a while; nothing where somebody else still has the lock.
+    pub(super) fn try_lock_for(&self, time: Duration) -> Option<MutexGuard<'_, ()>> {
+        self.0.try_lock_for(time)
+    }
+}
 
 /// What expiry did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -36,33 +48,6 @@ const BATCH: usize = 1000;
 pub(super) const TURN: Duration = Duration::from_millis(100);
 
 impl Tier {
-    /// Objects that were on their way when the last run ended: those that a file names are its
-    /// version, those that the file does not name go, and the others wait for a scan.
-    pub(super) fn settle_pending(&self) -> Result<()> {
-        self.catalogue.pending()?.into_iter().try_for_each(|row| self.settle_one(row))
-    }
-
-    fn settle_one(&self, row: ObjectRow) -> Result<()> {
-        match self.named_version(&row) {
-            Ok(Some(residency)) if residency.version.object == row.version.object => {
-                let version = residency.version;
-                self.catalogue.put(&[ObjectRow { state: ObjectState::Live, version, ..row }])
-            }
-            // What it holds that is away can't be removed, and nobody would find it.
-            Ok(_) if self.is_partly_away(&row.version) => Ok(()),
-            Ok(Some(_)) => self.delete_rows(&[row]).map(drop),
-            Ok(None) if !self.residency_names(&row) => self.delete_rows(&[row]).map(drop),
-            // The file may say that it is its version.
-            Ok(None) | Err(_) => Ok(()),
-        }
-    }
-
-    /// Whether the file that a row is about names its object, or may: then it must stay.
-    fn residency_names(&self, row: &ObjectRow) -> bool {
-        let Ok(found) = Found::at(&self.lower, &row.path) else { return true };
-        !self.around.is_of(row.inode, &found.attr) || self.may_name(found.ino(), row.version.object)
-    }
-
     /// The residency of the very inode that a row is about; nothing where that is not where it was,
     /// or was never archived.
     ///
@@ -93,11 +78,11 @@ impl Tier {
     /// that another tree writes to stay: it is still there.
     pub(super) fn delete_rows(&self, rows: &[ObjectRow]) -> Result<u64> {
         let mut rows = rows.to_vec();
-        rows.retain(|row| self.is_in_own(&row.version));
+        rows.retain(|row| self.is_in_writable(&row.version));
         // The rows first: a row without an object would promise what is not there, an object
         // without a row is found by the next scan.
         let unused = self.catalogue.remove(&rows)?;
-        let archives = self.own_archives();
+        let archives = self.writable_archives();
         let deleted: Vec<Result<()>> =
             unused.iter().map(|container| delete_from(&archives, *container)).collect();
         deleted.into_iter().collect::<Result<()>>()?;
@@ -105,50 +90,11 @@ impl Tier {
     }
 
     /// Whether every archive that holds a version is here, and no other tree writes to it.
-    fn is_in_own(&self, version: &Version) -> bool {
+    fn is_in_writable(&self, version: &Version) -> bool {
         let is_own = |archive: &Arc<dyn Archive>| {
-            archive.why_away().is_none() && archive.refusal().is_none()
+            archive.why_unavailable().is_none() && archive.refusal().is_none()
         };
         self.holders_anywhere(version).iter().all(is_own)
-    }
-
-    /// Takes a name of a file away, and with the last one says of its object that nobody needs it.
-    ///
-    /// Nobody marks the file meanwhile: who archives or moves it has done so, and that is the
-    /// object which goes, or finds that the file has no name any more.
-    pub(crate) fn removing<T>(
-        self: &Arc<Self>,
-        (parent, name): (Ino, Name<'_>),
-        remove: impl FnOnce() -> fslab_vfs::Result<T>,
-    ) -> fslab_vfs::Result<T> {
-        let victim = Found::below(&self.lower, parent, name.as_os_str()).ok();
-        let victim = victim.filter(|found| found.attr.kind == FileKind::Regular);
-        let Some(victim) = victim else { return remove() };
-        let used = self.enter(victim.ino());
-        let state = used.file.lock();
-        let object = self.last_to_name(victim.ino());
-        let done = remove()?;
-        drop(state);
-        object.into_iter().for_each(|object| self.removed(object));
-        Ok(done)
-    }
-
-    /// The object that a file names which is at rest, if it has one name left. What can't be told
-    /// is left to a scan.
-    fn last_to_name(&self, ino: Ino) -> Option<Id> {
-        let residency = self.residency_at_rest(ino).ok()??;
-        let attr = self.lower.getattr(&self.request(), ino, None).ok()?;
-        let is_own = self.around.is_of(residency.inode, &attr);
-        (is_own && attr.links == 1).then_some(residency.version.object)
-    }
-
-    /// The last name of a file is gone: its object is kept for as long as such are.
-    fn removed(&self, object: Id) {
-        self.has_acted.store(true, Ordering::SeqCst);
-        let since = self.around.calendar.now();
-        if let Err(error) = self.catalogue.turn(object, ObjectState::Removed, since) {
-            tracing::warn!(%error, "the next scan will find that a file was removed");
-        }
     }
 
     /// Removes objects that were replaced or removed longer ago than such are kept, and repacks
@@ -164,8 +110,8 @@ impl Tier {
     /// Where another tree writes to all archives; what the catalogue, the file system below or an
     /// archive answers.
     pub fn expire(self: &Arc<Self>, request: &Request) -> Result<Expired> {
-        if self.own_archives().is_empty() && self.archives_away().is_empty() {
-            self.check_all_own()?;
+        if self.writable_archives().is_empty() && self.unavailable_archives().is_empty() {
+            self.check_all_writable()?;
         }
         if self.is_in_doubt() || self.has_unproven()? {
             // What is damaged is told by who scans or scrubs.
@@ -173,7 +119,7 @@ impl Tier {
                 scanned.damaged.clear();
                 Ok(())
             };
-            let unknown = self.scan_telling(request, unheard)?.unknown;
+            let unknown = self.scan_with_progress(request, unheard)?.unknown;
             if unknown > 0 {
                 tracing::warn!("{unknown} damaged files may name any object, which are kept");
             }
@@ -197,7 +143,7 @@ impl Tier {
     pub(super) fn nobody_else(&self, request: &Request) -> Result<MutexGuard<'_, ()>> {
         loop {
             self.check_going(request)?;
-            if let Some(alone) = self.unneeded.try_lock_for(TURN) {
+            if let Some(alone) = self.expiry.try_lock_for(TURN) {
                 // The end waits for the lock, too, and nothing is durable behind it.
                 self.check_open()?;
                 return Ok(alone);
@@ -213,11 +159,11 @@ impl Tier {
         let unseen = archives.iter().filter(|archive| archive.check().is_err());
         let unseen: Vec<Id> = unseen.map(|archive| archive.id()).collect();
         let is_seen = |row: &ObjectRow| !row.version.copies.iter().any(|id| unseen.contains(id));
-        due.retain(|row| is_seen(row) && self.is_in_own(&row.version));
+        due.retain(|row| is_seen(row) && self.is_in_writable(&row.version));
         self.lower.syncfs(&self.request(), Ino::ROOT).map_err(Error::below(b""))?;
         expired.containers += self.delete_rows(&due)?;
         expired.objects += due.len() as u64;
-        self.counted.expired(due.len() as u64);
+        self.counters.expired(due.len() as u64);
         Ok(())
     }
 
@@ -227,7 +173,7 @@ impl Tier {
         let mut due: Vec<ObjectRow> = Vec::new();
         self.catalogue.for_some(behind, &mut |row| {
             let is_due = self.is_old(&row, now) && is_proven(&row, scanned);
-            if is_due && !self.is_partly_away(&row.version) {
+            if is_due && !self.is_partly_unavailable(&row.version) {
                 due.push(row);
             }
             Ok(due.len() < BATCH)

@@ -6,12 +6,13 @@
 
 use std::collections::HashMap;
 use std::ops::Range;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use fslab_vfs::{Attr, Errno, FileSystem, Ino, Result};
 use parking_lot::{Mutex, MutexGuard};
 
 use crate::engine::Tier;
+use crate::engine::files::block_cache::BlockCache;
 use crate::engine::recall::Recall;
 use crate::lower::OwnFile;
 use crate::runs::Runs;
@@ -24,7 +25,6 @@ pub(in crate::engine) mod edits_below;
 pub(in crate::engine) mod openings;
 pub(in crate::engine) mod read_ahead;
 pub(in crate::engine) mod residency_xattr;
-pub(in crate::engine) mod shown;
 pub(in crate::engine) mod sync;
 pub(in crate::engine) mod writing;
 
@@ -65,14 +65,14 @@ enum Loaded {
     /// Never archived.
     Plain,
     /// Has a residency.
-    Tiered(Box<Known>),
+    Tiered(Box<KnownResidency>),
     /// Can't be used, because its bytes are elsewhere and nobody knows where.
     Damaged,
 }
 
 /// Where the bytes of a file are.
 #[derive(Debug)]
-pub struct Known {
+pub struct KnownResidency {
     /// As its xattr says.
     pub recorded: Residency,
     /// Blocks that are offline now: of those that the xattr names, some may have been recalled.
@@ -83,7 +83,7 @@ pub struct Known {
     pub is_rewritten: bool,
 }
 
-impl Known {
+impl KnownResidency {
     /// Whether all bytes are here, and the xattr says so.
     #[must_use]
     pub fn is_resident(&self) -> bool {
@@ -98,9 +98,13 @@ impl Known {
 }
 
 /// Files in use, with the number of their users.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub struct Files {
     table: Mutex<HashMap<Ino, (Arc<TieredFile>, usize)>>,
+    /// Blocks that were recalled for a tree that must not change.
+    cache: BlockCache,
+    /// Whether the tree below tells holes from data, once that was asked.
+    tells_holes: OnceLock<bool>,
 }
 
 impl Files {
@@ -236,8 +240,8 @@ impl Tier {
         let mut offline = recorded.offline.clone();
         offline.cut(crate::stored::format::blocks_of(attr.size));
         // Who had the file open before may have left the xattr to be synced.
-        let mut known = Known { recorded, offline, unsynced: true, is_rewritten: false };
-        if !self.find_behind(ino, &attr, &mut known)? {
+        let mut known = KnownResidency { recorded, offline, unsynced: true, is_rewritten: false };
+        if !self.find_rewrite_below(ino, &attr, &mut known)? {
             tracing::error!(
                 "{}: changed behind the mount while its bytes are in an archive, and the file \
                  system below can't tell what was written: it can't be used",
@@ -317,28 +321,28 @@ impl TieredFile {
 impl FileState {
     /// Where its bytes are; nothing for a file that was never archived.
     #[must_use]
-    pub fn known(&self) -> Option<&Known> {
+    pub fn known(&self) -> Option<&KnownResidency> {
         match &self.loaded {
             Loaded::Tiered(known) => Some(known),
             Loaded::No | Loaded::Plain | Loaded::Damaged => None,
         }
     }
 
-    pub(in crate::engine) fn known_mut(&mut self) -> Option<&mut Known> {
+    pub(in crate::engine) fn known_mut(&mut self) -> Option<&mut KnownResidency> {
         match &mut self.loaded {
             Loaded::Tiered(known) => Some(known),
             Loaded::No | Loaded::Plain | Loaded::Damaged => None,
         }
     }
 
-    pub(in crate::engine) fn set_known(&mut self, known: Known) {
+    pub(in crate::engine) fn set_known(&mut self, known: KnownResidency) {
         self.loaded = Loaded::Tiered(Box::new(known));
     }
 
     /// Whether all bytes are here for good.
     #[must_use]
     pub fn is_resident(&self) -> bool {
-        self.known().is_none_or(Known::is_resident)
+        self.known().is_none_or(KnownResidency::is_resident)
     }
 
     /// Whether some bytes are in archives only.
@@ -350,13 +354,13 @@ impl FileState {
     /// Whether some blocks of a range were here until a sync failed: who read them meanwhile may
     /// have read zeros.
     pub(in crate::engine) fn has_lost(&self, blocks: Range<u64>) -> bool {
-        let is_offline = |known: &Known| known.offline.meets(blocks);
+        let is_offline = |known: &KnownResidency| known.offline.meets(blocks);
         self.sync_failed && self.known().is_some_and(is_offline)
     }
 
     /// Whether the xattr says all that is known.
     fn is_in_order(&self) -> bool {
-        self.known().is_none_or(Known::is_in_order)
+        self.known().is_none_or(KnownResidency::is_in_order)
     }
 
     /// The file below, opened for reading and writing.

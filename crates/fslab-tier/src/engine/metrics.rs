@@ -1,15 +1,17 @@
 //! What the engine counts.
 
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use fslab_vfs::Result;
 
 use crate::engine::Tier;
+use crate::engine::recall::queue::Class;
 use crate::stored::BLOCK_BYTES;
 
 /// Counters that only ever rise.
 #[derive(Debug, Default)]
-pub struct Counted {
+pub struct Counters {
     recalled_blocks: AtomicU64,
     failed_recalls: AtomicU64,
     archived_files: AtomicU64,
@@ -23,7 +25,7 @@ pub struct Counted {
     round_problems: AtomicU64,
 }
 
-impl Counted {
+impl Counters {
     pub(super) fn recalled(&self, outcome: &Result<()>) {
         let counter = if outcome.is_ok() { &self.recalled_blocks } else { &self.failed_recalls };
         counter.fetch_add(1, Ordering::Relaxed);
@@ -64,7 +66,7 @@ impl Tier {
     /// Name, meaning and value of each counter.
     #[must_use]
     pub fn counts(&self) -> Vec<(&'static str, &'static str, u64)> {
-        let counted = &self.counted;
+        let counted = &self.counters;
         let value = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let recalled = value(&counted.recalled_blocks) * BLOCK_BYTES;
         vec![
@@ -92,5 +94,28 @@ impl Tier {
             ("tier_rounds", "times the mount did what the policy says", value(&counted.rounds)),
             ("tier_round_problems", "what failed of that", value(&counted.round_problems)),
         ]
+    }
+
+    /// Name, meaning and value of each gauge. What is not known has none.
+    ///
+    /// # Errors
+    /// What the catalogue answers.
+    pub fn gauges(&self) -> crate::Result<Vec<(&'static str, &'static str, u64)>> {
+        let recalls = self.recalls();
+        let pending = recalls.len() as u64;
+        let now_ns = self.around.clock.now_ns();
+        let waits = recalls.iter().filter(|recall| recall.class() == Class::Waiting);
+        let longest = waits.map(|recall| now_ns.saturating_sub(recall.asked_ns)).max().unwrap_or(0);
+        let longest = Duration::from_nanos(longest).as_secs();
+        let mut gauges = vec![
+            ("tier_pending_recalls", "blocks that were asked for and are not here", pending),
+            ("tier_longest_wait_seconds", "how long who waits longest has waited", longest),
+        ];
+        if let Some(at) = self.catalogue.tree_archived_at()? {
+            let age = self.around.calendar.now().seconds.saturating_sub(at);
+            let what = "since the names of the tree went to archives last";
+            gauges.push(("tier_tree_age_seconds", what, age.try_into().unwrap_or(0)));
+        }
+        Ok(gauges)
     }
 }

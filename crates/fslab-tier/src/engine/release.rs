@@ -3,22 +3,24 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use fslab_vfs::{FileKind, Ino};
+use fslab_vfs::{FileKind, FileSystem, Ino};
 
 use crate::archive::ContainerKind;
-use crate::engine::Tier;
 use crate::engine::files::residency_xattr::{Durable, PIECES_MAX};
-use crate::engine::files::{FileState, Known, TieredFile};
-use crate::engine::outbound::failover::check_own;
+use crate::engine::files::{FileState, KnownResidency, TieredFile};
+use crate::engine::outbound::failover::check_writable;
+use crate::engine::{Settings, Tier};
 use crate::error::{Error, Result};
 use crate::lower::{OwnFile, SECTOR_BYTES};
-use crate::poison::{is_in, is_refusal};
+use crate::poison::{Poison, is_in, is_refusal};
 use crate::runs::Runs;
 use crate::stored::format::blocks_of;
 use crate::stored::reader::{BlockSum, ObjectReader};
 use crate::stored::{BLOCK_BYTES, Residency, Version};
 
 pub(in crate::engine) mod exclusive_lease;
+
+use exclusive_lease::LeaseSupport;
 
 /// Blocks that are compared and freed at once: whoever uses the file waits for so many, and the
 /// kernel ends a lease that somebody waits for after `/proc/sys/fs/lease-break-time`.
@@ -31,6 +33,18 @@ pub struct Released {
     pub bytes: u64,
     /// Space of the file system below that is free now, in bytes: holes had none.
     pub freed: u64,
+}
+
+/// What releasing keeps between files.
+pub(super) struct Releases {
+    poison: Poison,
+    leases: LeaseSupport,
+}
+
+impl Releases {
+    pub(super) fn new(lower: &Arc<dyn FileSystem>, settings: &Settings) -> Self {
+        Self { poison: Poison::new(lower, settings.poison), leases: LeaseSupport::default() }
+    }
 }
 
 impl Tier {
@@ -73,7 +87,7 @@ impl Tier {
         archived: &[(u64, BlockSum)],
     ) -> Result<Released> {
         let below = || Error::below(path);
-        let (mut state, _alone) = self.lock_alone(file, path, version.object)?;
+        let (mut state, _alone) = self.lock_exclusively(file, path, version.object)?;
         let wanted = fitting(&state, archived);
         if wanted.is_empty() {
             return Ok(Released::default());
@@ -88,7 +102,7 @@ impl Tier {
         let freed = self.make_offline(file, &mut state, &wanted).map_err(below())?;
         // A file system that tells no blocks may have freed all of it.
         let freed = freed.unwrap_or(bytes);
-        self.counted.released(freed);
+        self.counters.released(freed);
         Ok(Released { bytes, freed })
     }
 
@@ -147,7 +161,7 @@ impl Tier {
     fn whole_copies(&self, version: &Version) -> Result<Vec<ObjectReader>> {
         self.look_for_archives();
         let (mut whole, mut problem) = (Vec::new(), None);
-        for archive in self.own_holders(version) {
+        for archive in self.writable_holders(version) {
             archive.forget(ContainerKind::Files, version.location.container);
             match ObjectReader::open(&archive, version) {
                 Ok(reader) => whole.push(reader),
@@ -157,7 +171,7 @@ impl Tier {
         if whole.len() >= self.settings.copies {
             return Ok(whole);
         }
-        self.holders(version).iter().try_for_each(check_own)?;
+        self.holders(version).iter().try_for_each(check_writable)?;
         let (wanted, missing) = (self.settings.copies, self.missing_holders(version));
         let found = whole.len();
         Err(problem.unwrap_or(Error::TooFewCopies { wanted, found, missing }))
@@ -223,9 +237,9 @@ impl Tier {
 
     /// Whether poison comes into the place of what is freed, and not holes: a file has the one or
     /// the other until all of it is here again.
-    fn gets_poison(&self, known: &Known) -> bool {
+    fn gets_poison(&self, known: &KnownResidency) -> bool {
         if known.offline.is_empty() && known.recorded.offline.is_empty() {
-            return self.poison.is_ready(known.recorded.version.size);
+            return self.releases.poison.is_ready(known.recorded.version.size);
         }
         known.recorded.is_poisoned()
     }
@@ -300,7 +314,7 @@ impl Tier {
             let range = run.start * BLOCK_BYTES..(run.end * BLOCK_BYTES).min(size);
             let data = data_bytes(own, range.clone())?;
             let (_, ino, handle) = own.place();
-            let kept = self.poison.put((ino, handle), range.clone(), size)?;
+            let kept = self.releases.poison.put((ino, handle), range.clone(), size)?;
             freed += data.saturating_sub(kept);
         }
         Ok(freed)

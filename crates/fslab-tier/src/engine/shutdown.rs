@@ -5,31 +5,52 @@
 //! bytes once the end has begun, and who had begun is waited for: a file's state is locked from
 //! before its bytes move until its time is set back.
 
-use std::sync::atomic::Ordering;
-use std::time::Duration;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
-use fslab_vfs::{Errno, FileSystem, Ino, Request, Result};
+use fslab_vfs::{FileSystem, Ino, Request, Result};
 
 use crate::engine::Tier;
 use crate::error::Error;
-use crate::rounds::PATIENCE;
+use crate::maintenance::{Maintenance, PATIENCE};
+
+/// Where an engine is between its beginning and its end.
+#[derive(Default)]
+pub(super) struct Lifecycle {
+    rounds: Arc<Maintenance>,
+    /// From here on nobody moves bytes, or writes where they are.
+    is_ending: AtomicBool,
+    /// The engine wrote to the tree, or noted that a name went: a clean end makes that durable.
+    has_changes: AtomicBool,
+}
+
+impl Lifecycle {
+    pub(super) fn note_change(&self) {
+        self.has_changes.store(true, Ordering::SeqCst);
+    }
+}
 
 impl Tier {
+    /// What it does by itself.
+    pub(crate) fn rounds(&self) -> &Arc<Maintenance> {
+        &self.lifecycle.rounds
+    }
+
     /// Ends: what is known of files in use is written down, and no archive is waited for longer
     /// than a second.
     ///
     /// # Errors
     /// What the file system below answers.
     pub fn shutdown(&self) -> Result<()> {
-        self.is_ending.store(true, Ordering::SeqCst);
-        let has_stopped = self.rounds.stop();
+        self.lifecycle.is_ending.store(true, Ordering::SeqCst);
+        let has_stopped = self.lifecycle.rounds.stop();
         self.end_queue();
-        let settled = self.settle_all();
+        let settled = self.write_back_all();
         self.wait_for_movers();
         // Who looks for what is needed, or needs it again, looks between two steps whether to go
         // on.
-        let alone = self.unneeded.try_lock_for(PATIENCE);
-        if self.has_acted.load(Ordering::SeqCst) {
+        let alone = self.expiry.try_lock_for(PATIENCE);
+        if self.lifecycle.has_changes.load(Ordering::SeqCst) {
             self.lower.syncfs(&self.request(), Ino::ROOT)?;
         }
         self.root.leave(&*self.lower)?;
@@ -55,34 +76,9 @@ impl Tier {
         }
     }
 
-    fn end_queue(&self) {
-        self.queue.close();
-        self.queue.list().iter().for_each(|recall| {
-            if self.queue.cancel(recall) {
-                recall.file.lock().flight.remove(&recall.block);
-                recall.end(Err(Errno::INTR));
-            }
-        });
-    }
-
-    /// Waits for the threads that recall files: an idle one ends at once and gives the archives
-    /// back. A thread whose archive does not answer is waited for no longer than a second.
-    fn wait_for_movers(&self) {
-        const PAUSE: Duration = Duration::from_millis(1);
-        const PAUSES: usize = 1000;
-        let mut movers = self.movers.lock();
-        for _ in 0..PAUSES {
-            movers.retain(|mover| !mover.is_finished());
-            if movers.is_empty() {
-                return;
-            }
-            std::thread::sleep(PAUSE);
-        }
-    }
-
     /// Leaves every file in use in order, and waits for who moves bytes of one. What goes wrong
     /// with one keeps none of the others from it.
-    fn settle_all(&self) -> Result<()> {
+    fn write_back_all(&self) -> Result<()> {
         let settled: Vec<_> = self.files.all().iter().map(|file| self.settle(file)).collect();
         settled.into_iter().collect()
     }
@@ -92,7 +88,11 @@ impl Tier {
     /// # Errors
     /// [`Error::Interrupted`] once the end has begun.
     pub(super) fn check_open(&self) -> crate::Result<()> {
-        if self.is_ending.load(Ordering::SeqCst) { Err(Error::Interrupted) } else { Ok(()) }
+        if self.lifecycle.is_ending.load(Ordering::SeqCst) {
+            Err(Error::Interrupted)
+        } else {
+            Ok(())
+        }
     }
 
     /// Asked between two steps of what takes long.

@@ -230,7 +230,7 @@ impl Marks {
         fs.setxattr(request, Ino::ROOT, OsStr::new(self.tree_name()), &value, XattrMode::empty())
     }
 
-    fn uses_name(self) -> &'static str {
+    fn open_epoch_name(self) -> &'static str {
         match self {
             Self::Trusted => TRUSTED_USES_NAME,
             Self::Own(_) => USER_USES_NAME,
@@ -242,12 +242,12 @@ impl Marks {
     ///
     /// # Errors
     /// What the file system below answers.
-    pub fn read_uses(
+    pub fn read_open_epoch(
         self,
         fs: &dyn FileSystem,
         request: &Request,
     ) -> fslab_vfs::Result<Option<u64>> {
-        let value = get(fs, request, Ino::ROOT, self.uses_name())?;
+        let value = get(fs, request, Ino::ROOT, self.open_epoch_name())?;
         Ok(value.and_then(|value| value.try_into().ok()).map(u64::from_le_bytes))
     }
 
@@ -255,13 +255,13 @@ impl Marks {
     ///
     /// # Errors
     /// What the file system below answers.
-    pub fn write_uses(
+    pub fn write_open_epoch(
         self,
         fs: &dyn FileSystem,
         request: &Request,
         uses: u64,
     ) -> fslab_vfs::Result<()> {
-        write_durably(fs, request, self.uses_name(), &uses.to_le_bytes())
+        write_durably(fs, request, self.open_epoch_name(), &uses.to_le_bytes())
     }
 
     fn check(

@@ -18,7 +18,7 @@ use super::reader::ObjectReader;
 use super::residency::{self, Residency};
 use super::{TreeEntry, dump};
 use crate::archive::memory::MemoryArchive;
-use crate::archive::{Archive, ContainerKind, Key, SealedArchive};
+use crate::archive::{Archive, ContainerKind, EncryptedArchive, Key};
 use crate::id::Id;
 use crate::surroundings::Identities;
 
@@ -68,7 +68,7 @@ pub fn check_container(bytes: &[u8]) {
 fn check_encrypted(bytes: &[u8]) -> usize {
     let inner = Arc::new(MemoryArchive::new(ARCHIVE, "bytes"));
     inner.put(KIND, CONTAINER, bytes.to_vec());
-    let archive = SealedArchive::new(inner, Key::new(KEY), Arc::new(Salt::of(bytes)));
+    let archive = EncryptedArchive::new(inner, Key::new(KEY), Arc::new(Salt::of(bytes)));
     let Ok(length) = archive.length(KIND, CONTAINER) else { return 0 };
     assert!(length < bytes.len() as u64, "{length} bytes are in {}", bytes.len());
     let mut plain = vec![0; length as usize];
@@ -98,8 +98,11 @@ fn check_encrypted(bytes: &[u8]) -> usize {
 /// A container as it is written with the key and the salt of the check.
 fn sealed_with_key(plain: &[u8], salt: Salt) -> io::Result<Vec<u8>> {
     let inner = Arc::new(MemoryArchive::new(ARCHIVE, "bytes"));
-    let archive =
-        SealedArchive::new(Arc::clone(&inner) as Arc<dyn Archive>, Key::new(KEY), Arc::new(salt));
+    let archive = EncryptedArchive::new(
+        Arc::clone(&inner) as Arc<dyn Archive>,
+        Key::new(KEY),
+        Arc::new(salt),
+    );
     let mut upload = archive.begin(KIND, CONTAINER)?;
     upload.write(plain)?;
     upload.finish()?;

@@ -10,7 +10,7 @@ use fslab_tier::catalogue::Catalogue;
 use fslab_tier::command::{Command, Event, execute};
 use fslab_tier::queue::OF_A_USER_MAX;
 use fslab_tier::stored::{Location, Marks, TreeMark};
-use fslab_tier::{Archived, Found, Place, Settings, Tier, own_request, rebuild};
+use fslab_tier::{Archived, Found, Settings, Tier, WalkEntry, own_request, rebuild};
 use fslab_vfs::testing::client::Client;
 use fslab_vfs::{
     Entry, Errno, FileSystem, Handle, Ino, MemFs, Name, OpenMode, Opened, Request, SetAttr,
@@ -148,7 +148,7 @@ fn who_changes_a_file_before_its_bundle_goes_out_keeps_it() {
     };
     for name in names {
         let found = Found::at(&bench.lower, name.as_bytes()).unwrap();
-        archiver.archive(&Place { path: name.as_bytes(), found: &found }, &mut told).unwrap();
+        archiver.archive(&WalkEntry { path: name.as_bytes(), found: &found }, &mut told).unwrap();
     }
     assert!(bench.archive(ino_of(&bench, 0), "file0").is_err(), "it is on its way");
     let file = client.open(ino_of(&bench, 0), OpenMode::READ_WRITE).unwrap();
@@ -518,7 +518,7 @@ fn a_file_that_has_grown_since_it_was_found_goes_alone() {
         told.push(archived?);
         Ok(())
     };
-    archiver.archive(&Place { path: b"file0", found: &found }, &mut tell).unwrap();
+    archiver.archive(&WalkEntry { path: b"file0", found: &found }, &mut tell).unwrap();
     archiver.finish(&mut tell).unwrap();
     assert_eq!(told, [Archived::Now { bytes: 3 << 20 }]);
     assert_eq!(place_of(&bench, 0).offset, 0, "in a container of its own");

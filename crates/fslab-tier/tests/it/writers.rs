@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 use fslab_tier::archive::DirectoryArchive;
 use fslab_tier::catalogue::{Catalogue, ObjectState};
 use fslab_tier::command::{Command, Event, execute};
-use fslab_tier::home::{Home, Remains, Wish};
+use fslab_tier::home::{Home, InitOptions, SurvivingArchives};
 use fslab_tier::stored::Marks;
 use fslab_tier::{Error, Id, Tier, TierFs, own_request, rebuild};
 use fslab_vfs::testing::client::Client;
@@ -45,7 +45,7 @@ impl World {
     fn of(bench: Bench) -> (Self, Tree) {
         let world = Self { scratch: tempfile::tempdir().unwrap(), bench };
         let lower: Arc<dyn FileSystem> = Arc::new(MemFs::default());
-        let wish = Wish::usual(vec![world.path("archive")], None);
+        let wish = InitOptions::usual(vec![world.path("archive")], None);
         let home = Home::init(&world.path("home"), &*lower, &wish, &world.bench.around).unwrap();
         let first = Tree { lower, home };
         let (tier, tiered) = world.open(&first);
@@ -82,7 +82,8 @@ impl World {
     fn made_again_in(&self, lower: Arc<dyn FileSystem>, home: &str) -> Tree {
         let around = &self.bench.around;
         let remains =
-            Remains::open(&[self.path("archive")], &[], None, &around.identities).unwrap();
+            SurvivingArchives::open(&[self.path("archive")], &[], None, &around.identities)
+                .unwrap();
         let home = Home::again(&self.path(home), &*lower, &remains, around).unwrap();
         let (catalogue, request) = (home.catalogue().unwrap(), own_request());
         let archives = &remains.archives;
@@ -90,7 +91,7 @@ impl World {
         Tree { lower, home }
     }
 
-    /// Copies a tree with its home, as a clone of the volumes that they are on.
+    /// CopyWriter a tree with its home, as a clone of the volumes that they are on.
     fn cloned(&self, tree: &Tree, home: &str) -> Tree {
         let lower: Arc<dyn FileSystem> = Arc::new(MemFs::default());
         let path = self.path(home);
@@ -249,7 +250,7 @@ fn written_by(world: &World, tree: &Tree) -> Option<String> {
 #[test]
 fn only_the_copy_of_a_tree_that_opened_an_archive_last_writes_to_it() {
     let mut bench = Bench::new();
-    bench.around.tell = by_size;
+    bench.around.inode_identity = by_size;
     let (world, first) = World::of(bench);
     let second = world.cloned(&first, "second");
     // Whichever of them comes first.
@@ -273,7 +274,7 @@ fn only_the_copy_of_a_tree_that_opened_an_archive_last_writes_to_it() {
 #[test]
 fn tree_that_was_rolled_back_only_reads() {
     let mut bench = Bench::new();
-    bench.around.tell = by_size;
+    bench.around.inode_identity = by_size;
     let (world, first) = World::of(bench);
     let snapshot = world.cloned(&first, "snapshot");
     for _ in 0..3 {

@@ -13,7 +13,7 @@ use fslab_vfs::{Errno, Request};
 use crate::archive::{Archive, ContainerKind};
 use crate::engine::copies::failed;
 use crate::error::{Error, Result};
-use crate::limit::Pace;
+use crate::rate_limit::RateLimits;
 use crate::stored::Location;
 use crate::stored::bundle::{Contents, contents_of};
 use crate::stored::bytes::Corrupt;
@@ -25,7 +25,7 @@ const PIECE: u64 = 1 << 20;
 const KIND: ContainerKind = ContainerKind::Files;
 
 /// What is put where.
-pub(in crate::engine) struct Mending<'a> {
+pub(in crate::engine) struct Repair<'a> {
     /// Where the part is whole, and at which offset.
     pub(in crate::engine) from: &'a Arc<dyn Archive>,
     pub(in crate::engine) from_offset: u64,
@@ -35,12 +35,12 @@ pub(in crate::engine) struct Mending<'a> {
     pub(in crate::engine) length: u64,
 }
 
-impl Mending<'_> {
+impl Repair<'_> {
     /// Writes the container.
     ///
     /// # Errors
     /// What an archive answers; the container is then as it was.
-    pub(in crate::engine) fn run(&self, request: &Request, pace: Pace<'_>) -> Result<()> {
+    pub(in crate::engine) fn run(&self, request: &Request, pace: RateLimits<'_>) -> Result<()> {
         let container = self.part.container;
         let mut upload = self.to.begin(KIND, container).map_err(self.failed(self.to))?;
         let mut offset = 0;

@@ -11,12 +11,12 @@ use fslab_vfs::Request;
 use crate::archive::{Archive, ContainerKind};
 use crate::catalogue::{ObjectRow, ObjectState};
 use crate::engine::Tier;
-use crate::engine::copies::patchwork::Patchwork;
-use crate::engine::copies::repair::{Mending, first_listed, listed, whole_length};
+use crate::engine::copies::combined::CombinedCopies;
+use crate::engine::copies::repair::{Repair, first_listed, listed, whole_length};
 use crate::engine::copies::{failed, verify};
 use crate::error::{Error, Result, shown};
 use crate::id::Id;
-use crate::limit::{Limit, Pace};
+use crate::rate_limit::{RateLimit, RateLimits};
 use crate::stored::bundle::Contents;
 use crate::stored::bytes::Corrupt;
 use crate::stored::reader::ObjectReader;
@@ -25,11 +25,11 @@ use crate::stored::{Location, Version};
 /// What scrubbing found.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Scrubbed {
-    /// Copies that were read.
+    /// CopyWriter that were read.
     pub copies: u64,
-    /// Copies that were damaged or gone and are whole again.
+    /// CopyWriter that were damaged or gone and are whole again.
     pub mended: u64,
-    /// Copies that were made because there were fewer than the tier asks for.
+    /// CopyWriter that were made because there were fewer than the tier asks for.
     pub made: u64,
     /// Files whose bytes are here, and which are to be archived anew, as no copy is whole.
     pub anew: u64,
@@ -37,15 +37,15 @@ pub struct Scrubbed {
     pub short: u64,
     /// Archives that are not attached, or away, with how many copies nobody looked at for that.
     pub missing: Vec<String>,
-    /// Damaged copies, with what is wrong, that no other copy could mend, and copies that could not
+    /// Damaged copies, with what is wrong, that no other copy could repair, and copies that could not
     /// be made.
     pub damaged: Vec<String>,
 }
 
 /// Told now and then what was found so far. Who takes lists out of it does not find them again.
-pub type Heard<'a, T> = dyn FnMut(&mut T) -> Result<()> + 'a;
+pub type ProgressSink<'a, T> = dyn FnMut(&mut T) -> Result<()> + 'a;
 
-/// Copies that the catalogue is told of at once.
+/// CopyWriter that the catalogue is told of at once.
 const BATCH: usize = 500;
 
 impl Tier {
@@ -64,13 +64,13 @@ impl Tier {
     pub fn scrub_within(
         self: &Arc<Self>,
         request: &Request,
-        limit: Option<&Limit>,
-        heard: &mut Heard<'_, Scrubbed>,
+        limit: Option<&RateLimit>,
+        heard: &mut ProgressSink<'_, Scrubbed>,
     ) -> Result<Scrubbed> {
         let mut scrub = Scrub {
             tier: self,
             request,
-            pace: Pace([limit, None]),
+            pace: RateLimits([limit, None]),
             found: Scrubbed { missing: self.missing_archives()?, ..Scrubbed::default() },
             bundles: HashSet::new(),
             full: HashSet::new(),
@@ -101,7 +101,7 @@ impl Tier {
 struct Scrub<'a> {
     tier: &'a Arc<Tier>,
     request: &'a Request,
-    pace: Pace<'a>,
+    pace: RateLimits<'a>,
     found: Scrubbed,
     /// Those whose lists were read.
     bundles: HashSet<Id>,
@@ -121,7 +121,7 @@ impl Scrub<'_> {
         let made = self.object(&row)?;
         let row = ObjectRow { version: row.version.clone().with_copies(&made), ..row };
         if !made.is_empty() {
-            let named = self.tier.name_copies(&row, &row.version);
+            let named = self.tier.record_copies(&row, &row.version);
             self.tell(named, &row.path)?;
             self.made.push(row.version.clone());
             self.note_made(BATCH)?;
@@ -143,8 +143,8 @@ impl Scrub<'_> {
             match verified {
                 Ok(()) => whole.push(archive),
                 Err(Error::Interrupted) => return Err(Error::Interrupted),
-                Err(error) if error.is_away() => {
-                    self.note_away(&error);
+                Err(error) if error.is_unavailable() => {
+                    self.note_unavailable(&error);
                     continue;
                 }
                 Err(error) => damaged.push((archive, error)),
@@ -161,7 +161,7 @@ impl Scrub<'_> {
             return Ok(Vec::new());
         }
         let is_lost = is_lost(&row.version, &damaged);
-        self.mend_damaged(row, &mut whole, damaged)?;
+        self.repair_damaged(row, &mut whole, damaged)?;
         let made = self.make_missing(row, &mut whole, wanted)?;
         if whole.is_empty() && is_lost && self.archive_anew(row)? {
             self.found.anew += 1;
@@ -191,7 +191,7 @@ impl Scrub<'_> {
         archives
     }
 
-    fn mend_damaged(
+    fn repair_damaged(
         &mut self,
         row: &ObjectRow,
         whole: &mut Vec<Arc<dyn Archive>>,
@@ -258,13 +258,13 @@ impl Scrub<'_> {
     fn copy(&self, row: &ObjectRow, from: &Arc<dyn Archive>, to: &Arc<dyn Archive>) -> Result<()> {
         let location = row.version.location;
         let length = whole_length(to, &self.holders_or(row, from), location)?;
-        self.mend((from, location.offset), (to, location), length)?;
+        self.repair((from, location.offset), (to, location), length)?;
         self.verify(to, row)
     }
 
     /// The copies of an object as one that is whole, where they have all of it between them.
     fn put_together(&self, row: &ObjectRow) -> Result<Option<Arc<dyn Archive>>> {
-        match Patchwork::whole(self.tier.holders(&row.version), &row.version, self.request) {
+        match CombinedCopies::whole(self.tier.holders(&row.version), &row.version, self.request) {
             Ok(whole) => Ok(Some(whole)),
             Err(Error::Interrupted) => Err(Error::Interrupted),
             // What each copy lacks is told of each.
@@ -293,12 +293,12 @@ impl Scrub<'_> {
             return Ok(());
         }
         for archive in &holders {
-            self.mend_lists(row, archive, &holders)?;
+            self.repair_lists(row, archive, &holders)?;
         }
         Ok(())
     }
 
-    fn mend_lists(
+    fn repair_lists(
         &mut self,
         row: &ObjectRow,
         archive: &Arc<dyn Archive>,
@@ -321,7 +321,7 @@ impl Scrub<'_> {
             let mended = match whole.filter(|_| archive.refusal().is_none()) {
                 Some((from, list)) => {
                     let mended =
-                        self.mend((from, list.offset), (archive, place), contents.length());
+                        self.repair((from, list.offset), (archive, place), contents.length());
                     self.or_damaged(mended.and_then(|()| is_list(archive, &place, root)), error)
                 }
                 None => Err(error),
@@ -334,13 +334,13 @@ impl Scrub<'_> {
 
     /// Puts a part of a container from somewhere in one archive into that of another, which then
     /// has so many bytes.
-    fn mend(
+    fn repair(
         &self,
         (from, from_offset): (&Arc<dyn Archive>, u64),
         (to, part): (&Arc<dyn Archive>, Location),
         length: u64,
     ) -> Result<()> {
-        Mending { from, from_offset, to, part, length }.run(self.request, self.pace)
+        Repair { from, from_offset, to, part, length }.run(self.request, self.pace)
     }
 
     /// Tells the catalogue of copies that were made, if they are more than some.
@@ -355,7 +355,7 @@ impl Scrub<'_> {
         match done {
             Ok(()) => {}
             Err(Error::Interrupted) => return Err(Error::Interrupted),
-            Err(error) if error.is_away() => self.note_away(&error),
+            Err(error) if error.is_unavailable() => self.note_unavailable(&error),
             Err(error) => self.found.damaged.push(format!("{}: {error}", shown(path))),
         }
         Ok(())
@@ -364,8 +364,8 @@ impl Scrub<'_> {
     /// What can't be mended for now, as an archive went away meanwhile, is damaged all the same.
     fn or_damaged(&mut self, mended: Result<()>, damage: Error) -> Result<()> {
         match mended {
-            Err(away) if away.is_away() => {
-                self.note_away(&away);
+            Err(away) if away.is_unavailable() => {
+                self.note_unavailable(&away);
                 Err(damage)
             }
             mended => mended,
@@ -373,7 +373,7 @@ impl Scrub<'_> {
     }
 
     /// An archive went away meanwhile: that is told once, and of its copies nothing.
-    fn note_away(&mut self, error: &Error) {
+    fn note_unavailable(&mut self, error: &Error) {
         let Error::Archive { archive, .. } = error else { return };
         if self.away.insert(archive.clone()) {
             self.found.missing.push(format!("{error}: its copies were not looked at from here on"));

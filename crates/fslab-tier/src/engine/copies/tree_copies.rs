@@ -48,15 +48,15 @@ impl Tier {
         request: &Request,
         scrubbed: &mut Scrubbed,
     ) -> Result<()> {
-        let (mut last, mut without, takers) = (None, Vec::new(), self.own_archives());
+        let (mut last, mut without, copy_targets) = (None, Vec::new(), self.writable_archives());
         for archive in self.archives() {
             let (trees, mut damaged) = match listed(&archive) {
                 Ok(found) => found,
                 Err(error) => (Vec::new(), vec![error]),
             };
             scrubbed.copies += (trees.len() + damaged.len()) as u64;
-            let mut takers = takers.iter().take(self.settings.copies);
-            let is_taker = takers.any(|taker| taker.id() == archive.id());
+            let mut copy_targets = copy_targets.iter().take(self.settings.copies);
+            let is_taker = copy_targets.any(|taker| taker.id() == archive.id());
             if trees.is_empty() && damaged.is_empty() && is_taker {
                 without.push(Arc::clone(&archive));
             }
@@ -108,7 +108,7 @@ impl Tier {
 impl Scrubbed {
     /// What an archive that is away has is as good as ever.
     fn note_tree(&mut self, error: &Error) {
-        let told = if error.is_away() { &mut self.missing } else { &mut self.damaged };
+        let told = if error.is_unavailable() { &mut self.missing } else { &mut self.damaged };
         told.push(format!("an archived tree: {error}"));
     }
 }

@@ -8,7 +8,8 @@ use crate::engine::Tier;
 use crate::error::{Error, Result};
 use crate::lower::xattr_names;
 use crate::stored::format::ATTRIBUTES_BYTES_MAX;
-use crate::stored::{Attributes, marks};
+use crate::stored::residency::Unreadable;
+use crate::stored::{Attributes, Residency, marks};
 
 impl Tier {
     /// What is kept of a file beside its bytes.
@@ -53,4 +54,44 @@ impl Tier {
         }
         Ok(xattrs)
     }
+
+    /// The attributes of an inode as a mount shows them: a file whose bytes are elsewhere has some,
+    /// and a kill while bytes were put back has not changed it.
+    ///
+    /// # Errors
+    /// What the file system below answers.
+    pub fn shown(&self, attr: Attr) -> fslab_vfs::Result<Attr> {
+        let may_seem_empty = attr.size > 0 && attr.blocks == 0;
+        if attr.kind != FileKind::Regular || !(may_seem_empty || self.is_in_doubt()) {
+            return Ok(self.root().shown(attr));
+        }
+        match self.residency_of(&attr) {
+            Ok(None) => Ok(attr),
+            Ok(Some(known)) => Ok(with_residency(attr, &known)),
+            // Archivers take a file without a block for one hole.
+            Err(Unreadable::Corrupt(_)) => Ok(Attr { blocks: attr.blocks.max(1), ..attr }),
+            Err(Unreadable::Below(error)) => Err(error),
+        }
+    }
+
+    /// Where the bytes of an inode are now. A mark that came along with the bytes of another file,
+    /// as `rsync -X` and `cp -a` by root bring it, tells nothing of this one.
+    pub(crate) fn residency_of(
+        &self,
+        attr: &Attr,
+    ) -> std::result::Result<Option<Residency>, Unreadable> {
+        let known = match self.in_use(attr.ino) {
+            Some(file) => self.present_residency(&file),
+            None => self.residency_below(attr.ino),
+        };
+        Ok(known?.filter(|known| self.means_something(known, attr)))
+    }
+}
+
+fn with_residency(attr: Attr, known: &Residency) -> Attr {
+    let is_unavailable = !known.offline.is_empty() && attr.size > 0;
+    let was_moving = known.moving && attr.size == known.version.size;
+    let blocks = if is_unavailable { attr.blocks.max(1) } else { attr.blocks };
+    let modified = if was_moving { known.version.modified } else { attr.modified };
+    Attr { blocks, modified, ..attr }
 }

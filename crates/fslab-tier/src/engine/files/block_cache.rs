@@ -9,8 +9,8 @@ use quick_cache::Weighter;
 use quick_cache::sync::Cache;
 
 use crate::engine::Tier;
-use crate::engine::files::edits_below::Look;
-use crate::engine::files::{FileState, Known, TieredFile};
+use crate::engine::files::edits_below::DataBelow;
+use crate::engine::files::{FileState, KnownResidency, TieredFile};
 use crate::id::Id;
 use crate::stored::BLOCK_BYTES;
 use crate::stored::format::blocks_met;
@@ -22,7 +22,7 @@ const BYTES_MAX: u64 = 64 << 20;
 type Key = (Id, u64);
 
 /// Blocks as files show them, in bounded memory.
-pub(in crate::engine) struct BlocksInMemory(Cache<Key, Arc<Vec<u8>>, Bytes>);
+pub(in crate::engine) struct BlockCache(Cache<Key, Arc<Vec<u8>>, Bytes>);
 
 /// Weighs blocks by their bytes.
 #[derive(Clone)]
@@ -34,15 +34,15 @@ impl Weighter<Key, Arc<Vec<u8>>> for Bytes {
     }
 }
 
-impl Default for BlocksInMemory {
+impl Default for BlockCache {
     fn default() -> Self {
         let blocks = (BYTES_MAX / BLOCK_BYTES) as usize;
         Self(Cache::with_weighter(blocks, BYTES_MAX, Bytes))
     }
 }
 
-impl BlocksInMemory {
-    fn get(&self, known: &Known, block: u64) -> Option<Arc<Vec<u8>>> {
+impl BlockCache {
+    fn get(&self, known: &KnownResidency, block: u64) -> Option<Arc<Vec<u8>>> {
         self.0.get(&(known.recorded.version.object, block))
     }
 }
@@ -51,7 +51,7 @@ impl Tier {
     /// The first block of a range whose bytes are neither in the file below nor in memory.
     pub(in crate::engine) fn first_missing(
         &self,
-        known: &Known,
+        known: &KnownResidency,
         blocks: Range<u64>,
     ) -> Option<u64> {
         let mut rest = blocks;
@@ -65,9 +65,9 @@ impl Tier {
     }
 
     /// Whether the bytes of a block are neither in the file below nor in memory.
-    pub(in crate::engine) fn is_missing(&self, known: &Known, block: u64) -> bool {
+    pub(in crate::engine) fn is_missing(&self, known: &KnownResidency, block: u64) -> bool {
         known.offline.contains(block)
-            && !(self.settings.read_only && self.in_memory.get(known, block).is_some())
+            && !(self.settings.read_only && self.files.cache.get(known, block).is_some())
     }
 
     /// Keeps a block in memory, with what was written into it behind the mount.
@@ -83,13 +83,13 @@ impl Tier {
         let attr = own.attr()?;
         let begin = block * BLOCK_BYTES;
         bytes.truncate(attr.size.saturating_sub(begin).min(BLOCK_BYTES) as usize);
-        for piece in self.pieces_of(&Look::new(&own, &attr, &known.recorded), block)? {
+        for piece in self.edits_in(&DataBelow::new(&own, &attr, &known.recorded), block)? {
             let within = (piece.start - begin) as usize..(piece.end - begin) as usize;
             if let Some(part) = bytes.get_mut(within) {
                 own.read(piece.start, part)?;
             }
         }
-        self.in_memory.0.insert((known.recorded.version.object, block), Arc::new(bytes));
+        self.files.cache.0.insert((known.recorded.version.object, block), Arc::new(bytes));
         Ok(())
     }
 
@@ -97,14 +97,14 @@ impl Tier {
     /// were still there.
     pub(in crate::engine) fn show_from_memory(
         &self,
-        known: &Known,
+        known: &KnownResidency,
         offset: u64,
         buffer: &mut [u8],
     ) -> bool {
         let end = offset + buffer.len() as u64;
         let is_offline = |block: &u64| known.offline.contains(*block);
         blocks_met(offset, buffer.len() as u64).filter(is_offline).all(|block| {
-            let Some(bytes) = self.in_memory.get(known, block) else { return false };
+            let Some(bytes) = self.files.cache.get(known, block) else { return false };
             let begin = block * BLOCK_BYTES;
             let (from, to) = (begin.max(offset), (begin + bytes.len() as u64).min(end));
             if from < to {

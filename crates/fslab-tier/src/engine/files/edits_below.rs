@@ -12,7 +12,7 @@ use std::ops::Range;
 use fslab_vfs::{Attr, Errno, FileSystem, Ino, OpenMode, Request, Result, SeekTo, SetAttr};
 
 use crate::engine::Tier;
-use crate::engine::files::{FileState, Known, TieredFile};
+use crate::engine::files::{FileState, KnownResidency, TieredFile};
 use crate::lower::OwnFile;
 use crate::poison::changed_in;
 use crate::runs::Runs;
@@ -26,7 +26,7 @@ const PAGE_BYTES: Range<u64> = 4096..128 << 10;
 const SECTOR_BYTES: u64 = 512;
 
 /// A file that is looked at.
-pub(in crate::engine) struct Look<'a> {
+pub(in crate::engine) struct DataBelow<'a> {
     own: &'a OwnFile,
     size: u64,
     page_bytes: u64,
@@ -35,7 +35,7 @@ pub(in crate::engine) struct Look<'a> {
     is_poisoned: bool,
 }
 
-impl<'a> Look<'a> {
+impl<'a> DataBelow<'a> {
     pub(in crate::engine) fn new(own: &'a OwnFile, attr: &Attr, residency: &Residency) -> Self {
         let page_bytes = u64::from(attr.block_size).clamp(PAGE_BYTES.start, PAGE_BYTES.end);
         let (archived, is_poisoned) = (residency.version.size, residency.is_poisoned());
@@ -136,11 +136,11 @@ impl<'a> Look<'a> {
 impl Tier {
     /// Looks whether a file of which nobody here has changed or moved anything was written anew
     /// behind the mount. `false` where that can't be told: what was written would be lost.
-    pub(in crate::engine) fn find_behind(
+    pub(in crate::engine) fn find_rewrite_below(
         &self,
         ino: Ino,
         attr: &Attr,
-        known: &mut Known,
+        known: &mut KnownResidency,
     ) -> Result<bool> {
         let recorded = &known.recorded;
         let is_said = recorded.changed || recorded.moving;
@@ -151,7 +151,7 @@ impl Tier {
             return Ok(true);
         }
         let own = self.open_own(ino, false)?;
-        let look = Look::new(&own, attr, recorded);
+        let look = DataBelow::new(&own, attr, recorded);
         match look.has_no_hole() {
             Err(error) if is_not_told(&error) => return Ok(false),
             Ok(true) if !self.tells_holes() => return Ok(false),
@@ -164,7 +164,11 @@ impl Tier {
     }
 
     /// Says for good that nothing of a file which was written anew is in archives.
-    pub(in crate::engine) fn record_rewritten(&self, ino: Ino, known: &mut Known) -> Result<()> {
+    pub(in crate::engine) fn record_rewritten(
+        &self,
+        ino: Ino,
+        known: &mut KnownResidency,
+    ) -> Result<()> {
         if !known.is_rewritten {
             return Ok(());
         }
@@ -185,7 +189,7 @@ impl Tier {
     /// What must stay of a block when its bytes come back, as ranges of it; the file is said to be
     /// changed where that is not what the archive has. Behind a failed sync what is as the archive
     /// has it is written again: it may be in the kernel's memory alone.
-    pub(in crate::engine) fn kept_of(
+    pub(in crate::engine) fn edits_to_keep(
         &self,
         file: &TieredFile,
         state: &mut FileState,
@@ -197,7 +201,7 @@ impl Tier {
         };
         let (begin, writes_again) = (block * BLOCK_BYTES, state.sync_failed);
         let own = state.own(self, file.ino())?;
-        let pieces = self.pieces_of(&Look::new(own, &own.attr()?, &recorded), block)?;
+        let pieces = self.edits_in(&DataBelow::new(own, &own.attr()?, &recorded), block)?;
         let (mut kept, mut is_archived) = (Vec::new(), true);
         for piece in &pieces {
             let mut bytes = vec![0; (piece.end - piece.start) as usize];
@@ -216,9 +220,9 @@ impl Tier {
     }
 
     /// What must stay of a block; nothing where holes can't be told from data.
-    pub(in crate::engine) fn pieces_of(
+    pub(in crate::engine) fn edits_in(
         &self,
-        look: &Look<'_>,
+        look: &DataBelow<'_>,
         block: u64,
     ) -> Result<Vec<Range<u64>>> {
         if look.is_poisoned {
@@ -233,14 +237,14 @@ impl Tier {
     }
 
     /// The first offline block of a poisoned file that somebody wrote to below.
-    pub(in crate::engine) fn first_without_poison(
+    pub(in crate::engine) fn first_edited_block(
         &self,
         ino: Ino,
         offline: &Runs,
         recorded: &Residency,
     ) -> Result<Option<Range<u64>>> {
         let own = self.open_own(ino, false)?;
-        let look = Look::new(&own, &own.attr()?, recorded);
+        let look = DataBelow::new(&own, &own.attr()?, recorded);
         for block in offline.iter().flatten() {
             if !look.pieces(block)?.is_empty() {
                 return Ok(Some(block..block + 1));
@@ -258,7 +262,7 @@ impl Tier {
                 false
             }
         };
-        *self.tells_holes.get_or_init(ask)
+        *self.files.tells_holes.get_or_init(ask)
     }
 }
 

@@ -125,7 +125,7 @@ impl Tier {
         let mut state = self.state(file)?;
         // A time that was set by hand shows nothing any more.
         state.untouched = None;
-        self.mark_changed_behind(file, &mut state)?;
+        self.mark_edited_below(file, &mut state)?;
         let attr = self.lower.setattr(request, file.ino(), handle, changes)?;
         self.follow_time(file, &mut state, &attr)?;
         Ok(attr)
@@ -133,7 +133,7 @@ impl Tier {
 
     /// Says of a file that it was changed behind the mount since it was looked at, where its time
     /// tells that and is about to be another.
-    fn mark_changed_behind(&self, file: &TieredFile, state: &mut FileState) -> Result<()> {
+    fn mark_edited_below(&self, file: &TieredFile, state: &mut FileState) -> Result<()> {
         let Some(known) = state.known() else { return Ok(()) };
         if is_same(&known.recorded, &self.attr_below(file.ino(), None)?) {
             return Ok(());

@@ -22,7 +22,7 @@ const DISORDER_MAX: u64 = 2 * BLOCK_BYTES;
 
 /// Where the reader of a handle is. A handle that was just opened is at the beginning of its file.
 #[derive(Debug, Default)]
-pub(crate) struct Place(Mutex<Progress>);
+pub(crate) struct ReadAhead(Mutex<Progress>);
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Progress {
@@ -34,7 +34,7 @@ struct Progress {
     asked: u64,
 }
 
-impl Place {
+impl ReadAhead {
     /// Takes note of a read, and answers which blocks to ask for ahead of it: none again that were
     /// asked for already, and none for who does not read in order.
     fn note(&self, bytes: Range<u64>, ahead: u64) -> Range<u64> {
@@ -62,7 +62,7 @@ impl Tier {
         &self,
         file: &Arc<TieredFile>,
         request: &Request,
-        (handle, place): (Handle, &Place),
+        (handle, place): (Handle, &ReadAhead),
         offset: u64,
         buffer: &mut [u8],
     ) -> Result<usize> {
@@ -95,7 +95,7 @@ mod tests {
 
     /// Blocks that are asked for ahead of reads at these places, in quarters of a block.
     fn ahead(reads: &[(u64, u64)]) -> Vec<Range<u64>> {
-        let (place, scale) = (Place::default(), BLOCK_BYTES / 4);
+        let (place, scale) = (ReadAhead::default(), BLOCK_BYTES / 4);
         let note = |(start, length)| place.note(start * scale..(start + length) * scale, 4);
         reads.iter().map(|read| note(*read)).filter(|blocks| !blocks.is_empty()).collect()
     }

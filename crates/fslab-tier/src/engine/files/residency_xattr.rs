@@ -9,13 +9,11 @@
 //! What the xattr says may therefore lag behind by naming blocks as offline that were recalled.
 //! They are recalled again.
 
-use std::sync::atomic::Ordering;
-
 use fslab_vfs::{Attr, Errno, Ino, Result};
 
 use crate::engine::Tier;
 use crate::engine::files::edits_below::is_same;
-use crate::engine::files::{FileState, Known, TieredFile};
+use crate::engine::files::{FileState, KnownResidency, TieredFile};
 use crate::engine::tree::walk::is_gone;
 use crate::id::Id;
 use crate::lower::{OwnFile, with_leave};
@@ -71,7 +69,7 @@ impl Tier {
 
     /// Writes a residency, and remembers that there is something to be synced at the end.
     pub(in crate::engine) fn write_residency(&self, ino: Ino, residency: &Residency) -> Result<()> {
-        self.has_acted.store(true, Ordering::SeqCst);
+        self.lifecycle.note_change();
         self.around.marks.write(&*self.lower, &self.request(), ino, residency)
     }
 
@@ -173,7 +171,7 @@ impl Tier {
     /// Leaves a file in order: the xattr says what is known.
     pub(in crate::engine) fn settle(&self, file: &TieredFile) -> Result<()> {
         let mut state = file.lock();
-        if state.known().is_none_or(Known::is_in_order) {
+        if state.known().is_none_or(KnownResidency::is_in_order) {
             return Ok(());
         }
         let size = self.attr_below(file.ino(), None)?.size;
@@ -192,7 +190,7 @@ impl Tier {
         &self,
         ino: Ino,
         attr: &Attr,
-        known: &mut Known,
+        known: &mut KnownResidency,
     ) -> Result<()> {
         let recorded = &known.recorded;
         let (modified, size) = (recorded.version.modified, recorded.version.size);
@@ -218,7 +216,7 @@ impl Tier {
     pub(in crate::engine) fn repair(
         &self,
         own: &OwnFile,
-        known: &mut Known,
+        known: &mut KnownResidency,
         residency: Residency,
     ) -> Result<()> {
         self.write_residency(own.ino(), &residency)?;
@@ -246,13 +244,13 @@ impl Tier {
 }
 
 /// Whether the xattr names blocks behind the end of a file, or its last one though it is here.
-fn names_too_much(known: &Known, size: u64) -> bool {
+fn names_too_much(known: &KnownResidency, size: u64) -> bool {
     behind(&known.recorded.offline, size) != behind(&known.offline, size)
 }
 
 /// Forgets what was recalled of a changed file where that leaves more runs than its xattr takes:
 /// before the last block, what the xattr names and is here was recalled and not changed.
-fn forget_surplus(known: &mut Known, size: u64) {
+fn forget_surplus(known: &mut KnownResidency, size: u64) {
     if !known.recorded.changed || known.offline.pieces() <= PIECES_MAX {
         return;
     }

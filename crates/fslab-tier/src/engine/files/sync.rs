@@ -38,7 +38,7 @@ impl Tier {
         })
     }
 
-    /// Notes that a sync failed. Blocks that were recalled since the xattr was written are recalled
+    /// ObjectRoles that a sync failed. Blocks that were recalled since the xattr was written are recalled
     /// again for whoever reads them: the kernel may have dropped them.
     fn forget_unsynced(&self, file: &TieredFile, state: &mut FileState, error: &Error) {
         let name = self.name(file.ino());

@@ -117,7 +117,7 @@ impl Tier {
         }
     }
 
-    /// Notes that blocks were overwritten as a whole. Answers a block that is offline and was
+    /// ObjectRoles that blocks were overwritten as a whole. Answers a block that is offline and was
     /// overwritten in part, because less was written than asked.
     fn now_here(
         &self,
@@ -205,7 +205,7 @@ impl Tier {
         Ok(())
     }
 
-    /// Copies into a file from another, or from another part of itself.
+    /// CopyWriter into a file from another, or from another part of itself.
     ///
     /// # Errors
     /// What recalls or the files below answer.

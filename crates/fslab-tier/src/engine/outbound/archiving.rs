@@ -14,16 +14,16 @@ use parking_lot::MutexGuard;
 
 use crate::archive::{Archive, ContainerKind};
 use crate::catalogue::{ObjectRow, ObjectState};
-use crate::engine::copies::{Copies, failed, verify};
+use crate::engine::copies::{CopyWriter, failed, verify};
 use crate::engine::files::residency_xattr::PIECES_MAX;
-use crate::engine::files::{FileState, Known, TieredFile};
-use crate::engine::recall::Fetched;
+use crate::engine::files::{FileState, KnownResidency, TieredFile};
+use crate::engine::recall::movers::Fetched;
 use crate::engine::tree::walk::is_gone;
 use crate::engine::{FileUse, Tier};
 use crate::error::{Error, Result};
 use crate::id::Id;
-use crate::limit::{Limit, Pace};
 use crate::lower::SECTOR_BYTES;
+use crate::rate_limit::{RateLimit, RateLimits};
 use crate::runs::Runs;
 use crate::stored::format::{EntryRecord, KIND_FILE, PAGE_ENTRIES, PAGES_MAX, blocks_of};
 use crate::stored::writer::{Heading, ObjectWriter};
@@ -32,7 +32,7 @@ use crate::stored::{BLOCK_BYTES, Location, Residency, Version};
 /// What archiving a file did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Archived {
-    /// Copies were made of so many bytes.
+    /// CopyWriter were made of so many bytes.
     Now {
         /// Of the file.
         bytes: u64,
@@ -88,7 +88,7 @@ impl Drop for Job {
 }
 
 impl Tier {
-    /// Copies a file into archives, unless its present state is there.
+    /// CopyWriter a file into archives, unless its present state is there.
     ///
     /// # Errors
     /// Where it is open for writing, was changed meanwhile, or an archive fails: the file is then
@@ -106,7 +106,7 @@ impl Tier {
         ino: Ino,
         path: &[u8],
         request: &Request,
-        limit: Option<&Limit>,
+        limit: Option<&RateLimit>,
     ) -> Result<Archived> {
         match self.begin_job(ino, path, request)? {
             Some(job) => self.copy_out(&job, request, self.pace(limit)),
@@ -115,8 +115,8 @@ impl Tier {
     }
 
     /// The limits of archiving: the tier's own, and that of whoever asked.
-    pub(in crate::engine) fn pace<'a>(&'a self, limit: Option<&'a Limit>) -> Pace<'a> {
-        Pace([self.archive_limit.as_ref(), limit])
+    pub(in crate::engine) fn pace<'a>(&'a self, limit: Option<&'a RateLimit>) -> RateLimits<'a> {
+        RateLimits([self.outbound.limit.as_ref(), limit])
     }
 
     /// Nothing where archives hold the file as it is.
@@ -185,7 +185,7 @@ impl Tier {
         before: &Residency,
     ) -> fslab_vfs::Result<Option<Range<u64>>> {
         if before.is_poisoned() {
-            return self.first_without_poison(ino, offline, before);
+            return self.first_edited_block(ino, offline, before);
         }
         let own = self.open_own(ino, false)?;
         for run in offline.iter() {
@@ -213,9 +213,9 @@ impl Tier {
         &self,
         job: &Job,
         request: &Request,
-        pace: Pace<'_>,
+        pace: RateLimits<'_>,
     ) -> Result<Archived> {
-        self.with_takers(|archives| self.copy_to(archives, job, request, pace))
+        self.with_copy_targets(|archives| self.copy_to(archives, job, request, pace))
     }
 
     fn copy_to(
@@ -223,10 +223,10 @@ impl Tier {
         archives: &[Arc<dyn Archive>],
         job: &Job,
         request: &Request,
-        pace: Pace<'_>,
+        pace: RateLimits<'_>,
     ) -> Result<Archived> {
         let container = self.around.identities.make();
-        let sequence = self.draw_sequence(job.sequence_before())?;
+        let sequence = self.reserve_sequence(job.sequence_before())?;
         let row = self.pending_row(job, container, sequence.number, archives);
         self.catalogue.put(std::slice::from_ref(&row))?;
         let done = self.copy_verified(job, &row, archives, request, pace);
@@ -257,7 +257,7 @@ impl Tier {
         ObjectRow {
             state: ObjectState::Pending,
             file: job.identity,
-            inode: (self.around.tell)(&job.attr),
+            inode: (self.around.inode_identity)(&job.attr),
             version,
             since: self.around.calendar.now(),
             seen: 0,
@@ -271,10 +271,10 @@ impl Tier {
         row: &ObjectRow,
         archives: &[Arc<dyn Archive>],
         request: &Request,
-        pace: Pace<'_>,
+        pace: RateLimits<'_>,
     ) -> Result<Version> {
         let container = row.version.location.container;
-        let mut copies = Copies::begin(archives, container, pace, request)?;
+        let mut copies = CopyWriter::begin(archives, container, pace, request)?;
         let attributes = self.attributes(&job.attr, &job.path)?;
         let heading = self.heading(row);
         let level = self.settings.level;
@@ -349,7 +349,7 @@ impl Tier {
     /// The file is what was copied: from here on it is archived.
     fn commit(&self, job: &Job, row: ObjectRow) -> Result<Archived> {
         self.mark(job, &row)?;
-        self.counted.archived(job.attr.size);
+        self.counters.archived(job.attr.size);
         let (archived, since) = ([(row, job.object_before())], self.around.calendar.now());
         let settled = self.catalogue.settle(&archived, since);
         settled.map_err(|source| Error::Uncatalogued {
@@ -411,7 +411,7 @@ impl Tier {
         self.sync_below(file, state)?;
         self.write_residency(file.ino(), &residency)?;
         let offline = residency.offline.clone();
-        state.set_known(Known {
+        state.set_known(KnownResidency {
             recorded: residency,
             offline,
             unsynced: true,

@@ -17,11 +17,11 @@ use crate::archive::Archive;
 use crate::catalogue::ObjectRow;
 use crate::engine::copies::put_container;
 use crate::engine::outbound::archiving::{Archived, Block, Job};
-use crate::engine::{Place, Tier};
+use crate::engine::{Tier, WalkEntry};
 use crate::error::{Result, shown};
 use crate::id::Id;
-use crate::limit::{Limit, Pace};
 use crate::lower::Found;
+use crate::rate_limit::{RateLimit, RateLimits};
 use crate::stored::bundle::{enclose, list_bytes};
 use crate::stored::format::{BLOCK_BYTES, BUNDLE_BYTES_MAX, KIND_BUNDLE, MEMBERS_MAX};
 use crate::stored::writer::{Heading, ObjectWriter};
@@ -49,7 +49,7 @@ struct Gathered {
 
 impl Gathered {
     /// Tells what became of it, by each name by which it was asked for.
-    fn tell(&self, outcome: Result<Archived>, told: &mut Outcome<'_>) -> Result<()> {
+    fn tell(&self, outcome: Result<Archived>, told: &mut OutcomeSink<'_>) -> Result<()> {
         let is_busy = matches!(&outcome, Err(crate::Error::Busy { .. }));
         let is_archived = outcome.is_ok();
         told(&self.job.path, outcome)?;
@@ -69,14 +69,14 @@ pub(in crate::engine) struct Contents {
 }
 
 /// Told of each file that was to be archived, and what became of it.
-pub type Outcome<'a> = dyn FnMut(&[u8], Result<Archived>) -> Result<()> + 'a;
+pub type OutcomeSink<'a> = dyn FnMut(&[u8], Result<Archived>) -> Result<()> + 'a;
 
 /// A round of archiving: large files go out at once, small ones together.
 pub struct Archiver<'a> {
     tier: &'a Arc<Tier>,
     request: &'a Request,
-    pace: Pace<'a>,
-    limit: Option<&'a Limit>,
+    pace: RateLimits<'a>,
+    limit: Option<&'a RateLimit>,
     /// Files of so many bytes or fewer go together; 0 for none.
     bundled: u64,
     gathered: Vec<Gathered>,
@@ -94,7 +94,7 @@ impl Tier {
     pub fn archiver<'a>(
         self: &'a Arc<Self>,
         request: &'a Request,
-        limit: Option<&'a Limit>,
+        limit: Option<&'a RateLimit>,
         bundled: Option<u64>,
     ) -> Archiver<'a> {
         let bundled = bundled.unwrap_or(self.settings.bundled);
@@ -113,7 +113,7 @@ impl Archiver<'_> {
     /// # Errors
     /// What `told` answers, and where the catalogue can't be told of files that are archived. What
     /// goes wrong with a file is told.
-    pub fn archive(&mut self, place: &Place<'_>, told: &mut Outcome<'_>) -> Result<()> {
+    pub fn archive(&mut self, place: &WalkEntry<'_>, told: &mut OutcomeSink<'_>) -> Result<()> {
         self.finish_if_due(told)?;
         let (ino, path, size) = (place.found.ino(), place.path, place.found.attr.size);
         let on_its_way = self.inodes.get(&ino).and_then(|number| self.gathered.get_mut(*number));
@@ -142,7 +142,7 @@ impl Archiver<'_> {
     ///
     /// # Errors
     /// As [`Self::archive`].
-    pub fn finish_if_due(&mut self, told: &mut Outcome<'_>) -> Result<()> {
+    pub fn finish_if_due(&mut self, told: &mut OutcomeSink<'_>) -> Result<()> {
         if self.gathered.is_empty() {
             return Ok(());
         }
@@ -192,7 +192,7 @@ impl Archiver<'_> {
     ///
     /// # Errors
     /// As [`Self::archive`].
-    pub fn finish(&mut self, told: &mut Outcome<'_>) -> Result<()> {
+    pub fn finish(&mut self, told: &mut OutcomeSink<'_>) -> Result<()> {
         let gathered = std::mem::take(&mut self.gathered);
         self.inodes.clear();
         self.bytes = 0;
@@ -214,8 +214,8 @@ impl Archiver<'_> {
     fn ship(&self, gathered: &[Gathered]) -> Result<Shipped> {
         let tier = self.tier;
         let before = gathered.iter().map(|gathered| gathered.job.sequence_before()).max();
-        let sequence = tier.draw_sequence(before.unwrap_or(0))?;
-        let rows = tier.with_takers(|archives| {
+        let sequence = tier.reserve_sequence(before.unwrap_or(0))?;
+        let rows = tier.with_copy_targets(|archives| {
             let container = tier.around.identities.make();
             let row = |gathered: &Gathered| {
                 tier.pending_row(&gathered.job, container, sequence.number, archives)
@@ -230,10 +230,10 @@ impl Archiver<'_> {
             .map(|(gathered, row)| tier.mark(&gathered.job, row))
             .collect();
         let settled = tier.settle_bundle(gathered, rows, &marked);
-        tier.counted.bundled();
+        tier.counters.bundled();
         let outcome = |(gathered, marked): (&Gathered, Result<()>)| {
             marked.map(|()| {
-                tier.counted.archived(gathered.job.attr.size);
+                tier.counters.archived(gathered.job.attr.size);
                 Archived::Now { bytes: gathered.job.attr.size }
             })
         };
@@ -252,7 +252,7 @@ struct Shipped {
 
 /// One failure of them all, before any of them was archived. Only the first can be told with its
 /// source.
-fn tell_all(gathered: &[Gathered], error: crate::Error, told: &mut Outcome<'_>) -> Result<()> {
+fn tell_all(gathered: &[Gathered], error: crate::Error, told: &mut OutcomeSink<'_>) -> Result<()> {
     let why = "was in a bundle that could not be archived";
     let mut error = Some(error);
     gathered.iter().try_for_each(|gathered| {
@@ -271,7 +271,7 @@ impl Tier {
         contents: impl Iterator<Item = &'a Contents>,
         archives: &[Arc<dyn Archive>],
         request: &Request,
-        pace: Pace<'_>,
+        pace: RateLimits<'_>,
     ) -> Result<Vec<ObjectRow>> {
         let before = list_bytes(rows.len());
         let mut objects = Vec::new();

@@ -59,7 +59,7 @@ impl Tier {
                 Err(error) => tracing::warn!("bundle {container} is not repacked: {error}"),
             }
         }
-        self.counted.repacked(repacked);
+        self.counters.repacked(repacked);
         Ok(repacked)
     }
 
@@ -113,7 +113,7 @@ impl Tier {
             if !is_live(&row) {
                 continue;
             }
-            if self.is_partly_away(&row.version) {
+            if self.is_partly_unavailable(&row.version) {
                 return Ok(false);
             }
             match self.to_be_moved(row, request)? {
@@ -124,7 +124,7 @@ impl Tier {
         if moving.is_empty() {
             return Ok(false);
         }
-        let rows = self.with_takers(|archives| {
+        let rows = self.with_copy_targets(|archives| {
             let container = self.around.identities.make();
             let rows =
                 moving.iter().map(|one| self.moved_row(&one.old, container, archives)).collect();

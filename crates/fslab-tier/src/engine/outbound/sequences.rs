@@ -14,7 +14,7 @@ use crate::error::Result;
 pub(in crate::engine) struct Sequences(Mutex<BTreeSet<u64>>);
 
 /// The number of a version that is on its way for as long as this is there.
-pub(in crate::engine) struct Drawn<'a> {
+pub(in crate::engine) struct ReservedSequence<'a> {
     sequences: &'a Sequences,
     pub(in crate::engine) number: u64,
 }
@@ -22,23 +22,23 @@ pub(in crate::engine) struct Drawn<'a> {
 impl Tier {
     /// Draws the number of a version, above that of the version before, of which a catalogue that
     /// was lost may know nothing yet.
-    pub(in crate::engine) fn draw_sequence(&self, above: u64) -> Result<Drawn<'_>> {
-        let mut under_way = self.sequences.0.lock();
+    pub(in crate::engine) fn reserve_sequence(&self, above: u64) -> Result<ReservedSequence<'_>> {
+        let mut under_way = self.outbound.sequences.0.lock();
         let number = self.catalogue.next_sequence(self.around.calendar.now(), above)?;
         under_way.insert(number);
-        Ok(Drawn { sequences: &self.sequences, number })
+        Ok(ReservedSequence { sequences: &self.outbound.sequences, number })
     }
 
     /// A number above those of all versions that were drawn before, and below those of all that are
     /// still on their way.
-    pub(in crate::engine) fn draw_settled(&self) -> Result<u64> {
-        let under_way = self.sequences.0.lock();
+    pub(in crate::engine) fn sequence_below_pending(&self) -> Result<u64> {
+        let under_way = self.outbound.sequences.0.lock();
         let drawn = self.catalogue.next_sequence(self.around.calendar.now(), 0)?;
         Ok(under_way.first().map_or(drawn, |first| drawn.min(first.saturating_sub(1))))
     }
 }
 
-impl Drop for Drawn<'_> {
+impl Drop for ReservedSequence<'_> {
     fn drop(&mut self) {
         self.sequences.0.lock().remove(&self.number);
     }

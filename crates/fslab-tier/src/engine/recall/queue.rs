@@ -18,14 +18,10 @@ use fslab_vfs::Clock;
 use parking_lot::{Condvar, Mutex};
 
 use crate::engine::recall::Recall;
+use crate::engine::recall::lanes::Lanes;
 use crate::id::Id;
 
-mod lanes;
-mod order;
-
-use lanes::Lanes;
-
-pub use order::{Fifo, Order, Position, Sweep};
+pub use crate::engine::recall::order::{Fifo, Order, Position, Sweep};
 
 /// One turn of so many is that of what has waited for longest.
 const OLDEST_EVERY: u64 = 8;
@@ -74,7 +70,7 @@ struct Pending {
     /// By class and user.
     recalls: BTreeMap<Class, Users>,
     /// Those that are put off, with the time until which they are.
-    put_off: Vec<(u64, Arc<Recall>)>,
+    postpone: Vec<(u64, Arc<Recall>)>,
     /// How many were taken.
     turns: u64,
     /// Where the last one lay.
@@ -113,10 +109,10 @@ impl Queue {
 
     /// Puts a recall off that was begun, until some time by the clock; `false` once the queue is
     /// closed.
-    pub(crate) fn put_off(&self, recall: &Arc<Recall>, until_ns: u64) -> bool {
+    pub(crate) fn postpone(&self, recall: &Arc<Recall>, until_ns: u64) -> bool {
         let mut pending = self.waiting.lock();
         if !pending.is_closed {
-            pending.put_off.push((until_ns, Arc::clone(recall)));
+            pending.postpone.push((until_ns, Arc::clone(recall)));
             // Whoever waits looks at the clock from now on.
             self.came.notify_all();
         }
@@ -124,19 +120,19 @@ impl Queue {
     }
 
     /// Ends all putting off: an archive is there again.
-    pub(crate) fn bring_back(&self) {
-        self.waiting.lock().bring_back(u64::MAX);
+    pub(crate) fn resume_postponed(&self) {
+        self.waiting.lock().resume_postponed(u64::MAX);
         self.came.notify_all();
     }
 
     /// Moves a recall to a more urgent class, unless it was begun. One that is put off is so no
     /// longer, unless it is read ahead: somebody else wants it, who may have less time.
-    pub fn hurry(&self, recall: &Arc<Recall>, class: Class) {
+    pub fn promote(&self, recall: &Arc<Recall>, class: Class) {
         let mut pending = self.waiting.lock();
         if recall.class() > class && pending.take(recall) {
             recall.set_class(class);
             pending.push(Arc::clone(recall));
-        } else if class != Class::Ahead && pending.take_put_off(recall) {
+        } else if class != Class::Ahead && pending.take_postponed(recall) {
             pending.push(Arc::clone(recall));
             self.came.notify_all();
         }
@@ -154,11 +150,11 @@ impl Queue {
             if pending.is_closed {
                 return None;
             }
-            pending.bring_back(self.clock.now_ns());
+            pending.resume_postponed(self.clock.now_ns());
             if let Some(recall) = pending.next() {
                 return Some(recall);
             }
-            if pending.put_off.is_empty() {
+            if pending.postpone.is_empty() {
                 self.came.wait(&mut pending);
             } else {
                 self.came.wait_for(&mut pending, LOOK_EVERY);
@@ -171,7 +167,7 @@ impl Queue {
         let pending = self.waiting.lock();
         let users = pending.recalls.values().flatten();
         let waiting = users.flat_map(|(_, recalls)| recalls);
-        waiting.chain(pending.put_off.iter().map(|(_, recall)| recall)).cloned().collect()
+        waiting.chain(pending.postpone.iter().map(|(_, recall)| recall)).cloned().collect()
     }
 
     /// What a user has too much of, in the order in which it was asked for: only what nobody waits
@@ -184,8 +180,8 @@ impl Queue {
             let unwaited = recalls.iter().filter(|recall| recall.waiters() == 0);
             unwaited.take(beyond).cloned().collect()
         };
-        let put_off = pending.put_off.iter().map(|(_, recall)| recall);
-        let unwaited = put_off.filter(|recall| recall.user == user && recall.waiters() == 0);
+        let postpone = pending.postpone.iter().map(|(_, recall)| recall);
+        let unwaited = postpone.filter(|recall| recall.user == user && recall.waiters() == 0);
         users.flat_map(|(_, recalls)| surplus(recalls)).chain(unwaited.cloned()).collect()
     }
 
@@ -203,9 +199,9 @@ impl Queue {
 
 impl Pending {
     fn new(order: Arc<dyn Order>) -> Self {
-        let (recalls, put_off) = (BTreeMap::new(), Vec::new());
+        let (recalls, postpone) = (BTreeMap::new(), Vec::new());
         let lanes = Lanes::default();
-        Self { lanes, order, recalls, put_off, turns: 0, last: None, is_closed: false }
+        Self { lanes, order, recalls, postpone, turns: 0, last: None, is_closed: false }
     }
 
     fn push(&mut self, recall: Arc<Recall>) {
@@ -252,19 +248,19 @@ impl Pending {
     }
 
     /// What was put off until some time waits for its turn again.
-    fn bring_back(&mut self, now_ns: u64) {
+    fn resume_postponed(&mut self, now_ns: u64) {
         let back: Vec<_> =
-            self.put_off.extract_if(.., |(until_ns, _)| *until_ns <= now_ns).collect();
+            self.postpone.extract_if(.., |(until_ns, _)| *until_ns <= now_ns).collect();
         back.into_iter().for_each(|(_, recall)| self.push(recall));
     }
 
-    fn take_put_off(&mut self, recall: &Arc<Recall>) -> bool {
-        let index = self.put_off.iter().position(|(_, known)| Arc::ptr_eq(known, recall));
-        index.map(|index| self.put_off.swap_remove(index)).is_some()
+    fn take_postponed(&mut self, recall: &Arc<Recall>) -> bool {
+        let index = self.postpone.iter().position(|(_, known)| Arc::ptr_eq(known, recall));
+        index.map(|index| self.postpone.swap_remove(index)).is_some()
     }
 
     fn take(&mut self, recall: &Arc<Recall>) -> bool {
-        self.take_put_off(recall) || self.take_waiting(recall)
+        self.take_postponed(recall) || self.take_waiting(recall)
     }
 
     fn take_waiting(&mut self, recall: &Arc<Recall>) -> bool {
@@ -358,22 +354,22 @@ mod tests {
         let queue = Queue::new(Arc::new(Fifo), Arc::new(SteppingClock::new(0)));
         let next = || queue.next().map(|recall| recall.block);
         let (away, other) = (recall_of(1, 7, Class::Bulk, 0), recall_of(2, 7, Class::Bulk, 1));
-        let put_off = || queue.put_off(&away, 1);
-        assert!(put_off());
+        let postpone = || queue.postpone(&away, 1);
+        assert!(postpone());
         queue.push(other);
         assert_eq!(next(), Some(2));
         assert_eq!(queue.surplus(7).len(), 1, "nobody waits for it");
-        queue.hurry(&away, Class::Ahead);
+        queue.promote(&away, Class::Ahead);
         queue.push(recall_of(3, 7, Class::Bulk, 2));
         assert_eq!(next(), Some(3), "nobody waits for what is read ahead");
-        queue.hurry(&away, Class::Bulk);
+        queue.promote(&away, Class::Bulk);
         assert_eq!(next(), Some(1), "somebody else wants it");
-        assert!(put_off());
-        queue.bring_back();
+        assert!(postpone());
+        queue.resume_postponed();
         assert_eq!(next(), Some(1));
-        assert!(put_off() && queue.cancel(&away) && queue.list().is_empty());
+        assert!(postpone() && queue.cancel(&away) && queue.list().is_empty());
         queue.close();
-        assert!(!put_off());
+        assert!(!postpone());
     }
 
     #[test]
@@ -381,8 +377,8 @@ mod tests {
         let queue = Queue::new(Arc::new(Fifo), Arc::new(MonotonicClock));
         let recalls = [1, 2, 3].map(|block| recall_of(block, 7, Class::Ahead, block));
         recalls.iter().for_each(|recall| queue.push(Arc::clone(recall)));
-        queue.hurry(&recalls[2], Class::Waiting);
-        queue.hurry(&recalls[2], Class::Bulk);
+        queue.promote(&recalls[2], Class::Waiting);
+        queue.promote(&recalls[2], Class::Bulk);
         assert!(queue.cancel(&recalls[0]) && !queue.cancel(&recalls[0]));
         let next = || queue.next().map(|recall| (recall.block, recall.class()));
         assert_eq!(next(), Some((3, Class::Waiting)));

@@ -21,7 +21,7 @@ const READERS_BYTES: u64 = 160 << 20;
 type Key = (Id, Id);
 
 /// Objects that were read from lately, in bounded memory.
-pub(in crate::engine) struct Readers(Cache<Key, Arc<ObjectReader>, Bytes>);
+pub(in crate::engine) struct ReaderCache(Cache<Key, Arc<ObjectReader>, Bytes>);
 
 /// Weighs them by their bytes.
 #[derive(Clone)]
@@ -33,13 +33,13 @@ impl Weighter<Key, Arc<ObjectReader>> for Bytes {
     }
 }
 
-impl Default for Readers {
+impl Default for ReaderCache {
     fn default() -> Self {
         Self::with_room(READERS_BYTES)
     }
 }
 
-impl Readers {
+impl ReaderCache {
     fn with_room(bytes: u64) -> Self {
         Self(Cache::with_weighter(READERS, bytes, Bytes))
     }
@@ -103,7 +103,7 @@ mod tests {
         let archive = MemoryArchive::new(Id([1; 16]), "memory");
         let versions: Vec<_> = (10..20).map(|number| put(&archive, number)).collect();
         let archive: Arc<dyn Archive> = Arc::new(archive);
-        let readers = Readers::with_room(ROOM);
+        let readers = ReaderCache::with_room(ROOM);
         for version in &versions {
             assert_eq!(readers.get(&archive, version).unwrap().heading().object, version.object);
             let kept: u64 = readers.0.iter().map(|(_, reader)| reader.memory_bytes()).sum();

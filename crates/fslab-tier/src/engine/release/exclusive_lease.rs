@@ -3,7 +3,7 @@
 //! among the openings of the mount, and both would find zeros.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::sleep;
 use std::time::Duration;
 
@@ -20,15 +20,24 @@ use crate::id::Id;
 /// program that is being started has what its parent had.
 const PAUSES: u32 = 6;
 
+/// Whether the tree below can lease files, as far as that is known.
+#[derive(Default)]
+pub(super) struct LeaseSupport {
+    /// It has leased one.
+    has_leased: AtomicBool,
+    /// It can't, which was logged.
+    lacks_leases: AtomicBool,
+}
+
 /// A file that nobody else has open, or opens; dropped, others may. The kernel takes it away from
 /// who has it for longer than `/proc/sys/fs/lease-break-time` while somebody waits.
-pub(in crate::engine) struct Alone {
+pub(in crate::engine) struct ExclusiveLease {
     fs: Arc<dyn FileSystem>,
     ino: Ino,
     handle: Handle,
 }
 
-impl Drop for Alone {
+impl Drop for ExclusiveLease {
     fn drop(&mut self) {
         self.fs.end_lease(self.ino, self.handle);
     }
@@ -40,12 +49,12 @@ impl Tier {
     ///
     /// # Errors
     /// Where somebody else has it open, or it may not be released any more.
-    pub(in crate::engine) fn lock_alone<'a>(
+    pub(in crate::engine) fn lock_exclusively<'a>(
         &self,
         file: &'a TieredFile,
         path: &[u8],
         object: Id,
-    ) -> Result<(MutexGuard<'a, FileState>, Option<Alone>)> {
+    ) -> Result<(MutexGuard<'a, FileState>, Option<ExclusiveLease>)> {
         let mut pauses = (0..PAUSES).map(|times| Duration::from_millis(1 << times));
         loop {
             let mut state = self.state(file).map_err(Error::below(path))?;
@@ -57,7 +66,7 @@ impl Tier {
             }
             let error = match alone {
                 Ok(alone) => {
-                    self.has_leased.store(true, Ordering::Relaxed);
+                    self.releases.leases.has_leased.store(true, Ordering::Relaxed);
                     return Ok((state, Some(alone)));
                 }
                 Err(error) => error,
@@ -80,24 +89,24 @@ impl Tier {
         }
     }
 
-    fn lease(&self, file: &TieredFile, state: &mut FileState) -> fslab_vfs::Result<Alone> {
+    fn lease(&self, file: &TieredFile, state: &mut FileState) -> fslab_vfs::Result<ExclusiveLease> {
         let (fs, ino, handle) = state.own(self, file.ino())?.place();
         fs.take_lease(ino, handle)?;
-        Ok(Alone { fs: Arc::clone(fs), ino, handle })
+        Ok(ExclusiveLease { fs: Arc::clone(fs), ino, handle })
     }
 
     /// Whether the file system below leases files that nobody has: some of networks refuse it
     /// unless their server says first that nobody else has them. Where that can't be told now, it
     /// may.
     fn can_lease(&self) -> bool {
-        self.has_leased.load(Ordering::Relaxed) || {
+        self.releases.leases.has_leased.load(Ordering::Relaxed) || {
             let leased = lease_of_new_file(&*self.lower, &self.request());
             leased.inspect_err(|error| tracing::info!(%error, "no new file was leased")).is_ok()
         }
     }
 
     fn tell_of_no_leases(&self, error: &fslab_vfs::Error) {
-        if !self.lacks_leases.swap(true, Ordering::Relaxed) {
+        if !self.releases.leases.lacks_leases.swap(true, Ordering::Relaxed) {
             tracing::warn!(
                 %error,
                 "not every file below can be leased: a program that has one open since before the \

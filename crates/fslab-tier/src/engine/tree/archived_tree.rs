@@ -13,10 +13,10 @@ use std::time::Duration;
 use fslab_vfs::{FileKind, Request, Timestamp};
 
 use crate::archive::{Archive, ContainerKind};
-use crate::catalogue::ObjectState;
+use crate::catalogue::{Catalogue, ObjectState};
 use crate::engine::Tier;
 use crate::engine::expiry::age;
-use crate::engine::tree::walk::{Place, Visit, is_gone};
+use crate::engine::tree::walk::{Visit, WalkEntry, is_gone};
 use crate::error::{Error, Result, shown};
 use crate::id::Id;
 use crate::lower::Found;
@@ -59,7 +59,7 @@ impl Tier {
     /// # Errors
     /// What the file system below or an archive answers.
     pub fn archive_tree(self: &Arc<Self>, request: &Request) -> Result<ArchivedTree> {
-        self.check_takers()?;
+        self.check_copy_targets()?;
         let (last, begun) = (last_number(&self.archives()), self.around.calendar.now());
         self.catalogue.next_sequence(begun, last)?;
         let (mut entries, sequence) = (Entries::default(), self.tree_sequence()?);
@@ -70,7 +70,7 @@ impl Tier {
             made.problems.push(MISSED.to_owned());
         }
         let mut done = Vec::new();
-        self.with_takers(|archives| {
+        self.with_copy_targets(|archives| {
             for archive in archives {
                 if !done.contains(&archive.id()) {
                     let container = self.put_tree(archive, sequence, &mut spool, request)?;
@@ -84,24 +84,24 @@ impl Tier {
         Ok(made)
     }
 
-    fn enter_place(&self, place: &Place<'_>, entries: &mut Entries) -> Result<Visit> {
-        if self.is_behind_walk() {
+    fn enter_place(&self, place: &WalkEntry<'_>, entries: &mut Entries) -> Result<Visit> {
+        if self.is_walking_renamed() {
             if !self.is_still_there(place) {
                 if !self.has_gone(place.found) {
                     entries.made.problems.push(MISSED.to_owned());
                 }
-                return Ok(Visit::Past);
+                return Ok(Visit::Skip);
             }
             if !std::mem::replace(&mut entries.is_behind, true) {
                 let root = Found::root(&self.lower).map_err(Error::below(b""))?;
-                self.enter_entry(&Place { path: b"", found: &root }, entries)?;
+                self.enter_entry(&WalkEntry { path: b"", found: &root }, entries)?;
             }
         }
         self.enter_entry(place, entries)?;
-        Ok(Visit::Into)
+        Ok(Visit::Descend)
     }
 
-    fn enter_entry(&self, place: &Place<'_>, entries: &mut Entries) -> Result<()> {
+    fn enter_entry(&self, place: &WalkEntry<'_>, entries: &mut Entries) -> Result<()> {
         let archived = self.archived_as(place.found, place.path)?;
         if let Some(entry) = self.tree_entry(place, archived, &mut entries.made.problems)? {
             entries.made.entries += u64::from(!entries.is_behind);
@@ -111,7 +111,7 @@ impl Tier {
     }
 
     /// Whether something has the name under which it was found behind the walk.
-    fn is_still_there(&self, place: &Place<'_>) -> bool {
+    fn is_still_there(&self, place: &WalkEntry<'_>) -> bool {
         let found = Found::at(&self.lower, place.path);
         found.is_ok_and(|found| found.ino() == place.found.ino())
     }
@@ -125,11 +125,13 @@ impl Tier {
     /// while the tree is walked, too. Versions that only move to another object are no younger for
     /// it, and are found wherever they lie: a tree that stood behind them would look outdated.
     fn tree_sequence(&self) -> Result<u64> {
-        let drawn = self.draw_settled()?;
+        let drawn = self.sequence_below_pending()?;
         let (mut pending, mut settled) = (HashSet::new(), HashSet::new());
         self.catalogue.for_each(&mut |row| {
             // What an engine before this one left may be named by the file: the walk tells.
-            if row.state == ObjectState::Pending && row.version.sequence > self.first_sequence {
+            if row.state == ObjectState::Pending
+                && row.version.sequence > self.outbound.first_sequence()
+            {
                 pending.insert((row.version.sequence, row.file));
             }
             Ok(())
@@ -168,7 +170,7 @@ impl Tier {
     /// of its entry: an entry without it is better than none.
     fn tree_entry(
         &self,
-        place: &Place<'_>,
+        place: &WalkEntry<'_>,
         archived: Option<(Id, Version)>,
         problems: &mut Vec<String>,
     ) -> Result<Option<TreeEntry>> {
@@ -242,9 +244,20 @@ impl Tier {
     }
 }
 
+/// What a new catalogue can't know of: it may be in the place of one that was lost.
+pub(in crate::engine) fn last_number_known(
+    catalogue: &Catalogue,
+    archives: &[Arc<dyn Archive>],
+) -> Result<u64> {
+    if catalogue.has_numbered()? {
+        return Ok(0);
+    }
+    Ok(last_number(archives))
+}
+
 /// The greatest number of an archived tree: the catalogue may have been lost since it was made, and
 /// the clock been ahead at the time. A rebuild takes the tree with the greatest number.
-pub(in crate::engine) fn last_number(archives: &[Arc<dyn Archive>]) -> u64 {
+fn last_number(archives: &[Arc<dyn Archive>]) -> u64 {
     let mut last = 0;
     for archive in archives {
         match crate::rebuild::trees(archive) {

@@ -13,7 +13,7 @@ use parking_lot::{Mutex, MutexGuard, RwLock};
 
 use crate::engine::Tier;
 use crate::engine::expiry::TURN;
-use crate::engine::tree::walk::{Closed, Visit, Visitor, is_gone};
+use crate::engine::tree::walk::{SkippedDirectories, Visit, Visitor, is_gone};
 use crate::error::Error;
 use crate::lower::Found;
 
@@ -22,7 +22,7 @@ const NOTED_MAX: usize = 1 << 16;
 
 /// What got another name during a scan.
 #[derive(Default)]
-pub(in crate::engine) struct Moves {
+pub(in crate::engine) struct Renames {
     /// One scan at a time.
     scanning: Mutex<()>,
     /// Held by whoever changes names, until that is noted.
@@ -71,9 +71,9 @@ impl Tier {
         names: &[(Ino, Name<'_>)],
         work: impl FnOnce() -> Result<T>,
     ) -> Result<T> {
-        let _under_way = self.moves.under_way.read();
+        let _under_way = self.tree.renames.under_way.read();
         let done = work()?;
-        if self.moves.noted.lock().is_some() {
+        if self.tree.renames.noted.lock().is_some() {
             for (parent, name) in names {
                 self.note(Found::below(&self.lower, *parent, name.as_os_str()));
             }
@@ -82,7 +82,7 @@ impl Tier {
     }
 
     fn note(&self, found: Result<Found>) {
-        let mut noted = self.moves.noted.lock();
+        let mut noted = self.tree.renames.noted.lock();
         let Some(noted) = &mut *noted else { return };
         match found {
             Ok(found) => noted.add(found),
@@ -103,7 +103,7 @@ impl Tier {
         &self,
         request: &Request,
         visit: &mut Visitor<'_>,
-    ) -> crate::Result<Closed> {
+    ) -> crate::Result<SkippedDirectories> {
         let (closed, was_all_seen) = self.walk_through(request, visit)?;
         if was_all_seen { Ok(closed) } else { Err(missed()) }
     }
@@ -116,36 +116,36 @@ impl Tier {
         &self,
         request: &Request,
         visit: &mut Visitor<'_>,
-    ) -> crate::Result<(Closed, bool)> {
+    ) -> crate::Result<(SkippedDirectories, bool)> {
         let _scanning = self.only_scan(request)?;
-        *self.moves.noted.lock() = Some(Noted::default());
+        *self.tree.renames.noted.lock() = Some(Noted::default());
         let walked = self.walk(b"", request, visit);
         let walked = walked.and_then(|closed| self.walk_noted(closed, request, visit));
-        let noted = self.moves.noted.lock().take();
+        let noted = self.tree.renames.noted.lock().take();
         walked.map(|closed| (closed, noted.is_some_and(|noted| !noted.has_gaps)))
     }
 
     fn only_scan(&self, request: &Request) -> crate::Result<MutexGuard<'_, ()>> {
         loop {
             request.cancellation.check().or(Err(Error::Interrupted))?;
-            if let Some(alone) = self.moves.scanning.try_lock_for(TURN) {
+            if let Some(alone) = self.tree.renames.scanning.try_lock_for(TURN) {
                 return Ok(alone);
             }
         }
     }
 
     /// Whether a walk is at what got another name.
-    pub(in crate::engine) fn is_behind_walk(&self) -> bool {
-        self.moves.noted.lock().as_ref().is_some_and(|noted| noted.is_behind)
+    pub(in crate::engine) fn is_walking_renamed(&self) -> bool {
+        self.tree.renames.noted.lock().as_ref().is_some_and(|noted| noted.is_behind)
     }
 
     fn walk_noted(
         &self,
-        mut closed: Closed,
+        mut closed: SkippedDirectories,
         request: &Request,
         visit: &mut Visitor<'_>,
-    ) -> crate::Result<Closed> {
-        if let Some(noted) = &mut *self.moves.noted.lock() {
+    ) -> crate::Result<SkippedDirectories> {
+        if let Some(noted) = &mut *self.tree.renames.noted.lock() {
             noted.is_behind = true;
         }
         while let Some(found) = self.next_noted() {
@@ -153,8 +153,9 @@ impl Tier {
             let walked = self.walk_found(&path, found, request, &mut |place| {
                 let place = place?;
                 let ino = place.found.ino();
-                let is_new = self.moves.noted.lock().as_mut().is_none_or(|noted| noted.is_new(ino));
-                if is_new { visit(place) } else { Ok(Visit::Past) }
+                let is_new =
+                    self.tree.renames.noted.lock().as_mut().is_none_or(|noted| noted.is_new(ino));
+                if is_new { visit(place) } else { Ok(Visit::Skip) }
             })?;
             closed.append(&walked);
         }
@@ -163,11 +164,11 @@ impl Tier {
 
     /// Nothing once everybody who changes names was waited for and had noted nothing more.
     fn next_noted(&self) -> Option<Found> {
-        let next = || self.moves.noted.lock().as_mut().and_then(|noted| noted.pending.pop());
+        let next = || self.tree.renames.noted.lock().as_mut().and_then(|noted| noted.pending.pop());
         if let Some(found) = next() {
             return Some(found);
         }
-        let _nobody = self.moves.under_way.write();
+        let _nobody = self.tree.renames.under_way.write();
         next()
     }
 

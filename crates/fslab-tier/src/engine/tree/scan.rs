@@ -3,7 +3,6 @@
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use fslab_vfs::{Errno, FileKind, Ino, Request};
 
@@ -11,10 +10,10 @@ use crate::archive::{Archive, ContainerKind};
 use crate::catalogue::{ObjectRow, ObjectState, RowChange};
 use crate::engine::Tier;
 use crate::engine::copies::failed;
-use crate::engine::copies::scrubbing::Heard;
+use crate::engine::copies::scrubbing::ProgressSink;
 use crate::engine::files::TieredFile;
 use crate::engine::tree::unmounted_scan::Directories;
-use crate::engine::tree::walk::{Closed, Place, Visit};
+use crate::engine::tree::walk::{SkippedDirectories, Visit, WalkEntry};
 use crate::error::{Error, Result};
 use crate::id::Id;
 use crate::stored::bundle::contents_of;
@@ -74,9 +73,9 @@ impl Tier {
     /// Scans the tree, then the archives, and answers all that was found.
     ///
     /// # Errors
-    /// As [`Self::scan_telling`].
+    /// As [`Self::scan_with_progress`].
     pub fn scan(self: &Arc<Self>, request: &Request) -> Result<Scanned> {
-        self.scan_telling(request, &mut |_| Ok(()))
+        self.scan_with_progress(request, &mut |_| Ok(()))
     }
 
     /// Scans the tree, then the archives.
@@ -86,10 +85,10 @@ impl Tier {
     ///
     /// # Errors
     /// What the file system below, the catalogue, an archive or `heard` answers.
-    pub fn scan_telling(
+    pub fn scan_with_progress(
         self: &Arc<Self>,
         request: &Request,
-        heard: &mut Heard<'_, Scanned>,
+        heard: &mut ProgressSink<'_, Scanned>,
     ) -> Result<Scanned> {
         let _nobody_else = self.nobody_else(request)?;
         let number = self.catalogue.begin_scan()?;
@@ -97,21 +96,21 @@ impl Tier {
         let (mut changes, mut foreign) = (BTreeMap::new(), HashSet::new());
         let mut directories = Directories::default();
         let closed = self.walk_all(request, &mut |place| {
-            directories.add(&place.found.attr, self.around.tell);
+            directories.add(&place.found.attr, self.around.inode_identity);
             if place.found.attr.kind == FileKind::Regular {
                 scanned.files += 1;
                 if self.around.marks.are_believed(&place.found.attr) {
                     self.scan_file(&place, number, &mut changes, &mut scanned)?;
                 } else {
                     // Whatever its mark says, anybody may have written that.
-                    foreign.insert((self.around.tell)(&place.found.attr));
+                    foreign.insert((self.around.inode_identity)(&place.found.attr));
                 }
             }
             if changes.len() >= BATCH {
                 self.catalogue.put_where_still(std::mem::take(&mut changes).values())?;
             }
             heard(&mut scanned)?;
-            Ok(Visit::Into)
+            Ok(Visit::Descend)
         })?;
         self.catalogue.put_where_still(changes.values())?;
         scanned.is_overtaken = !self.has_met_all(directories, request)?;
@@ -130,7 +129,7 @@ impl Tier {
         // Another archive may have whole what is damaged in one. What no file here needs of those
         // that another tree writes to may be that one's.
         let mut in_part = HashSet::new();
-        for archive in self.own_archives() {
+        for archive in self.writable_archives() {
             self.scan_archive(&archive, &mut in_part, &mut scanned, (request, heard))?;
         }
         Ok(scanned)
@@ -143,17 +142,17 @@ impl Tier {
             return Ok(());
         }
         if scanned.unknown == 0 {
-            self.count_scan()?;
+            self.advance_open_epoch()?;
             self.catalogue.end_scan(number)?;
         }
         self.catalogue.end_doubt()?;
-        self.in_doubt.store(false, Ordering::SeqCst);
+        self.tree.set_in_doubt(false);
         Ok(())
     }
 
     fn scan_file(
         self: &Arc<Self>,
-        place: &Place<'_>,
+        place: &WalkEntry<'_>,
         number: u64,
         changes: &mut BTreeMap<Id, RowChange>,
         scanned: &mut Scanned,
@@ -185,7 +184,7 @@ impl Tier {
             let used = self.enter(attr.ino);
             drop(self.state(&used.file).map_err(Error::below(place.path))?);
         }
-        let residency = self.with_noted_copies(attr.ino, residency, before.as_ref());
+        let residency = self.with_recorded_copies(attr.ino, residency, before.as_ref());
         let residency = residency.map_err(Error::below(place.path))?;
         scanned.archived += 1;
         scanned.offline += u64::from(!residency.offline.is_empty());
@@ -198,7 +197,7 @@ impl Tier {
     /// what the row tells of.
     fn keep_for_copy(
         &self,
-        place: &Place<'_>,
+        place: &WalkEntry<'_>,
         residency: Residency,
         before: Option<ObjectRow>,
         number: u64,
@@ -237,7 +236,7 @@ impl Tier {
 
     fn change_of(
         &self,
-        place: &Place<'_>,
+        place: &WalkEntry<'_>,
         residency: Residency,
         before: Option<ObjectRow>,
         number: u64,
@@ -268,7 +267,7 @@ impl Tier {
     fn retire_unseen(
         &self,
         number: u64,
-        closed: &Closed,
+        closed: &SkippedDirectories,
         foreign: &HashSet<Id>,
         scanned: &mut Scanned,
     ) -> Result<()> {
@@ -342,7 +341,7 @@ impl Tier {
     /// Nothing where it is gone.
     fn inode_of(&self, ino: Ino) -> Result<Option<Id>> {
         match self.lower.getattr(&self.request(), ino, None) {
-            Ok(attr) => Ok(Some((self.around.tell)(&attr))),
+            Ok(attr) => Ok(Some((self.around.inode_identity)(&attr))),
             Err(error) if matches!(error.errno(), Errno::NOENT | Errno::STALE) => Ok(None),
             Err(error) => Err(Error::below(b"")(error)),
         }
@@ -353,7 +352,7 @@ impl Tier {
         archive: &Arc<dyn Archive>,
         in_part: &mut HashSet<Id>,
         scanned: &mut Scanned,
-        (request, heard): (&Request, &mut Heard<'_, Scanned>),
+        (request, heard): (&Request, &mut ProgressSink<'_, Scanned>),
     ) -> Result<()> {
         let mut unknown = Vec::new();
         let mut problem = None;
@@ -366,7 +365,7 @@ impl Tier {
             Err(error) => problem = Some(error),
         });
         match listed.map_err(failed(archive.label(), Id::default())) {
-            Err(error) if error.is_away() => {
+            Err(error) if error.is_unavailable() => {
                 scanned.missing.push(error.to_string());
                 return Ok(());
             }
@@ -377,7 +376,7 @@ impl Tier {
             self.check_going(request)?;
             let before = scanned.damaged.len();
             match self.note_unneeded(archive, container, length, scanned) {
-                Err(error) if error.is_away() => {
+                Err(error) if error.is_unavailable() => {
                     scanned.missing.push(error.to_string());
                     return Ok(());
                 }
@@ -414,7 +413,7 @@ impl Tier {
                     path: reader.attributes().path.clone(),
                 }),
                 // The others of a bundle are as good as ever.
-                Err(error) if error.is_away() => return Err(error),
+                Err(error) if error.is_unavailable() => return Err(error),
                 Err(error) => scanned.damaged.push(error.to_string()),
             }
         }

@@ -8,7 +8,7 @@ use fslab_vfs::{Attr, FileKind, Request};
 
 use crate::engine::{Tier, Visit};
 use crate::error::Result;
-use crate::surroundings::Tell;
+use crate::surroundings::InodeIdentity;
 
 /// What directories say, in whatever order they were met.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -19,7 +19,7 @@ pub(in crate::engine) struct Directories {
 
 impl Directories {
     /// Adds what a directory says before it is listed; nothing for what is none.
-    pub(in crate::engine) fn add(&mut self, attr: &Attr, tell: Tell) {
+    pub(in crate::engine) fn add(&mut self, attr: &Attr, tell: InodeIdentity) {
         if attr.kind != FileKind::Directory {
             return;
         }
@@ -37,7 +37,7 @@ impl Directories {
 impl Tier {
     /// From here on programs use the tree through a file system that tells of names that change.
     pub(crate) fn is_served_from_now_on(&self) {
-        self.is_served.store(true, Ordering::SeqCst);
+        self.tree.is_served.store(true, Ordering::SeqCst);
     }
 
     /// Whether a walk has met every file, by what directories said before each was listed: none has
@@ -50,13 +50,13 @@ impl Tier {
         listed: Directories,
         request: &Request,
     ) -> Result<bool> {
-        if self.is_served.load(Ordering::SeqCst) {
+        if self.tree.is_served.load(Ordering::SeqCst) {
             return Ok(true);
         }
         let mut now = Directories::default();
         self.walk(b"", request, &mut |place| {
-            now.add(&place.found.attr, self.around.tell);
-            Ok(Visit::Into)
+            now.add(&place.found.attr, self.around.inode_identity);
+            Ok(Visit::Descend)
         })?;
         Ok(now == listed)
     }

@@ -14,7 +14,7 @@ use crate::error::{Error, Result, shown};
 use crate::lower::{Found, names};
 
 /// Something met on a walk.
-pub struct Place<'a> {
+pub struct WalkEntry<'a> {
     /// From the root of the tree.
     pub path: &'a [u8],
     /// What is there.
@@ -25,18 +25,18 @@ pub struct Place<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Visit {
     /// With what is in this directory.
-    Into,
+    Descend,
     /// Behind it.
-    Past,
+    Skip,
 }
 
 /// Directories of others that were walked past.
 #[derive(Debug, Default)]
-pub struct Closed {
+pub struct SkippedDirectories {
     count: u64,
 }
 
-impl Closed {
+impl SkippedDirectories {
     fn add(&mut self, path: &[u8]) {
         tracing::warn!(
             "{}: is another user's and closed; what is in it is left alone",
@@ -56,10 +56,10 @@ impl Closed {
 }
 
 /// Called with each place of a walk.
-pub(in crate::engine) type Visitor<'a> = dyn FnMut(Place<'_>) -> Result<Visit> + 'a;
+pub(in crate::engine) type Visitor<'a> = dyn FnMut(WalkEntry<'_>) -> Result<Visit> + 'a;
 
 /// Called with each place of a walk, and with why there is one that can't be looked at.
-pub(crate) type Looker<'a> = dyn FnMut(Result<Place<'_>>) -> Result<Visit> + 'a;
+pub(crate) type Looker<'a> = dyn FnMut(Result<WalkEntry<'_>>) -> Result<Visit> + 'a;
 
 /// A directory on the way to where a walk is.
 struct Level {
@@ -76,7 +76,12 @@ impl Tier {
     ///
     /// # Errors
     /// What the file system below or `visit` answers; [`Error::Interrupted`].
-    pub fn walk(&self, path: &[u8], request: &Request, visit: &mut Visitor<'_>) -> Result<Closed> {
+    pub fn walk(
+        &self,
+        path: &[u8],
+        request: &Request,
+        visit: &mut Visitor<'_>,
+    ) -> Result<SkippedDirectories> {
         self.walk_on(path, request, &mut |place| visit(place?))
     }
 
@@ -90,7 +95,7 @@ impl Tier {
         path: &[u8],
         request: &Request,
         look: &mut Looker<'_>,
-    ) -> Result<Closed> {
+    ) -> Result<SkippedDirectories> {
         let found = Found::at(&self.lower, path).map_err(Error::below(path))?;
         self.walk_found(path, found, request, look)
     }
@@ -101,8 +106,8 @@ impl Tier {
         found: Found,
         request: &Request,
         visit: &mut Looker<'_>,
-    ) -> Result<Closed> {
-        let (mut path, mut closed) = (path.to_vec(), Closed::default());
+    ) -> Result<SkippedDirectories> {
+        let (mut path, mut closed) = (path.to_vec(), SkippedDirectories::default());
         let mut levels = Vec::from_iter(self.visit(&path, found, request, visit, &mut closed)?);
         while let Some(level) = levels.last_mut() {
             path.truncate(level.path_length);
@@ -142,11 +147,11 @@ impl Tier {
         found: Found,
         request: &Request,
         visit: &mut Looker<'_>,
-        closed: &mut Closed,
+        closed: &mut SkippedDirectories,
     ) -> Result<Option<Level>> {
         self.check_going(request)?;
-        let going = visit(Ok(Place { path, found: &found }))?;
-        if found.attr.kind != FileKind::Directory || going == Visit::Past {
+        let going = visit(Ok(WalkEntry { path, found: &found }))?;
+        if found.attr.kind != FileKind::Directory || going == Visit::Skip {
             return Ok(None);
         }
         let mut names = match names(&*self.lower, found.ino()) {

@@ -1,0 +1,145 @@
+//! CopyWriter that are each damaged, and have everything between them.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use fslab_tier::archive::memory::MemoryArchive;
+use fslab_tier::catalogue::Catalogue;
+use fslab_tier::stored::{Location, Marks};
+use fslab_tier::{Settings, Tier, TierFs, own_request};
+use fslab_vfs::testing::client::Client;
+use fslab_vfs::{Errno, FileSystem, Ino, MemFs, OpenMode};
+
+use crate::encryption::{in_chunk, sealed};
+use crate::support::{Bench, MIB, TIER, noise, open, open_over};
+
+/// So many archives, each of which takes a copy.
+fn bench_of(copies: u8) -> Bench {
+    let settings = Settings { copies: copies.into(), ..Settings::of(TIER) };
+    Bench::with(Arc::new(MemFs::default()), settings, copies)
+}
+
+/// The tier of a bench again, with its archives encrypted, each with a key of its own.
+fn encrypted(bench: &Bench) -> (Arc<Tier>, Arc<TierFs>) {
+    let (archives, catalogue) = (sealed(bench, &bench.archives), Catalogue::in_memory().unwrap());
+    open_over(&bench.lower, bench.tier.settings(), archives, catalogue, &bench.around)
+}
+
+fn contents() -> Vec<u8> {
+    noise(300, 3 * MIB + 5)
+}
+
+/// A file whose bytes are in archives alone, and where its object lies in them.
+fn away(tier: &Arc<Tier>, fs: &dyn FileSystem) -> (Ino, Location) {
+    let ino = Client::new(fs).file(Ino::ROOT, "file", &contents()).unwrap();
+    tier.archive(ino, b"file", &own_request()).unwrap();
+    tier.release(ino, b"file", 0).unwrap();
+    let known = Marks::Trusted.read(&**tier.lower(), &own_request(), ino).unwrap().unwrap();
+    (ino, known.version.location)
+}
+
+/// Whether each archive gives the whole file by itself, to an engine that has read nothing yet.
+#[track_caller]
+fn each_is_whole(bench: &Bench, is_encrypted: bool) {
+    for only in 0..bench.archives.len() {
+        let failing = |archive: &Arc<MemoryArchive>, fails| {
+            archive.faults().reads_fail.store(fails, Ordering::SeqCst);
+        };
+        let (tier, fs) = if is_encrypted {
+            encrypted(bench)
+        } else {
+            let catalogue = Catalogue::in_memory().unwrap();
+            let settings = bench.tier.settings();
+            open(&bench.lower, settings, &bench.archives, catalogue, &bench.around)
+        };
+        for (number, archive) in bench.archives.iter().enumerate() {
+            failing(archive, number != only);
+        }
+        let client = Client::new(&*fs);
+        let ino = client.lookup(Ino::ROOT, "file").unwrap().ino;
+        assert!(client.contents(ino).unwrap() == contents(), "archive {only} alone");
+        bench.archives.iter().for_each(|archive| failing(archive, false));
+        assert!(tier.release(ino, b"file", 0).unwrap().bytes > 0);
+    }
+}
+
+/// The first block is whole in no copy: of its chunks, two are damaged in each.
+#[test]
+fn an_encrypted_object_is_put_together_from_copies_that_each_lack_some_chunks() {
+    let bench = bench_of(3);
+    let (tier, fs) = encrypted(&bench);
+    let (ino, at) = away(&tier, &*fs);
+    for (copy, chunks) in [[1, 5, 20], [1, 6, 33], [5, 6, 46]].into_iter().enumerate() {
+        for chunk in chunks {
+            bench.archives[copy].damage_at(at.container, in_chunk(chunk));
+        }
+    }
+    // Who reads need not wait for a scrub.
+    let client = Client::new(&*fs);
+    assert!(client.contents(ino).unwrap() == contents());
+    tier.release(ino, b"file", 0).unwrap();
+    let scrubbed = tier.scrub(&own_request()).unwrap();
+    assert_eq!((scrubbed.mended, &scrubbed.damaged[..]), (3, &[][..]));
+    let again = tier.scrub(&own_request()).unwrap();
+    assert_eq!((again.copies, again.mended, again.damaged.len()), (3, 0, 0));
+    each_is_whole(&bench, true);
+}
+
+#[test]
+fn a_chunk_that_no_copy_has_is_told_and_costs_its_block_only() {
+    let bench = bench_of(3);
+    let (tier, fs) = encrypted(&bench);
+    let (ino, at) = away(&tier, &*fs);
+    for (copy, archive) in bench.archives.iter().enumerate() {
+        archive.damage_at(at.container, in_chunk(3));
+        archive.damage_at(at.container, in_chunk(20 + copy as u64));
+    }
+    let scrubbed = tier.scrub(&own_request()).unwrap();
+    assert_eq!((scrubbed.mended, scrubbed.damaged.len()), (0, 3));
+    assert!(scrubbed.damaged[0].starts_with("file: archive a0, "), "{:?}", scrubbed.damaged);
+    let client = Client::new(&*fs);
+    let file = client.open(ino, OpenMode::empty()).unwrap();
+    assert_eq!(file.read(MIB - 1, 1).map(drop).unwrap_err().errno(), Errno::IO);
+    assert!(file.read(MIB, 2 * MIB as usize).unwrap() == contents()[MIB as usize..][..2 << 20]);
+    file.close().unwrap();
+}
+
+/// Head, attributes, table, hashes and tail, and a block each: either copy lacks some of them.
+#[test]
+fn any_part_of_an_object_is_taken_from_where_it_is_whole() {
+    let bench = bench_of(2);
+    let (ino, at) = away(&bench.tier, &*bench.fs);
+    let from_end = |bytes: u64| at.offset + at.length - bytes;
+    for (copy, places) in [
+        [20, 100_000, from_end(72 + 10), from_end(72 + 32 + 30)],
+        [100, 2 * MIB + 100_000, 3 * MIB, from_end(20)],
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        for place in places {
+            bench.archives[copy].damage_at(at.container, place);
+        }
+    }
+    assert!(bench.client().contents(ino).unwrap() == contents());
+    let scrubbed = bench.tier.scrub(&own_request()).unwrap();
+    assert_eq!((scrubbed.mended, &scrubbed.damaged[..]), (2, &[][..]));
+    assert!(bench.tier.release(ino, b"file", 0).unwrap().bytes > 0);
+    each_is_whole(&bench, false);
+}
+
+/// What an engine remembers of a container says nothing of what is there.
+#[test]
+fn a_head_that_was_damaged_after_it_was_read_is_found() {
+    let bench = bench_of(2);
+    let (tier, fs) = encrypted(&bench);
+    let (ino, at) = away(&tier, &*fs);
+    assert!(Client::new(&*fs).contents(ino).unwrap() == contents());
+    bench.archives[0].damage_at(at.container, 30);
+    let refused = tier.release(ino, b"file", 0).unwrap_err().to_string();
+    assert!(refused.contains("archive a0") && refused.contains("no whole head"), "{refused}");
+    let scrubbed = tier.scrub(&own_request()).unwrap();
+    assert_eq!((scrubbed.mended, &scrubbed.damaged[..]), (1, &[][..]));
+    assert!(tier.release(ino, b"file", 0).unwrap().bytes > 0);
+    each_is_whole(&bench, true);
+}
