@@ -1,16 +1,21 @@
-//! Where files go: a trait for archives, and one file a kind of them. Two are for any of them:
-//! what `sealed` passes on is encrypted, with a `key`, and what `away` passes on may be away.
+//! Archives: the trait, and a file for each kind.
+//!
+//! `directory` is the archive that users have. Three kinds wrap any archive: `encryption` encrypts
+//! with a `key`, `unavailable` reconnects, and `call_timeout` limits the time of a call. `lease` and
+//! `writer_record` keep two trees from writing to one archive.
 //!
 //! An archive keeps *containers*, which are written once from beginning to end and then never
-//! changed. A container holds one object or several, one behind the other.
+//! changed. A container holds one object, or several in a row.
 
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
 use crate::id::Id;
-use crate::surroundings::Identities;
+use crate::id::Identities;
 
 mod call_threads;
 mod call_timeout;
@@ -29,6 +34,19 @@ pub use encryption::EncryptedArchive;
 pub use key::Key;
 pub use unavailable::ReconnectingArchive;
 pub use writer_record::{Openings, Writer};
+
+/// An archive of a tier.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ArchiveEntry {
+    /// Its identity.
+    pub id: Id,
+    /// Its directory.
+    pub path: PathBuf,
+    /// The file with its key, where it is encrypted. The key itself is nowhere else.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub key: Option<PathBuf>,
+}
 
 /// What a container is for; archives keep the kinds apart, so that trees are found quickly.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]

@@ -1,4 +1,4 @@
-//! Small files and names that are there after a power cut, once somebody was told that they are.
+//! Atomic, durable writes of small files.
 
 use std::fs::{self, File};
 use std::io::{self, ErrorKind, Write};

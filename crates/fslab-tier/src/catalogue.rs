@@ -1,12 +1,12 @@
-//! The catalogue: which objects archives hold, and since when nobody needs some of them.
+//! The catalogue: which objects archives hold, and since when some of them are unneeded.
 //!
-//! Invariant: it is an index. What a file's bytes are is told by the xattr on it alone; a catalogue
-//! that is lost or wrong can make an object stay for too long, and never makes one go that a file
-//! needs: nothing goes before a scan has looked at every file of the tree since that was said
-//! (`engine::settling`).
+//! Invariant: it is an index. Only the xattr on a file says where its bytes are. A lost or wrong
+//! catalogue can make an object stay for too long, but never deletes a needed one: no object is
+//! deleted before a scan has visited every file of the tree since it became unneeded
+//! (`engine::expiry`).
 //!
-//! `row`: what is known of an object. `facts`: what else is known. `turning`: saying anew what
-//! objects are.
+//! `row`: the row of an object. `status`: the state of the catalogue as a whole. `updates`: changes
+//! of rows.
 
 use std::io;
 use std::ops::Bound;
@@ -285,7 +285,7 @@ pub fn sequence_at(time: Timestamp) -> u64 {
     seconds.saturating_mul(1_000_000_000).saturating_add(time.nanoseconds.into())
 }
 
-/// ObjectRoles what is pending, in a catalogue of a version that did not do that: all rows are read once.
+/// Notes what is pending, in a catalogue of a version that did not do that: all rows are read once.
 fn note_pending(transaction: &redb::WriteTransaction) -> Result<(), redb::Error> {
     if transaction.list_tables()?.any(|table| table.name() == PENDING.name()) {
         return Ok(());

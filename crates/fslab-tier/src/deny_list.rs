@@ -1,5 +1,5 @@
-//! Programs that do not recall: indexers, `updatedb`, a search through everything. They are told at
-//! once what others are told who waited for too long, and the file stays where it is.
+//! The list of programs that may not recall, such as indexers and `updatedb`. Their reads of offline
+//! blocks fail at once, with the error of a recall that takes too long.
 
 use std::collections::HashSet;
 use std::path::PathBuf;

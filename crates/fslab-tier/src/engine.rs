@@ -1,18 +1,20 @@
-//! The engine: everything that moves bytes between a tree and its archives, for any front end.
+//! The engine: moves bytes between a tree and its archives, for any front end.
 //!
-//! `file`: files in use and what is known of each. `marks`: the residency xattr, in the order in
-//! which it may be written. `recall`: bringing blocks back. `changing`: writes and truncations of
-//! files that are partly elsewhere. `reading`: who reads in order. `behind`: what others wrote to
-//! these below. `syncing`: what a failed sync leaves. `archiving`, `bundling`, `releasing`,
-//! `alone`: the way out. `settling`, `repacking`: what a crash left, and what nobody needs any
-//! more. `unserved`: scans beside which names change. `uses`: whether catalogue and tree are of one
-//! day. `attached`, `copy_targets`: which archives are here, and which of them take copies. `scrubbing`,
-//! `copying`: whether copies are whole, and making those that are missing. `ending`: the end of it
-//! all.
+//! Each room is a folder, and owns a part of [`Tier`]'s state:
+//! - `files`: files in use, their residency, reads, writes and syncs.
+//! - `recall`: the queue of recalls, their order, and the threads that serve them.
+//! - `outbound`: archiving, bundling, repacking, and fail-over between archives.
+//! - `release`: freeing the bytes of archived files, under an exclusive lease.
+//! - `copies`: writing, verifying, scrubbing and repairing copies.
+//! - `tree`: walks, scans, renames, and the archived tree.
+//! - `expiry`: deleting old versions, and undelete.
+//!
+//! `archives`: the attached archives. `crash_recovery`: what an interrupted run left. `pin`: files
+//! that stay. `inspect`, `metrics`: answers to questions. `shutdown`: the end of an engine.
 //! `docs/formats/tier.md` has the protocols and why they are safe.
 //!
 //! Locks: a file's state is locked while the file below is changed, never while an archive works.
-//! The queue's lock and the table's of files in use are held for a moment only, inside of it.
+//! The locks of the queue and of the table of files in use are held for a moment only, inside it.
 
 use std::path::PathBuf;
 use std::sync::{Arc, Weak};
@@ -21,19 +23,19 @@ use std::time::Duration;
 use fslab_vfs::{Attr, Claim, Errno, FileSystem, Handle, Ino, Request};
 use parking_lot::RwLock;
 
-use crate::archive::Archive;
+use crate::archive::{Archive, ArchiveEntry};
 use crate::catalogue::Catalogue;
 use crate::closed_root::{ClosedRoot, Treatment};
 use crate::deny_list::DenyList;
 use crate::engine::recall::queue::{Fifo, Order};
 use crate::error::{Error, Result};
-use crate::home::Attached;
 use crate::id::Id;
 use crate::lower::{OwnFile, own_request, request_at};
 use crate::stored::{Marks, TreeMark};
 use crate::surroundings::Surroundings;
 
 mod archives;
+mod background;
 mod copies;
 mod crash_recovery;
 mod expiry;
@@ -41,23 +43,25 @@ mod files;
 mod inspect;
 mod metrics;
 mod outbound;
+mod pin;
 pub(crate) mod recall;
 mod release;
 mod shutdown;
 mod tree;
 
 pub use archives::ArchiveState;
+pub(crate) use background::BackgroundThread;
 pub use copies::scrubbing::{ProgressSink, Scrubbed};
-pub use expiry::{Expired, age};
+pub use expiry::Expired;
 pub(crate) use files::read_ahead::ReadAhead;
 pub use files::{FileUse, KnownResidency, TieredFile};
 pub use outbound::archiving::Archived;
 pub use outbound::bundling::{Archiver, BUNDLED_BYTES_MAX, OutcomeSink};
+pub use pin::PIN_NAME;
 pub use recall::Recall;
 pub use release::Released;
 pub use tree::archived_tree::ArchivedTree;
 pub use tree::scan::Scanned;
-pub(crate) use tree::walk::is_gone;
 pub use tree::walk::{SkippedDirectories, Visit, WalkEntry};
 
 /// How the engine works.
@@ -97,7 +101,7 @@ pub struct Settings {
     /// Where its usual policy is.
     pub policy: Option<PathBuf>,
     /// The archives that its home names, attached or not.
-    pub known_archives: Vec<Attached>,
+    pub known_archives: Vec<ArchiveEntry>,
     /// Nobody enters the tree but through the mount.
     pub closes: bool,
     /// Released files show poison below, where blocks can be shared, and no zeros.

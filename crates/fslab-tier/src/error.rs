@@ -1,4 +1,4 @@
-//! Why tiering can't go on.
+//! Errors of tiering.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -7,7 +7,11 @@ use std::str::Utf8Chunk;
 use fslab_vfs::Errno;
 
 use crate::id::Id;
-use crate::stored::bytes::Corrupt;
+
+/// What is stored is not what it should be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct Corrupt(pub &'static str);
 
 /// The result of anything in this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -92,7 +96,7 @@ pub enum Error {
         for_now(away)
     )]
     TooFewArchives {
-        /// CopyWriter asked for.
+        /// Copies asked for.
         wanted: usize,
         /// Archives there are.
         found: usize,
@@ -106,9 +110,9 @@ pub enum Error {
         besides(missing)
     )]
     TooFewCopies {
-        /// CopyWriter asked for.
+        /// Copies asked for.
         wanted: usize,
-        /// CopyWriter there are.
+        /// Copies there are.
         found: usize,
         /// Archives with copies that are not attached.
         missing: Vec<String>,
@@ -279,4 +283,10 @@ pub(crate) fn shown(path: &[u8]) -> String {
 fn escaped(chunk: Utf8Chunk<'_>) -> String {
     let bytes = chunk.invalid().iter().map(|byte| format!(r"\x{byte:02x}"));
     std::iter::once(chunk.valid().replace('\\', r"\\")).chain(bytes).collect()
+}
+
+/// The line, from 1, on which something begins.
+pub(crate) fn line_of(text: &str, span: Option<std::ops::Range<usize>>) -> usize {
+    let start = span.map_or(0, |span| span.start);
+    1 + text.bytes().take(start).filter(|byte| *byte == b'\n').count()
 }

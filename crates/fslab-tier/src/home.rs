@@ -15,6 +15,7 @@ use std::time::Duration;
 use fslab_vfs::{Errno, FileSystem};
 use serde::{Deserialize, Serialize};
 
+pub use crate::archive::ArchiveEntry;
 use crate::archive::directory::{DirectoryArchive, settings_text};
 use crate::archive::unavailable::{Opener, ReconnectingArchive};
 use crate::archive::{self, Archive, Key, Writer, key_of};
@@ -23,7 +24,7 @@ use crate::catalogue::Catalogue;
 use crate::closed_root::{self, ClosedRoot, Treatment};
 use crate::deny_list::{DenyList, Programs};
 use crate::engine::{BUNDLED_BYTES_MAX, Settings, Tier, check_mark, claim};
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, line_of};
 use crate::id::Id;
 use crate::lower::own_request;
 use crate::private;
@@ -76,7 +77,7 @@ pub struct TierDescription {
     pub deny: Vec<String>,
     /// Its archives, in the order in which they take copies.
     #[serde(default, rename = "archive")]
-    pub archives: Vec<Attached>,
+    pub archives: Vec<ArchiveEntry>,
 }
 
 impl TierDescription {
@@ -144,19 +145,6 @@ impl Poison {
     fn is_usual(&self) -> bool {
         *self == Self::default()
     }
-}
-
-/// An archive of a tier.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Attached {
-    /// Its identity.
-    pub id: Id,
-    /// Its directory.
-    pub path: PathBuf,
-    /// The file with its key, where it is encrypted. The key itself is nowhere else.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub key: Option<PathBuf>,
 }
 
 fn usual_level() -> i32 {
@@ -241,7 +229,7 @@ impl Home {
         // Before anything is made.
         wish.key.as_deref().map(Key::read).transpose()?;
         wish.archives.iter().try_for_each(|archive| DirectoryArchive::check_place(archive))?;
-        let attached = |path: &PathBuf| Attached {
+        let attached = |path: &PathBuf| ArchiveEntry {
             id: around.identities.make(),
             path: path.clone(),
             key: wish.key.clone(),
@@ -264,7 +252,12 @@ impl Home {
         Ok(home)
     }
 
-    fn make(path: &Path, tier: Id, wish: &InitOptions, archives: Vec<Attached>) -> Result<Self> {
+    fn make(
+        path: &Path,
+        tier: Id,
+        wish: &InitOptions,
+        archives: Vec<ArchiveEntry>,
+    ) -> Result<Self> {
         let description = TierDescription {
             version: VERSION,
             tier,
@@ -387,7 +380,7 @@ impl Home {
     /// Where it belongs to another tier, or the key is not its key.
     pub fn attach(&mut self, archive: &Path, id: Id, key: Option<PathBuf>) -> Result<()> {
         // Before anything is made.
-        let wanted = Attached { id, path: archive.to_owned(), key: key.clone() };
+        let wanted = ArchiveEntry { id, path: archive.to_owned(), key: key.clone() };
         settings_text(&self.path.join(SETTINGS), &wanted)?;
         let mut made = Cleanup::default();
         if !archive.join("archive.toml").exists() {
@@ -404,7 +397,7 @@ impl Home {
             return Err(refused(format!("a tier has at most {COPIES_MAX} archives")));
         }
         let path = archive.canonicalize().map_err(Error::file(archive))?;
-        let is_alive = |other: &&Attached| {
+        let is_alive = |other: &&ArchiveEntry| {
             other.id == found.id
                 && other.path != path
                 && DirectoryArchive::describe(&other.path).is_ok_and(|alive| alive.id == found.id)
@@ -417,7 +410,7 @@ impl Home {
             )));
         }
         self.description.archives.retain(|attached| attached.id != found.id);
-        self.description.archives.push(Attached { id: found.id, path, key });
+        self.description.archives.push(ArchiveEntry { id: found.id, path, key });
         // The home may name it, though it can't be said whether that will last.
         made.keep();
         self.save()
@@ -444,14 +437,14 @@ impl Home {
             return Err(refused(format!("archive {lost} is not lost: it is still at {path}")));
         }
         let key = key.or_else(|| old.key.clone());
-        let wanted = Attached { id: lost, path: archive.to_owned(), key: key.clone() };
+        let wanted = ArchiveEntry { id: lost, path: archive.to_owned(), key: key.clone() };
         // Before anything is made.
         settings_text(&self.path.join(SETTINGS), &wanted)?;
         DirectoryArchive::check_place(archive)?;
         let mut made = Cleanup::default();
         init_archive(archive, lost, self.description.tier, key.as_deref(), &mut made)?;
         let path = archive.canonicalize().map_err(Error::file(archive))?;
-        self.description.archives[known] = Attached { id: lost, path, key };
+        self.description.archives[known] = ArchiveEntry { id: lost, path, key };
         made.keep();
         self.save()
     }
@@ -541,7 +534,7 @@ impl Home {
 
     fn opener(
         &self,
-        attached: &Attached,
+        attached: &ArchiveEntry,
         used: ArchiveUse,
         identities: &Arc<dyn Identities>,
     ) -> Opener {
@@ -551,7 +544,7 @@ impl Home {
 
     fn open_archive(
         &self,
-        attached: &Attached,
+        attached: &ArchiveEntry,
         used: &ArchiveUse,
         identities: &Arc<dyn Identities>,
     ) -> Result<Arc<dyn Archive>> {
@@ -566,7 +559,7 @@ impl Home {
 
     /// The file with the key of an archive: the one that was given, where it is the right one, as
     /// each archive may have its own. What is wrong with both is said when the archive is opened.
-    fn key_file<'a>(&'a self, attached: &'a Attached) -> Option<&'a Path> {
+    fn key_file<'a>(&'a self, attached: &'a ArchiveEntry) -> Option<&'a Path> {
         let known = attached.key.as_deref();
         let Ok(found) = DirectoryArchive::describe(&attached.path) else { return known };
         if found.encryption.is_none() {
@@ -737,12 +730,6 @@ fn is_taken(error: &Error) -> bool {
 
 fn refused(what: String) -> Error {
     Error::Refused { what }
-}
-
-/// The line, from 1, on which something begins.
-pub(crate) fn line_of(text: &str, span: Option<std::ops::Range<usize>>) -> usize {
-    let start = span.map_or(0, |span| span.start);
-    1 + text.bytes().take(start).filter(|byte| *byte == b'\n').count()
 }
 
 /// The line on which a key has its value, or the first.

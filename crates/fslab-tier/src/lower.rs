@@ -11,7 +11,7 @@ use fslab_vfs::{
     Permissions, Request, Result, SeekTo, SetAttr, SetTime, Timestamp, WriteOptions, XattrMode,
 };
 
-use crate::surroundings::Calendar;
+use crate::calendar::Calendar;
 
 /// What blocks of attributes count, in bytes.
 pub(crate) const SECTOR_BYTES: u64 = 512;
@@ -414,4 +414,9 @@ pub fn names(fs: &dyn FileSystem, directory: Ino) -> Result<Vec<OsString>> {
     });
     fs.releasedir(&request, directory, handle)?;
     listed.map(|()| names)
+}
+
+/// Whether a file is missing, as opposed to unreachable.
+pub(crate) fn is_missing(error: &fslab_vfs::Error) -> bool {
+    matches!(error.errno(), Errno::NOENT | Errno::STALE)
 }

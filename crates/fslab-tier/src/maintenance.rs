@@ -1,83 +1,17 @@
-//! Maintenance: what a mount does by itself every so often. What the policy in the tier's home says is
-//! done, names go to the archives for a rebuild, and versions that were kept for long enough go.
+//! Maintenance: a mount follows the policy in the tier's home at intervals, archives the tree, and
+//! deletes old versions past their retention time.
 //!
-//! A round begins once the time between rounds has passed since the last one ended: rounds never
-//! overlap, and a machine that is too slow for them has pauses all the same.
+//! A round begins when the interval has passed since the last round ended: rounds never overlap,
+//! and a slow machine has pauses all the same.
 
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use fslab_vfs::{Cancellation, Request};
-use parking_lot::{Condvar, Mutex};
+use fslab_vfs::Request;
 
-use crate::command::Event;
-use crate::engine::Tier;
+use crate::engine::{BackgroundThread, Tier};
 use crate::error::{Error, Result};
-
-/// How often the clock is looked at: it is not the one that the system waits by.
-const LOOK_EVERY: Duration = Duration::from_millis(500);
-
-/// How long the end of an engine waits for a round to end: an archive may hold it up for ever.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
-
-/// What a cancelled round finds in its request.
-const CANCELLED: u64 = 1;
-
-/// Whether rounds go on.
-#[derive(Default)]
-pub(crate) struct Maintenance {
-    going: Mutex<Going>,
-    changed: Condvar,
-    /// Seen by a round under way, between two blocks.
-    cancelled: Arc<AtomicU64>,
-}
-
-#[derive(Clone, Copy, Default, PartialEq, Eq)]
-enum Going {
-    /// There are none.
-    #[default]
-    Never,
-    /// A thread does them.
-    On,
-    /// The thread is to end.
-    Stopping,
-    /// It has ended.
-    Ended,
-}
-
-impl Maintenance {
-    /// Ends rounds; `false` where one is still under way.
-    pub(crate) fn stop(&self) -> bool {
-        self.cancelled.store(CANCELLED, Ordering::SeqCst);
-        let mut going = self.going.lock();
-        if *going == Going::On {
-            *going = Going::Stopping;
-        }
-        self.changed.notify_all();
-        let is_stopping = |going: &mut Going| *going == Going::Stopping;
-        !self.changed.wait_while_for(&mut going, is_stopping, PATIENCE).timed_out()
-    }
-
-    /// Waits a little; `false` once rounds are to end.
-    fn wait(&self) -> bool {
-        let mut going = self.going.lock();
-        if *going == Going::On {
-            self.changed.wait_for(&mut going, LOOK_EVERY);
-        }
-        *going == Going::On
-    }
-
-    fn ended(&self) {
-        *self.going.lock() = Going::Ended;
-        self.changed.notify_all();
-    }
-
-    fn request(&self) -> Request {
-        let cancellation = Cancellation::new(Arc::clone(&self.cancelled), CANCELLED);
-        Request { cancellation, ..Request::default() }
-    }
-}
+use crate::event::Event;
 
 impl Tier {
     /// Begins to do rounds, one every so often.
@@ -85,8 +19,8 @@ impl Tier {
     /// # Errors
     /// Where a thread can't be started.
     pub fn start_maintenance(self: &Arc<Self>, every: Duration) -> Result<()> {
-        let (tier, rounds) = (Arc::downgrade(self), Arc::clone(self.rounds()));
-        *rounds.going.lock() = Going::On;
+        let (tier, rounds) = (Arc::downgrade(self), Arc::clone(self.background()));
+        rounds.begin();
         let begun_ns = self.surroundings().clock.now_ns();
         let work = move || {
             keep_rounds(&tier, &rounds, begun_ns, every);
@@ -96,7 +30,7 @@ impl Tier {
         let started = thread.spawn(work).map(drop).map_err(|source| Error::Refused {
             what: format!("can't start a thread that does what the policy says: {source}"),
         });
-        started.inspect_err(|_| self.rounds().ended())
+        started.inspect_err(|_| self.background().ended())
     }
 
     /// Does what the tier's policy says, where it has one, archives the tree, and removes what was
@@ -150,7 +84,7 @@ impl Tier {
     }
 }
 
-fn keep_rounds(tier: &Weak<Tier>, rounds: &Maintenance, begun_ns: u64, every: Duration) {
+fn keep_rounds(tier: &Weak<Tier>, rounds: &BackgroundThread, begun_ns: u64, every: Duration) {
     let mut last_ns = begun_ns;
     while rounds.wait() {
         let Some(tier) = tier.upgrade() else { return };

@@ -4,8 +4,8 @@
 //! while the file system is fuller than `high`, those that were not used for longest first, until
 //! it is no fuller than `low`; and copied already while it is fuller than `premigrate`.
 //!
-//! `rules`: reading them. `facts`: what is asked about a file and the file system. `freed`: whether
-//! releases free anything. `run`: doing what they say.
+//! `rules`: parsing. `file_facts`: the facts that rules ask of a file. `selection`, `candidates`: the
+//! files that a policy is about. `freed_space`: whether releases free space. `run`: running a policy.
 
 use std::time::Duration;
 
@@ -28,9 +28,9 @@ pub(crate) use run::run;
 pub enum Action {
     /// Nothing is done.
     Keep,
-    /// CopyWriter are made; the bytes stay.
+    /// Copies are made; the bytes stay.
     Archive,
-    /// CopyWriter are made, and the bytes may go.
+    /// Copies are made, and the bytes may go.
     Release,
 }
 

@@ -1,21 +1,21 @@
-//! Making a tree from archives alone.
+//! Rebuilding a tree from archives alone.
 //!
-//! 1. What is in the directory already stays, and what its files name is where it belongs.
-//! 2. The last archived tree that is whole tells names and attributes; files come back as stubs
-//!    whose bytes are recalled when they are read.
-//! 3. Objects that are younger than the tree are put where they say they were: in the place of what
-//!    this run made, never of what was there.
-//! 4. Files whose objects are not where the tree says come back as the latest version of them.
+//! 1. Existing files stay, with the objects that they name.
+//! 2. The last whole archived tree gives names and attributes; files come back as stubs, whose
+//!    bytes are recalled when they are read.
+//! 3. Newer objects are put where they were archived from. They replace what this run made, never
+//!    what existed.
+//! 4. Files whose objects are not where the tree says come back as their latest version.
 //!
-//! In the end each object in the archives has a row: what no file names, because something later or
-//! something else is in its place, can come back by `undelete` for as long as such are kept.
+//! In the end each object in the archives has a row: an object that no file names can come back by
+//! `undelete` until it expires.
 //!
 //! Memory: what is told at the end; 8 bytes for each thing that got another name while the tree was
 //! walked, 70 for each file whose object is not where the tree says, the path of each directory
 //! that nobody may write to and of each empty file with several names; some 50 MB of containers.
 //!
-//! `younger`: what the tree does not tell of. `finishing`: what could not be made before all
-//! archives were read. `notes`: what is known of objects.
+//! `existing_files`: step 1. `last_tree`, `entries`: step 2. `newer_objects`: step 3. `second_pass`:
+//! step 4. `stubs`, `attributes`: making a file. `object_roles`: the role of each object.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -27,23 +27,22 @@ use crate::catalogue::{Catalogue, ObjectRow, sequence_at};
 use crate::error::{Error, Result};
 use crate::id::Id;
 use crate::lower::{Found, request_at};
+use crate::object::archived_tree::entries;
+pub use crate::object::archived_tree::trees;
+use crate::object::reader::ObjectReader;
 use crate::poison::Poison;
-use crate::stored::reader::ObjectReader;
 use crate::stored::{Attributes, Residency, Version};
 use crate::surroundings::Surroundings;
 
-mod archived_trees;
 mod attributes;
 mod entries;
 mod existing_files;
+mod last_tree;
 mod newer_objects;
 mod object_roles;
 mod second_pass;
 mod stubs;
 
-use archived_trees::entries;
-pub use archived_trees::trees;
-pub(crate) use archived_trees::{check, listed, open_whole, order};
 use object_roles::ObjectRoles;
 
 /// What was made.

@@ -1,5 +1,5 @@
-//! What is put together before it is written, as its length must be known first: in memory up to a
-//! block, and beyond that in a file without a name, in the directory for temporary ones.
+//! A buffer for data whose length must be known before it is written: up to a block in memory, the
+//! rest in a nameless temporary file.
 
 use std::fs::File;
 use std::io::{self, Write};

@@ -2,22 +2,12 @@
 
 use std::sync::Arc;
 
-use fslab_vfs::{Attr, Clock, Timestamp};
+use fslab_vfs::{Attr, Clock};
 
+pub use crate::calendar::Calendar;
 use crate::id::Id;
+pub use crate::id::Identities;
 use crate::stored::Marks;
-
-/// InodeIdentitys the time of day. Monotonic time comes from a [`Clock`].
-pub trait Calendar: Send + Sync {
-    /// Now.
-    fn now(&self) -> Timestamp;
-}
-
-/// Makes identities that nobody else has.
-pub trait Identities: Send + Sync {
-    /// A new one.
-    fn make(&self) -> Id;
-}
 
 /// What tells an inode below from every other one and from later uses of its number.
 pub type InodeIdentity = fn(&Attr) -> Id;

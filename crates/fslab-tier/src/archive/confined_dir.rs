@@ -1,7 +1,7 @@
-//! What an archive has below its directory, which may come from anywhere: nobody is led out of it
-//! by a link, waits for a pipe, or reads without an end.
+//! Access to an archive's directory that never leaves it. The contents may come from anywhere: links
+//! lead nowhere else, pipes do not block, and reads are bounded.
 //!
-//! The path of the archive itself is its user's, and may have links.
+//! The user chose the path of the archive itself, so it may contain links.
 
 use std::fs::File;
 use std::io::{self, ErrorKind, Read};

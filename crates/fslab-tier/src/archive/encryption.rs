@@ -18,10 +18,10 @@ use zerocopy::{FromBytes, IntoBytes};
 
 use super::{Archive, ContainerKind, Key, Upload};
 use crate::id::Id;
+use crate::id::Identities;
 use crate::stored::format::{
     CHUNK_BYTES, CHUNK_LOG2, SEAL_MAGIC, SealRecord, TAG_BYTES, VERSION, crc_of,
 };
-use crate::surroundings::Identities;
 
 const HEAD_BYTES: u64 = size_of::<SealRecord>() as u64;
 const SEALED_BYTES: u64 = CHUNK_BYTES + TAG_BYTES;

@@ -1,4 +1,4 @@
-//! Who uses an archive: whoever writes holds its lease alone, and those who read share it.
+//! The lease of an archive: a writer holds it exclusively, readers share it.
 
 use std::fs::File;
 use std::io::{self, ErrorKind};

@@ -1,10 +1,10 @@
-//! An archive that may go away and come back, as a server does that starts later, or a disk that is
-//! plugged in when it is needed.
+//! An archive that may become unavailable and come back, such as a server that starts later or a
+//! removable disk.
 //!
-//! While it is away, calls answer `NotConnected`, and it is looked for now and then, because
-//! somebody asks for it, in a thread of its own: a server that hangs holds up whoever asks for a
-//! moment only. It goes away when what it lies in answers as if that were gone, or something is
-//! missing and so is the archive itself.
+//! While it is unavailable, calls return `NotConnected`. A thread of its own tries to open it again
+//! at intervals, when somebody asks for it: a server that hangs delays the caller for a moment only.
+//! An archive becomes unavailable when its directory returns errors as if it were gone, or when
+//! something is missing and so is the archive itself.
 
 use std::io::{self, ErrorKind};
 use std::sync::Arc;

@@ -1,12 +1,12 @@
-//! Which tree writes to an archive.
+//! The record of the archive's writer: which tree writes to it.
 //!
-//! Trees of one tier, such as one that was made again of an archive beside the one that lives on,
-//! must not write to it both: what only the other needs is unneeded to each. So the archive says in
-//! `writer.toml` which of them writes, until somebody has another one take it over. Others read.
+//! Two trees of one tier, such as a rebuilt one beside the original, must not both write to an
+//! archive: each would delete what only the other needs. So `writer.toml` in the archive names the
+//! writing tree, until a user has another one take over. Other trees only read.
 //!
-//! A copy of a tree can't be told from it by what it is known by. So each opening to write has a
-//! number, which the archive and the tree keep: a copy that did not open the archive last has
-//! another one, and only reads.
+//! A copy of a tree has the same identity. So each opening for writing has a number, which both the
+//! archive and the tree keep: a copy that did not open the archive last has another number, and only
+//! reads.
 
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
@@ -72,7 +72,7 @@ impl Openings {
         Ok(known.iter().any(is_it))
     }
 
-    /// ObjectRoles a new opening, before the archive is told.
+    /// Notes a new opening, before the archive is told.
     fn begin(&self, archive: Id, before: Option<Id>) -> fslab_vfs::Result<Id> {
         let _changing = self.changing.lock();
         let last = self.around.identities.make();

@@ -1,5 +1,5 @@
-//! What the catalogue knows beside its rows: whether it is in use or in doubt, and which scans
-//! there were. What an earlier version did not write down is as if it had never been.
+//! The state of the catalogue as a whole: whether it is in use or in doubt, its scans and its open
+//! epoch. A missing value means never.
 
 use redb::{ReadableTable, TableDefinition};
 

@@ -1,4 +1,4 @@
-//! Saying anew what objects are to the tree, by what is said of them at that moment.
+//! Updates of rows that depend on what the catalogue says at that moment, in one transaction.
 
 use fslab_vfs::Timestamp;
 use redb::ReadableTable;

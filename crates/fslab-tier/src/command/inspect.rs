@@ -1,4 +1,4 @@
-//! What users are shown: where bytes are, who waits for them, and which versions there were.
+//! Reports on where bytes are, which recalls are waiting, and which versions there are.
 
 use std::collections::HashSet;
 use std::os::unix::ffi::OsStrExt;
@@ -6,11 +6,9 @@ use std::sync::Arc;
 
 use fslab_vfs::{FileKind, Request};
 
-use super::{Event, EventSink, State, WaitingProgram, go_on, report_problem};
-use crate::engine::{Recall, Tier, Visit, WalkEntry};
-use crate::error::{Error, Result, shown};
-use crate::stored::BLOCK_BYTES;
-use crate::stored::residency::{self, Residency};
+use super::{Event, EventSink, WaitingProgram, go_on, report_problem};
+use crate::engine::{Recall, Tier, Visit};
+use crate::error::{Result, shown};
 
 pub(super) fn states(
     tier: &Arc<Tier>,
@@ -23,7 +21,7 @@ pub(super) fn states(
         tier.walk_on(path, request, &mut |place| {
             let shown = place.and_then(|place| {
                 if place.found.attr.kind == FileKind::Regular {
-                    go_on(tell(Event::State(state_of(tier, &place)?)))?;
+                    go_on(tell(Event::State(tier.file_summary(&place)?)))?;
                 }
                 let is_inner = !recursive && place.path != &path[..];
                 Ok(if is_inner { Visit::Skip } else { Visit::Descend })
@@ -32,60 +30,6 @@ pub(super) fn states(
         })?;
     }
     Ok(())
-}
-
-/// Where the bytes of a file are.
-pub(crate) fn state_of(tier: &Arc<Tier>, place: &WalkEntry<'_>) -> Result<State> {
-    let attr = &place.found.attr;
-    let known = tier.residency_of(attr);
-    let path = shown(place.path);
-    let known = match known {
-        Ok(known) => known,
-        Err(residency::Unreadable::Corrupt(_)) => {
-            return Ok(State { state: "damaged".to_owned(), ..plain_state(path, attr.size) });
-        }
-        Err(residency::Unreadable::Below(error)) => return Err(Error::below(place.path)(error)),
-    };
-    let Some(known) = known else { return Ok(plain_state(path, attr.size)) };
-    Ok(if tier.is_own(&known, attr) {
-        let changed = tier.is_changed(&known, attr);
-        tiered_state(path, attr.size, &Residency { changed, ..known })
-    } else {
-        State { state: "damaged".to_owned(), ..plain_state(path, attr.size) }
-    })
-}
-
-fn plain_state(path: String, bytes: u64) -> State {
-    State {
-        path,
-        state: "resident".to_owned(),
-        bytes,
-        resident_bytes: bytes,
-        changed: false,
-        copies: Vec::new(),
-    }
-}
-
-fn tiered_state(path: String, bytes: u64, known: &Residency) -> State {
-    let resident_bytes = resident(bytes, known);
-    let state = match (known.offline.is_empty(), known.changed) {
-        (true, true) => "changed",
-        (true, false) => "archived",
-        (false, _) if resident_bytes == 0 => "offline",
-        (false, _) => "partly-resident",
-    };
-    let copies = known.version.copies.iter().map(ToString::to_string).collect();
-    let (state, changed) = (state.to_owned(), known.changed);
-    State { path, state, bytes, resident_bytes, changed, copies }
-}
-
-/// Bytes of a file that are here; holes count.
-fn resident(bytes: u64, known: &Residency) -> u64 {
-    let offline = known.offline.iter().map(|run| {
-        let end = (run.end * BLOCK_BYTES).min(bytes);
-        end.saturating_sub(run.start * BLOCK_BYTES)
-    });
-    bytes - offline.sum::<u64>().min(bytes)
 }
 
 pub(super) fn usage(
@@ -101,7 +45,7 @@ pub(super) fn usage(
         let counted = place.and_then(|place| {
             let attr = &place.found.attr;
             if attr.kind == FileKind::Regular && (attr.links < 2 || met.insert(place.found.ino())) {
-                let state = state_of(tier, &place)?;
+                let state = tier.file_summary(&place)?;
                 files += 1;
                 bytes += state.bytes;
                 resident_bytes += state.resident_bytes;

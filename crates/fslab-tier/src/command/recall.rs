@@ -1,7 +1,7 @@
-//! Bringing files back because users ask for it.
+//! Recalling files because a user asks for it.
 //!
-//! Blocks of several files are asked for before the first is waited for: the order of the queue has
-//! something to choose from, and no thread that recalls is idle while files are small.
+//! The blocks of several files are requested before the first is waited for: so the queue can choose
+//! an order, and no mover is idle while files are small.
 
 use std::collections::VecDeque;
 use std::ops::Range;

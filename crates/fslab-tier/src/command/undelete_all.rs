@@ -1,4 +1,4 @@
-//! Bringing back what was removed.
+//! Undeleting one version, or all removed files of a directory.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

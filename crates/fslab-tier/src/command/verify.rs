@@ -1,6 +1,4 @@
-//! Looking at everything there is: files and objects, and every copy.
-//!
-//! It may take days: what is found is told at once, and how far it is every minute.
+//! Scans and scrubs, which may take days: findings are reported at once, and progress every minute.
 
 use std::sync::Arc;
 use std::time::Duration;

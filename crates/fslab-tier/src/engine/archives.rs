@@ -1,14 +1,13 @@
-//! Which archives there are: those that are attached, and those that are known and are not.
+//! The archives of the tier: attached ones, and known ones that are not attached.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use crate::archive::Archive;
+use crate::archive::{Archive, ArchiveEntry};
 use crate::catalogue::{ObjectRow, ObjectState};
 use crate::engine::Tier;
 use crate::error::{Error, Result};
-use crate::home::Attached;
 use crate::id::Id;
 use crate::stored::Version;
 
@@ -149,7 +148,7 @@ impl Tier {
         }
     }
 
-    fn known_archive(&self, id: Id) -> Option<&Attached> {
+    fn known_archive(&self, id: Id) -> Option<&ArchiveEntry> {
         self.settings.known_archives.iter().find(|known| known.id == id)
     }
 

@@ -1,4 +1,4 @@
-//! Containers on their way into all archives that take a copy, and copies that are read back.
+//! Copies in archives: writing one to several archives at once, and verifying it by reading it back.
 
 use std::sync::Arc;
 
@@ -7,11 +7,11 @@ use fslab_vfs::Request;
 use crate::archive::{Archive, ContainerKind, Upload};
 use crate::error::{Error, Result};
 use crate::id::Id;
+use crate::object::reader::ObjectReader;
+use crate::object::writer::Sink;
 use crate::rate_limit::RateLimits;
 use crate::stored::Version;
 use crate::stored::bytes::Corrupt;
-use crate::stored::reader::ObjectReader;
-use crate::stored::writer::Sink;
 
 pub(in crate::engine) mod combined;
 pub(in crate::engine) mod recording;

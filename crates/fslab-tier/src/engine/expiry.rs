@@ -1,4 +1,4 @@
-//! What a crash left of archiving, what names that went leave, and what nobody needs any more.
+//! Expiry: deletes old versions past their retention time, and objects that no file needs.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,9 +7,11 @@ use fslab_vfs::{Attr, FileKind, Ino, Request, Timestamp};
 use parking_lot::{Mutex, MutexGuard};
 
 use crate::archive::Archive;
+use crate::calendar::age;
 use crate::catalogue::{ObjectRow, ObjectState};
 use crate::engine::Tier;
 use crate::engine::outbound::archiving::delete_from;
+use crate::engine::shutdown::CANCEL_CHECK_INTERVAL;
 use crate::engine::tree::scan::Scanned;
 use crate::error::{Error, Result};
 use crate::id::Id;
@@ -43,9 +45,6 @@ pub struct Expired {
 
 /// Rows handled in one transaction.
 const BATCH: usize = 1000;
-
-/// How long who waits for others does not look whether it was cancelled.
-pub(super) const TURN: Duration = Duration::from_millis(100);
 
 impl Tier {
     /// The residency of the very inode that a row is about; nothing where that is not where it was,
@@ -143,7 +142,7 @@ impl Tier {
     pub(super) fn nobody_else(&self, request: &Request) -> Result<MutexGuard<'_, ()>> {
         loop {
             self.check_going(request)?;
-            if let Some(alone) = self.expiry.try_lock_for(TURN) {
+            if let Some(alone) = self.expiry.try_lock_for(CANCEL_CHECK_INTERVAL) {
                 // The end waits for the lock, too, and nothing is durable behind it.
                 self.check_open()?;
                 return Ok(alone);
@@ -236,11 +235,4 @@ fn is_proven(row: &ObjectRow, scanned: u64) -> bool {
 fn is_elsewhere(error: &fslab_vfs::Error) -> bool {
     use fslab_vfs::Errno;
     matches!(error.errno(), Errno::NOENT | Errno::NOTDIR | Errno::STALE)
-}
-
-/// How long ago something was; nothing where the clock was set back.
-#[must_use]
-pub fn age(since: Timestamp, now: Timestamp) -> Duration {
-    let seconds = u64::try_from(now.seconds.saturating_sub(since.seconds)).unwrap_or(0);
-    Duration::from_secs(seconds)
 }

@@ -1,8 +1,8 @@
-//! Files in use: what is known of each, and how many use it.
+//! The files in use: the state of each, and the number of its users.
 //!
-//! Invariant: while anybody uses a file there is one [`TieredFile`] for its inode. The last user
-//! leaves it in order before it goes. Who uses it remembers the inode or holds it, so that the
-//! number of what is found here is no other file's.
+//! Invariant: while a file is in use there is one [`TieredFile`] for its inode. The last user writes
+//! its residency before it goes. A user remembers or holds the inode, so that its number is not used
+//! for another file.
 
 use std::collections::HashMap;
 use std::ops::Range;

@@ -1,11 +1,13 @@
-//! What is asked about files and recalls.
+//! Questions about files and recalls.
 
 use std::ops::Range;
 use std::sync::Arc;
 
 use fslab_vfs::{Errno, Ino, Result};
 
-use crate::engine::{Recall, Tier, TieredFile};
+use crate::engine::{Recall, Tier, TieredFile, WalkEntry};
+use crate::error::{Error, shown};
+use crate::event::{FileSummary, Residence};
 use crate::stored::residency::Unreadable;
 use crate::stored::{BLOCK_BYTES, Residency};
 
@@ -79,4 +81,61 @@ impl Tier {
         cancelled.iter().for_each(|recall| recall.end(Err(Errno::CANCELED)));
         cancelled.len() as u64
     }
+
+    /// Returns where the bytes of a file are.
+    pub(crate) fn file_summary(&self, place: &WalkEntry<'_>) -> crate::Result<FileSummary> {
+        let attr = &place.found.attr;
+        let known = self.residency_of(attr);
+        let path = shown(place.path);
+        let known = match known {
+            Ok(known) => known,
+            Err(Unreadable::Corrupt(_)) => {
+                return Ok(FileSummary {
+                    state: Residence::Damaged,
+                    ..plain_state(path, attr.size)
+                });
+            }
+            Err(Unreadable::Below(error)) => return Err(Error::below(place.path)(error)),
+        };
+        let Some(known) = known else { return Ok(plain_state(path, attr.size)) };
+        Ok(if self.is_own(&known, attr) {
+            let changed = self.is_changed(&known, attr);
+            tiered_state(path, attr.size, &Residency { changed, ..known })
+        } else {
+            FileSummary { state: Residence::Damaged, ..plain_state(path, attr.size) }
+        })
+    }
+}
+
+fn plain_state(path: String, bytes: u64) -> FileSummary {
+    FileSummary {
+        path,
+        state: Residence::Resident,
+        bytes,
+        resident_bytes: bytes,
+        changed: false,
+        copies: Vec::new(),
+    }
+}
+
+fn tiered_state(path: String, bytes: u64, known: &Residency) -> FileSummary {
+    let resident_bytes = resident(bytes, known);
+    let state = match (known.offline.is_empty(), known.changed) {
+        (true, true) => Residence::Changed,
+        (true, false) => Residence::Archived,
+        (false, _) if resident_bytes == 0 => Residence::Offline,
+        (false, _) => Residence::PartlyResident,
+    };
+    let copies = known.version.copies.iter().map(ToString::to_string).collect();
+    let changed = known.changed;
+    FileSummary { path, state, bytes, resident_bytes, changed, copies }
+}
+
+/// Bytes of a file that are here; holes count.
+fn resident(bytes: u64, known: &Residency) -> u64 {
+    let offline = known.offline.iter().map(|run| {
+        let end = (run.end * BLOCK_BYTES).min(bytes);
+        end.saturating_sub(run.start * BLOCK_BYTES)
+    });
+    bytes - offline.sum::<u64>().min(bytes)
 }

@@ -1,4 +1,4 @@
-//! What the engine counts.
+//! Counters and gauges.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;

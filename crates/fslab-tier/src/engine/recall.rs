@@ -1,29 +1,33 @@
-//! Bringing blocks back: who wants one asks for it, threads of the engine fetch it, and everybody
-//! waits for blocks of his own range only.
+//! Recalling blocks: a program asks for blocks, threads of the engine fetch them, and the program
+//! waits for the blocks of its own range only.
 
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
+use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use fslab_vfs::{Errno, Ino, Request, Result};
-use parking_lot::{Condvar, Mutex};
+use parking_lot::Mutex;
 
 use crate::archive::{Archive, TimeoutArchive};
-use crate::engine::files::{FileState, FileUse, TieredFile};
+use crate::engine::files::{FileState, TieredFile};
 use crate::engine::recall::queue::{Class, Position, Queue};
 use crate::engine::recall::reader_cache::ReaderCache;
 use crate::engine::{Settings, Tier};
 use crate::error::Error;
+use crate::object::reader::ObjectReader;
 use crate::rate_limit::RateLimit;
-use crate::stored::reader::ObjectReader;
 use crate::stored::{BLOCK_BYTES, Location, Version};
 use crate::surroundings::Surroundings;
 
 mod lanes;
 pub(in crate::engine) mod movers;
 mod order;
+mod waiting;
+
+pub use waiting::Recall;
+use waiting::Waiter;
 pub mod queue;
 pub(in crate::engine) mod reader_cache;
 
@@ -70,130 +74,6 @@ impl Recalls {
         // Recalls that were put off for the archive are tried again.
         let returned = move || queue.upgrade().iter().for_each(|queue| queue.resume_postponed());
         Arc::new(TimeoutArchive::new(archive, limit, Box::new(returned)))
-    }
-}
-
-/// A block on its way.
-#[derive(Debug)]
-pub struct Recall {
-    /// The file.
-    pub file: Arc<TieredFile>,
-    /// The block.
-    pub block: u64,
-    /// Who asked first.
-    pub user: u32,
-    /// When, by the engine's clock.
-    pub asked_ns: u64,
-    /// Where it lies.
-    pub position: Position,
-    class: AtomicU8,
-    /// Who waits for it.
-    waiters: Mutex<Vec<WaitingFor>>,
-    /// It is being read.
-    is_begun: AtomicBool,
-    /// How often all archives were away that hold it.
-    postpone: AtomicU32,
-    /// The file stays in use until this is done: a later use must not find it otherwise than this.
-    used: Mutex<Option<FileUse>>,
-    /// Its block is in its place, and it is about to end.
-    has_landed: AtomicBool,
-    outcome: Mutex<Option<std::result::Result<(), Errno>>>,
-    done: Condvar,
-}
-
-impl Recall {
-    /// How urgent it is.
-    pub fn class(&self) -> Class {
-        match self.class.load(Ordering::SeqCst) {
-            0 => Class::Waiting,
-            1 => Class::Bulk,
-            _ => Class::Ahead,
-        }
-    }
-
-    pub(crate) fn set_class(&self, class: Class) {
-        self.class.store(class as u8, Ordering::SeqCst);
-    }
-
-    /// How many wait for it.
-    pub fn waiters(&self) -> usize {
-        self.waiters.lock().len()
-    }
-
-    /// Who waits for it.
-    pub(crate) fn who_waits(&self) -> Vec<WaitingFor> {
-        self.waiters.lock().clone()
-    }
-
-    /// Whether a thread reads it already.
-    pub(crate) fn is_begun(&self) -> bool {
-        self.is_begun.load(Ordering::SeqCst)
-    }
-
-    /// Whether it waits for an archive that is away.
-    pub(crate) fn is_postponed(&self) -> bool {
-        self.postpone.load(Ordering::SeqCst) > 0
-    }
-
-    /// Ends it for all who wait.
-    pub(crate) fn end(&self, outcome: std::result::Result<(), Errno>) {
-        // Before anybody goes on: he may find nobody else who uses the file.
-        self.leave();
-        *self.outcome.lock() = Some(outcome);
-        self.done.notify_all();
-    }
-
-    /// Ends its use of the file.
-    fn leave(&self) {
-        drop(self.used.lock().take());
-    }
-
-    /// Waits until it has ended.
-    fn join(&self) {
-        let mut outcome = self.outcome.lock();
-        self.done.wait_while(&mut outcome, |outcome| outcome.is_none());
-    }
-}
-
-/// A process that waits for a recall.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct WaitingFor {
-    /// Its user.
-    pub user: u32,
-    /// Its number, 0 where that is not known.
-    pub pid: u32,
-}
-
-/// Who waits for a recall, until dropped. Begun with the file locked: nobody ends a recall for want
-/// of waiters meanwhile.
-struct Waiter {
-    recall: Arc<Recall>,
-    who: WaitingFor,
-    class: Class,
-    /// How often it was put off before.
-    postpone: u32,
-}
-
-impl Waiter {
-    fn new(recall: &Arc<Recall>, request: &Request, class: Class) -> Self {
-        let who = WaitingFor { user: request.credentials.uid, pid: request.pid };
-        recall.waiters.lock().push(who);
-        let postpone = recall.postpone.load(Ordering::SeqCst);
-        Self { recall: Arc::clone(recall), who, class, postpone }
-    }
-
-    /// Whether all archives are away that hold it, and other files are to be gone on with.
-    fn goes_on(&self) -> bool {
-        self.class != Class::Waiting && self.recall.postpone.load(Ordering::SeqCst) > self.postpone
-    }
-}
-
-impl Drop for Waiter {
-    fn drop(&mut self) {
-        let mut waiters = self.recall.waiters.lock();
-        if let Some(index) = waiters.iter().position(|who| *who == self.who) {
-            waiters.swap_remove(index);
-        }
     }
 }
 
@@ -370,22 +250,11 @@ impl Tier {
             }
             let version = state.known().map(|known| &known.recorded.version);
             let position = version.map(|version| self.position(version, block));
-            let recall = Arc::new(Recall {
-                file: Arc::clone(file),
-                block,
-                user: request.credentials.uid,
-                asked_ns: self.around.clock.now_ns(),
-                position: position.unwrap_or_default(),
-                class: AtomicU8::new(class as u8),
-                waiters: Mutex::default(),
-                is_begun: AtomicBool::new(false),
-                postpone: AtomicU32::new(0),
-                // Who asks may give up, and the file go, before it comes to this.
-                used: Mutex::new(Some(tier.enter_and_hold(file.ino())?)),
-                has_landed: AtomicBool::new(false),
-                outcome: Mutex::new(None),
-                done: Condvar::new(),
-            });
+            // Who asks may give up, and the file go, before it comes to this.
+            let used = Some(tier.enter_and_hold(file.ino())?);
+            let (user, asked_ns) = (request.credentials.uid, self.around.clock.now_ns());
+            let position = position.unwrap_or_default();
+            let recall = Recall::new((file, block), user, asked_ns, position, class, used);
             state.flight.insert(block, Arc::clone(&recall));
             self.recalls.queue.push(recall);
         }
@@ -454,24 +323,4 @@ impl Tier {
         let waited = Duration::from_nanos(self.around.clock.now_ns().saturating_sub(begun_ns));
         self.settings.patience.is_some_and(|patience| waited >= patience)
     }
-}
-
-/// A recall of no file, for tests of queues.
-#[cfg(test)]
-pub(crate) fn recall_of(block: u64, user: u32, class: Class, asked_ns: u64) -> Arc<Recall> {
-    Arc::new(Recall {
-        file: Arc::default(),
-        block,
-        user,
-        asked_ns,
-        position: Position { place: block, ..Position::default() },
-        class: AtomicU8::new(class as u8),
-        waiters: Mutex::default(),
-        is_begun: AtomicBool::new(false),
-        postpone: AtomicU32::new(0),
-        used: Mutex::new(None),
-        has_landed: AtomicBool::new(false),
-        outcome: Mutex::new(None),
-        done: Condvar::new(),
-    })
 }

@@ -1,4 +1,4 @@
-//! Freeing the bytes of a file that archives hold.
+//! Releasing: frees the bytes of archived files.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -12,10 +12,10 @@ use crate::engine::outbound::failover::check_writable;
 use crate::engine::{Settings, Tier};
 use crate::error::{Error, Result};
 use crate::lower::{OwnFile, SECTOR_BYTES};
+use crate::object::reader::{BlockSum, ObjectReader};
 use crate::poison::{Poison, is_in, is_refusal};
 use crate::runs::Runs;
 use crate::stored::format::blocks_of;
-use crate::stored::reader::{BlockSum, ObjectReader};
 use crate::stored::{BLOCK_BYTES, Residency, Version};
 
 pub(in crate::engine) mod exclusive_lease;

@@ -1,23 +1,26 @@
-//! The end of an engine, while others still have it do something: recalls whose archive answers
-//! late, and what users asked for beside the mount.
+//! Shutdown of an engine, also while recalls and commands are running.
 //!
-//! The process may end right behind it, in the middle of whatever they do. So nobody begins to move
-//! bytes once the end has begun, and who had begun is waited for: a file's state is locked from
-//! before its bytes move until its time is set back.
+//! The process may end right after it. So nobody begins to move bytes once shutdown has begun, and
+//! the engine waits for moves under way: a file's state is locked from before its bytes move until
+//! its modification time is set back.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use fslab_vfs::{FileSystem, Ino, Request, Result};
 
 use crate::engine::Tier;
+use crate::engine::background::{BackgroundThread, STOP_TIMEOUT};
 use crate::error::Error;
-use crate::maintenance::{Maintenance, PATIENCE};
+
+/// Interval at which a thread that waits for a lock checks for cancellation.
+pub(super) const CANCEL_CHECK_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Where an engine is between its beginning and its end.
 #[derive(Default)]
 pub(super) struct Lifecycle {
-    rounds: Arc<Maintenance>,
+    background: Arc<BackgroundThread>,
     /// From here on nobody moves bytes, or writes where they are.
     is_ending: AtomicBool,
     /// The engine wrote to the tree, or noted that a name went: a clean end makes that durable.
@@ -31,9 +34,9 @@ impl Lifecycle {
 }
 
 impl Tier {
-    /// What it does by itself.
-    pub(crate) fn rounds(&self) -> &Arc<Maintenance> {
-        &self.lifecycle.rounds
+    /// The thread that does what the mount does by itself.
+    pub(crate) fn background(&self) -> &Arc<BackgroundThread> {
+        &self.lifecycle.background
     }
 
     /// Ends: what is known of files in use is written down, and no archive is waited for longer
@@ -43,13 +46,13 @@ impl Tier {
     /// What the file system below answers.
     pub fn shutdown(&self) -> Result<()> {
         self.lifecycle.is_ending.store(true, Ordering::SeqCst);
-        let has_stopped = self.lifecycle.rounds.stop();
+        let has_stopped = self.lifecycle.background.stop();
         self.end_queue();
         let settled = self.write_back_all();
         self.wait_for_movers();
         // Who looks for what is needed, or needs it again, looks between two steps whether to go
         // on.
-        let alone = self.expiry.try_lock_for(PATIENCE);
+        let alone = self.expiry.try_lock_for(STOP_TIMEOUT);
         if self.lifecycle.has_changes.load(Ordering::SeqCst) {
             self.lower.syncfs(&self.request(), Ino::ROOT)?;
         }

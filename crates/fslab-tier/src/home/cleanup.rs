@@ -1,4 +1,4 @@
-//! What is taken away again of a home or an archive that can't be made.
+//! Removes a half-made home or archive after a failure.
 
 use std::fs;
 use std::io::{self, ErrorKind};

@@ -1,21 +1,21 @@
-//! What is left of a tier: archives, opened to read before anything is made of them.
+//! The archives that survive of a lost tier, opened read-only before a rebuild.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::{Attached, Home, refused};
+use super::{ArchiveEntry, Home, refused};
 use crate::archive::directory::ArchiveDescription;
 use crate::archive::{self, Archive, DirectoryArchive, Key, key_of};
 use crate::error::{Error, Result};
 use crate::id::Id;
-use crate::surroundings::Identities;
+use crate::id::Identities;
 
 /// Archives of one tier that nobody writes to.
 pub struct SurvivingArchives {
     /// The tier.
     pub tier: Id,
     /// Where they are, and with which keys: those that were named.
-    pub attached: Vec<Attached>,
+    pub attached: Vec<ArchiveEntry>,
     /// These, and those that a home knows besides.
     pub archives: Vec<Arc<dyn Archive>>,
     /// Why others can't be used that a home knows.
@@ -80,11 +80,16 @@ impl SurvivingArchives {
         let path = path.canonicalize().map_err(Error::file(path))?;
         let opened = archive::open_to_read(&path, self.tier, key.as_deref(), identities)?;
         self.archives.push(opened);
-        self.attached.push(Attached { id: found.id, path, key });
+        self.attached.push(ArchiveEntry { id: found.id, path, key });
         Ok(())
     }
 
-    fn add_known(&mut self, known: &Attached, keys: &[PathBuf], identities: &Arc<dyn Identities>) {
+    fn add_known(
+        &mut self,
+        known: &ArchiveEntry,
+        keys: &[PathBuf],
+        identities: &Arc<dyn Identities>,
+    ) {
         if self.has(known.id) {
             return;
         }

@@ -1,11 +1,11 @@
-//! Which tree of its tier one is: archives that another one writes to are only read.
+//! The identity of a tree within its tier: archives that another tree writes to are read only.
 
 use std::path::Path;
 use std::sync::Arc;
 
 use fslab_vfs::{FileSystem, Ino};
 
-use super::{Attached, Home, refused};
+use super::{ArchiveEntry, Home, refused};
 use crate::archive::{DirectoryArchive, Openings, Writer};
 use crate::error::{Error, Result};
 use crate::id::Id;
@@ -19,7 +19,7 @@ use crate::surroundings::Surroundings;
 pub(super) enum Origin {
     /// With the tier, or before trees were told from each other.
     New,
-    /// Cleanup of archives, in which another tree may have its files.
+    /// Made of archives, in which another tree may have its files.
     Rebuilt,
 }
 
@@ -84,7 +84,7 @@ impl Home {
     /// Whether an archive is one of the tier's where it is.
     #[must_use]
     pub fn knows(&self, archive: &Path) -> bool {
-        let is_at = |known: &Attached| {
+        let is_at = |known: &ArchiveEntry| {
             let places = (known.path.canonicalize(), archive.canonicalize());
             matches!(places, (Ok(known), Ok(path)) if known == path)
         };

@@ -1,4 +1,4 @@
-//! Attributes as programs see them, while the engine works on files.
+//! Attributes that programs see while the engine works on a file.
 
 use fslab_vfs::{Entry, FileSystem, Ino, Request, Result};
 

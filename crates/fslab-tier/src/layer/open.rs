@@ -1,7 +1,7 @@
 //! Opening and closing files.
 //!
-//! Who opens a file for writing may change it without being heard of again, where the kernel writes
-//! to the lower file itself. So an archived file is said to be changed when it is opened so.
+//! A program that opens a file for writing may change it unnoticed, where the kernel writes to the
+//! lower file itself. So opening an archived file for writing marks it as changed.
 
 use std::sync::Arc;
 

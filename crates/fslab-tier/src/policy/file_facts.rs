@@ -1,4 +1,4 @@
-//! What a policy asks about a file, and about the file system that it is on.
+//! The facts that rules ask of a file and its file system.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -6,8 +6,8 @@ use std::time::Duration;
 use fslab_vfs::{Attr, Ino, Timestamp};
 
 use super::{Facts, FileType, Policy, Watermarks};
-use crate::command::PIN_NAME;
-use crate::engine::{Tier, WalkEntry, age};
+use crate::calendar::age;
+use crate::engine::{Tier, WalkEntry};
 use crate::error::{Error, Result};
 use crate::lower::{SECTOR_BYTES, own_request};
 use crate::stored::BLOCK_BYTES;
@@ -39,7 +39,7 @@ pub(super) fn facts(tier: &Arc<Tier>, policy: &Policy, place: &WalkEntry<'_>) ->
         unused: age(last_use(attr), now),
         here_for: if policy.stay.is_zero() { Duration::MAX } else { here_for(tier, attr) },
         // Where that can't be told, it is.
-        is_pinned: tier.users_xattr(attr, PIN_NAME).map_or(true, |value| value.is_some()),
+        is_pinned: tier.is_pinned(attr),
         xattrs: policy.xattr_names().filter_map(xattr).collect::<Result<_>>()?,
     })
 }

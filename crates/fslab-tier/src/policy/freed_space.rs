@@ -1,5 +1,5 @@
-//! What releases have freed, as the file system tells it: blocks that a snapshot or a reflink
-//! shares stay in use when a file gives them back, and a file system that compresses has fewer.
+//! Measures how much space releases free, by asking the file system: blocks shared with a snapshot
+//! or a reflink stay in use, and compressed files have fewer blocks.
 
 use fslab_vfs::{FileSystem, Ino};
 

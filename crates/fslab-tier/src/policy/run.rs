@@ -1,11 +1,11 @@
-//! Doing what rules say, or saying what would be done.
+//! Runs a policy, or reports what it would do.
 //!
-//! Without watermarks, one walk: each file goes as soon as it is archived. With them, space that is
-//! short comes before copies: what is archived already goes first, in the order of last use, until
-//! enough is free; then copies are made; then what these allow goes, if more is wanted still.
+//! Without watermarks there is one walk: each file is released as soon as it is archived. With them,
+//! space comes before copies: archived files are released first, the least recently used first,
+//! until enough is free; then copies are made; then more is released if needed.
 //!
-//! Memory: as many files as a bundle has, or as [`CANDIDATES_MAX`] says, and those of several
-//! names. Where more files may go, the tree is walked again for the ones behind them.
+//! Memory: as many files as a bundle has, or [`CANDIDATES_MAX`], and the files with several names.
+//! If there are more candidates, the tree is walked again for the next ones.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -17,10 +17,10 @@ use super::file_facts::{bytes_wanted, fullness, here_for};
 use super::freed_space::{Freed, Measured};
 use super::selection::{Chosen, Met};
 use super::{Policy, Watermarks};
-use crate::command::{Event, EventSink, go_on, report_problem, total};
-use crate::engine::{Archived, Archiver, OutcomeSink, Released, Tier, Visit, WalkEntry, is_gone};
+use crate::engine::{Archived, Archiver, OutcomeSink, Released, Tier, Visit, WalkEntry};
 use crate::error::{Error, Result, shown};
-use crate::lower::Found;
+use crate::event::{Event, EventSink, go_on, report_problem, total};
+use crate::lower::{Found, is_missing};
 
 /// Candidates that are remembered at once.
 const CANDIDATES_MAX: usize = 100_000;
@@ -363,7 +363,7 @@ impl Run<'_> {
     /// Releases a file, unless it is gone, another is in its place or its bytes came back since.
     fn release_now(&self, candidate: &Candidate) -> Result<Released> {
         let found = match Found::at(self.tier.lower(), &candidate.path) {
-            Err(error) if is_gone(&error) => return Ok(Released::default()),
+            Err(error) if is_missing(&error) => return Ok(Released::default()),
             found => found.map_err(Error::below(&candidate.path))?,
         };
         let stays =

@@ -1,4 +1,4 @@
-//! What a policy has to do with the files of a tree: looking, and doing nothing yet.
+//! Selects the files of a tree that a policy archives or releases; does nothing yet.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -8,21 +8,21 @@ use fslab_vfs::{FileKind, Ino};
 use super::candidates::Candidate;
 use super::file_facts::{PAGE_BYTES, facts, last_use};
 use super::{Action, Policy};
-use crate::command::{State, state_of};
 use crate::engine::{Tier, WalkEntry};
 use crate::error::{Error, Result, shown};
+use crate::event::{FileSummary, Residence};
 use crate::lower::SECTOR_BYTES;
 
 /// A file that is to be archived, or whose bytes may go.
 pub(super) struct Chosen {
     pub(super) action: Action,
-    pub(super) state: State,
+    pub(super) state: FileSummary,
     pub(super) candidate: Candidate,
 }
 
 impl Chosen {
     pub(super) fn needs_archiving(&self) -> bool {
-        self.state.state == "resident" || self.state.changed
+        self.state.state == Residence::Resident || self.state.changed
     }
 
     pub(super) fn may_go(&self) -> bool {
@@ -62,8 +62,8 @@ impl Met {
         if !tier.surroundings().marks.are_believed(&place.found.attr) {
             return Err(Error::Foreign { path: shown(place.path) });
         }
-        let state = state_of(tier, place)?;
-        if state.state == "damaged" {
+        let state = tier.file_summary(place)?;
+        if state.state == Residence::Damaged {
             let why = "its mark is damaged or another file's; `fslab tier scan` says more";
             return Err(Error::NotNow { path: shown(place.path), why });
         }
@@ -82,7 +82,7 @@ impl Met {
     }
 }
 
-fn candidate(place: &WalkEntry<'_>, state: &State) -> Candidate {
+fn candidate(place: &WalkEntry<'_>, state: &FileSummary) -> Candidate {
     let attr = &place.found.attr;
     let here = state.resident_bytes.next_multiple_of(PAGE_BYTES);
     let space = here.min(attr.blocks * SECTOR_BYTES);

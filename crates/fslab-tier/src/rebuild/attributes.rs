@@ -1,4 +1,4 @@
-//! What an inode gets beside its bytes: owner, xattrs, permissions and times, as archived.
+//! Applies archived attributes to an inode: owner, xattrs, permissions and times.
 
 use std::borrow::Cow;
 use std::ffi::OsStr;

@@ -1,4 +1,4 @@
-//! What is made of the entries of a tree: files as stubs, directories, links, and the rest.
+//! Makes the entries of an archived tree: files as stubs, directories, links, and the rest.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;

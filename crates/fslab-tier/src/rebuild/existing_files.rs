@@ -1,5 +1,4 @@
-//! What is in the directory before anything is made: it stays, and what its files name needs no
-//! other file.
+//! Surveys the directory before a rebuild: existing files stay, and their objects need no other file.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;

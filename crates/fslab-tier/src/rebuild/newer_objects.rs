@@ -1,5 +1,5 @@
-//! What archives hold that the tree does not tell of: files archived after it, objects in another
-//! place than it says, and what no file needs any more.
+//! Objects that the archived tree does not name: files archived later, objects that have moved, and
+//! objects that no file needs.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -14,10 +14,10 @@ use crate::catalogue::ObjectState;
 use crate::error::{Error, Result, shown};
 use crate::id::Id;
 use crate::lower::Found;
+use crate::object::bundle::{contents_of, list_bytes};
+use crate::object::reader::ObjectReader;
 use crate::runs::Runs;
-use crate::stored::bundle::{contents_of, list_bytes};
 use crate::stored::format::{KIND_FILE, blocks_of};
-use crate::stored::reader::ObjectReader;
 use crate::stored::{Attributes, Location, Residency, Version};
 
 /// Containers that are looked at in one go.

@@ -1,7 +1,6 @@
-//! What a run knows of objects: rows of the catalogue, which say in the place of a scan's number
-//! what the run has to do with them. So however many objects there are, they take no memory; and
-//! rows of an earlier run, or of a home that is left, count for nothing: they are about another
-//! tree.
+//! The role of each object in a rebuild, kept in the catalogue's rows in place of the number of a
+//! scan. So objects take no memory, however many there are; rows of an earlier run are ignored,
+//! since they are about another tree.
 
 use std::collections::HashMap;
 
@@ -49,7 +48,7 @@ impl<'a> ObjectRoles<'a> {
         Self { catalogue, kept: 0, made: 0, rows: HashMap::new() }
     }
 
-    /// ObjectRoles what an object is to the tree.
+    /// Notes what an object is to the tree.
     pub(super) fn put(&mut self, row: ObjectRow) {
         let seen = self.kept.max(self.made);
         self.rows.insert(row.version.object, ObjectRow { seen, ..row });

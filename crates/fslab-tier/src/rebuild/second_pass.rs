@@ -1,4 +1,4 @@
-//! What can't be made or told before all archives were read.
+//! The second pass over the archived tree, after all archives were read.
 
 use fslab_vfs::{Errno, FileKind, Permissions, Request, SetAttr};
 
@@ -7,7 +7,7 @@ use super::{BATCH, Rebuilder, entries};
 use crate::error::{Error, Result, shown};
 use crate::id::Id;
 use crate::lower::Found;
-use crate::stored::reader::ObjectReader;
+use crate::object::reader::ObjectReader;
 use crate::stored::{TreeEntry, Version};
 
 impl Rebuilder<'_> {

@@ -1,4 +1,4 @@
-//! Files whose bytes are in archives alone.
+//! Makes stubs: files whose bytes are in archives only.
 
 use std::ffi::OsStr;
 
@@ -173,7 +173,7 @@ impl Rebuilder<'_> {
         }
     }
 
-    /// ObjectRoles that a file is there and names an object.
+    /// Notes that a file is there and names an object.
     pub(super) fn note(&mut self, file: Id, version: &Version, attr: &Attr, path: &[u8]) {
         let inode = (self.around.inode_identity)(attr);
         let row = self.row(ObjectState::Live, file, inode, version, path);

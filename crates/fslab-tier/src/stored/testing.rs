@@ -9,18 +9,19 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use zerocopy::{FromBytes, IntoBytes};
 
-use super::bundle::contents_of;
+use super::TreeEntry;
 use super::format::{
     BLOCK_BYTES, CHUNK_BYTES, EntryRecord, HEAD_MAGIC, HeadRecord, PAGE_ENTRIES, SealRecord,
     TAG_BYTES, TAIL_MAGIC, TailRecord, VERSION, crc_of,
 };
-use super::reader::ObjectReader;
 use super::residency::{self, Residency};
-use super::{TreeEntry, dump};
 use crate::archive::memory::MemoryArchive;
 use crate::archive::{Archive, ContainerKind, EncryptedArchive, Key};
 use crate::id::Id;
-use crate::surroundings::Identities;
+use crate::id::Identities;
+use crate::object::bundle::contents_of;
+use crate::object::dump;
+use crate::object::reader::ObjectReader;
 
 /// Objects and blocks of one container that are read.
 const OBJECTS: usize = 64;
@@ -213,11 +214,11 @@ mod tests {
     use rand::{Rng, RngExt, SeedableRng};
     use rand_pcg::Pcg64Mcg;
 
-    use super::super::bundle::{enclose, list_bytes};
     use super::super::format::{KIND_BUNDLE, KIND_FILE, MEMBERS_MAX};
-    use super::super::writer::{Heading, ObjectWriter};
     use super::super::{Attributes, Location};
     use super::*;
+    use crate::object::bundle::{enclose, list_bytes};
+    use crate::object::writer::{Heading, ObjectWriter};
 
     const GOLDEN: &str = "tests/golden";
 

@@ -1,4 +1,4 @@
-//! CopyWriter that are each damaged, and have everything between them.
+//! Copies that are each damaged, and have everything between them.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

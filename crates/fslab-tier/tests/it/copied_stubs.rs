@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use fslab_tier::catalogue::Catalogue;
-use fslab_tier::command::{Command, Event, State, execute};
+use fslab_tier::command::{Command, Event, FileSummary, Residence, execute};
 use fslab_tier::stored::{Marks, Residency};
 use fslab_tier::{Found, Runs, own_request, rebuild};
 use fslab_vfs::{FileSystem, Ino, MemFs};
@@ -147,7 +147,7 @@ fn copy_with_its_mark(bench: &Bench) {
     Marks::Trusted.write(&*bench.lower, &own_request(), copy, &known).unwrap();
 }
 
-fn state(bench: &Bench, path: &str) -> State {
+fn state(bench: &Bench, path: &str) -> FileSummary {
     let command = Command::State { paths: vec![path.into()], recursive: false };
     let mut told = Vec::new();
     let mut tell = |event| {
@@ -174,12 +174,12 @@ fn rebuilt(bench: &Bench) -> (Arc<dyn FileSystem>, rebuild::Rebuilt) {
 fn a_mark_that_came_along_does_not_say_that_other_bytes_are_archived() {
     let bench = copied_with_its_mark();
     let found = state(&bench, "file");
-    assert_eq!((&found.state[..], found.copies.len()), ("resident", 0));
+    assert_eq!((found.state, found.copies.len()), (Residence::Resident, 0));
     bench.tier.archive_tree(&own_request()).unwrap();
     let (_, report) = rebuilt(&bench);
     assert_eq!((report.files, report.lost.len()), (0, 1), "{report:?}");
     assert_eq!(totals(&bench, "[[rule]]\naction = 'archive'\n"), (1, 0));
-    assert_eq!(state(&bench, "file").state, "archived");
+    assert_eq!(state(&bench, "file").state, Residence::Archived);
 }
 
 #[test]

@@ -10,8 +10,8 @@ use std::sync::atomic::AtomicU64;
 use fslab_tier::archive::{Archive, ContainerKind, DirectoryArchive, EncryptedArchive, Key};
 use fslab_tier::catalogue::{Catalogue, ObjectState};
 use fslab_tier::command::{Command, execute};
-use fslab_tier::stored::{Marks, TreeMark, dump};
-
+use fslab_tier::object::dump;
+use fslab_tier::stored::{Marks, TreeMark};
 use fslab_tier::{Id, Settings, Surroundings, Tier, TierFs, own_request, rebuild};
 use fslab_vfs::testing::client::Client;
 use fslab_vfs::{FileSystem, Ino, MemFs, MonotonicClock, OpenMode, SetAttr, SetTime, Timestamp};

@@ -247,7 +247,7 @@ pub fn totals(bench: &Bench, rules: &str) -> (u64, u64) {
     (figure("archived"), figure("released"))
 }
 
-/// CopyWriter are made while the file system is fuller than `premigrate`, and not before.
+/// Copies are made while the file system is fuller than `premigrate`, and not before.
 #[test]
 fn a_policy_archives_from_a_share_on() {
     let bench =

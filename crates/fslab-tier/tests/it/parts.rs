@@ -5,8 +5,8 @@ use std::sync::atomic::Ordering;
 
 use fslab_tier::archive::{Archive, ContainerKind};
 use fslab_tier::catalogue::{Catalogue, ObjectRow, ObjectState};
-use fslab_tier::stored::bundle::{contents_of, enclose};
-use fslab_tier::stored::reader::ObjectReader;
+use fslab_tier::object::bundle::{contents_of, enclose};
+use fslab_tier::object::reader::ObjectReader;
 use fslab_tier::stored::{Location, Marks, TreeMark};
 use fslab_tier::{Id, own_request, rebuild};
 use fslab_vfs::testing::client::Client;

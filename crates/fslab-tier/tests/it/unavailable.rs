@@ -28,7 +28,7 @@ struct Late {
 }
 
 impl Late {
-    /// Cleanup while both archives are there, which `fill` fills.
+    /// Made while both archives are there, which `fill` fills.
     fn new(settings: Settings, fill: impl FnOnce(&Bench)) -> Self {
         let hands = Arc::new(Hands::default());
         let bench = Bench::by_clock(Arc::new(MemFs::default()), settings, 2, hands.clone());

@@ -91,7 +91,7 @@ impl World {
         Tree { lower, home }
     }
 
-    /// CopyWriter a tree with its home, as a clone of the volumes that they are on.
+    /// Copies a tree with its home, as a clone of the volumes that they are on.
     fn cloned(&self, tree: &Tree, home: &str) -> Tree {
         let lower: Arc<dyn FileSystem> = Arc::new(MemFs::default());
         let path = self.path(home);

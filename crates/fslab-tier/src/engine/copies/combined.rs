@@ -1,9 +1,9 @@
-//! CopyWriter of an object, none of which may be whole, read as one.
+//! Several damaged copies of an object, read as one.
 //!
-//! An object has parts that can be checked by themselves: head, tail, attributes with the hashes
-//! of the table, a page of the table, a block. Each is read from a copy that has it whole. Of
-//! encrypted copies, which refuse what is damaged, the next one is asked chunk by chunk: a block
-//! can be whole though each copy lacks some of it.
+//! The parts of an object are verified one by one: head, tail, attributes with the hashes of the
+//! table, a page of the table, a block. Each is read from a copy that has it whole. Encrypted copies
+//! refuse damaged chunks, so they are combined chunk by chunk: a block can be whole though each copy
+//! lacks some of it.
 
 use std::collections::BTreeMap;
 use std::io::{self, ErrorKind};
@@ -16,11 +16,11 @@ use parking_lot::Mutex;
 use crate::archive::{Archive, ContainerKind, Upload};
 use crate::error::{Error, Result};
 use crate::id::Id;
+use crate::object::reader::{ObjectReader, attributes_place, hashes_place, head_place, tail_place};
 use crate::stored::format::{CHUNK_BYTES, PAGE_ENTRIES};
-use crate::stored::reader::{ObjectReader, attributes_place, hashes_place, head_place, tail_place};
 use crate::stored::{Attributes, Version};
 
-/// CopyWriter as one archive that is only read.
+/// Copies as one archive that is only read.
 pub(in crate::engine) struct CombinedCopies {
     copies: Vec<Arc<dyn Archive>>,
     label: String,

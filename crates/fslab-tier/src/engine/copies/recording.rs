@@ -1,12 +1,12 @@
-//! CopyWriter that are missing, made from archive to archive: no file is recalled for it.
+//! Recording further copies, which are made from archive to archive: no file is recalled.
 //!
-//! 1. The container goes to the other archive as it is, with whatever else is in it, and the object
-//!    is read back there.
-//! 2. The file's xattr names the archive, where the file is where its row says.
-//! 3. The catalogue names it. A scan has files that have other names by now say so.
+//! 1. The container goes to the other archive as it is, with everything in it, and the object is
+//!    read back there.
+//! 2. The file's xattr names the archive, if the file is where its row says.
+//! 3. The catalogue names it. A scan has renamed files name it, too.
 //!
-//! A run that ends in between leaves a copy that the next one finds; it goes with the others when
-//! nobody needs the object.
+//! An interrupted run leaves a copy that the next run finds. It is deleted with the others when the
+//! object is no longer needed.
 
 use std::sync::Arc;
 

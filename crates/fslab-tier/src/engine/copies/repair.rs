@@ -1,9 +1,8 @@
-//! A container of one archive that is written anew with a part from another archive, or from
-//! several.
+//! Repair of a damaged container: it is written anew with a whole part from other archives.
 //!
-//! What else is in it stays, as far as it can be read: of a bundle, another part may be whole only
-//! there. How long the whole is, is told by the list of the copy, which may have been cut off, and
-//! only where it has none by that of another: an archive that was made to do harm grows no other.
+//! Its other parts are kept as far as they can be read: of a bundle, another part may be whole only
+//! there. The container's own list gives its length, since the copy may be cut short; where it has
+//! no list, another copy's list does. So a malicious archive can't grow other archives.
 
 use std::io::{self, ErrorKind};
 use std::sync::Arc;
@@ -13,9 +12,9 @@ use fslab_vfs::{Errno, Request};
 use crate::archive::{Archive, ContainerKind};
 use crate::engine::copies::failed;
 use crate::error::{Error, Result};
+use crate::object::bundle::{Contents, contents_of};
 use crate::rate_limit::RateLimits;
 use crate::stored::Location;
-use crate::stored::bundle::{Contents, contents_of};
 use crate::stored::bytes::Corrupt;
 use crate::stored::format::{BUNDLE_BYTES_MAX, CHUNK_BYTES};
 

@@ -1,5 +1,5 @@
-//! Reading every copy of every object that a file or the past needs, mending copies from each
-//! other, and making those that are missing.
+//! Scrubbing: reads every copy of every needed object, repairs copies from each other, and makes
+//! missing ones.
 
 use std::collections::HashSet;
 use std::io::ErrorKind;
@@ -16,20 +16,20 @@ use crate::engine::copies::repair::{Repair, first_listed, listed, whole_length};
 use crate::engine::copies::{failed, verify};
 use crate::error::{Error, Result, shown};
 use crate::id::Id;
+use crate::object::bundle::Contents;
+use crate::object::reader::ObjectReader;
 use crate::rate_limit::{RateLimit, RateLimits};
-use crate::stored::bundle::Contents;
 use crate::stored::bytes::Corrupt;
-use crate::stored::reader::ObjectReader;
 use crate::stored::{Location, Version};
 
 /// What scrubbing found.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Scrubbed {
-    /// CopyWriter that were read.
+    /// Copies that were read.
     pub copies: u64,
-    /// CopyWriter that were damaged or gone and are whole again.
+    /// Copies that were damaged or gone and are whole again.
     pub mended: u64,
-    /// CopyWriter that were made because there were fewer than the tier asks for.
+    /// Copies that were made because there were fewer than the tier asks for.
     pub made: u64,
     /// Files whose bytes are here, and which are to be archived anew, as no copy is whole.
     pub anew: u64,
@@ -45,7 +45,7 @@ pub struct Scrubbed {
 /// Told now and then what was found so far. Who takes lists out of it does not find them again.
 pub type ProgressSink<'a, T> = dyn FnMut(&mut T) -> Result<()> + 'a;
 
-/// CopyWriter that the catalogue is told of at once.
+/// Copies that the catalogue is told of at once.
 const BATCH: usize = 500;
 
 impl Tier {

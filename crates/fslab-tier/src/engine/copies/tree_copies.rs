@@ -1,4 +1,4 @@
-//! Archived trees that are read back: each archive has its own copies.
+//! Verifying and scrubbing archived trees: each archive has its own copies.
 
 use std::sync::Arc;
 
@@ -10,10 +10,10 @@ use crate::engine::copies::failed;
 use crate::engine::copies::scrubbing::Scrubbed;
 use crate::error::{Error, Result};
 use crate::id::Id;
-use crate::rebuild::{check, listed, open_whole, order};
+use crate::object::archived_tree::{check, listed, open_whole, order};
+use crate::object::reader::ObjectReader;
 use crate::stored::Location;
 use crate::stored::bytes::Corrupt;
-use crate::stored::reader::ObjectReader;
 
 impl Tier {
     /// Reads a tree that was just written, as it is there now; takes it back where it is not what

@@ -1,4 +1,4 @@
-//! What is kept of a file beside its bytes.
+//! Attributes of files: those that are archived with a file, and those that the mount shows.
 
 use std::ffi::OsStr;
 

@@ -1,5 +1,4 @@
-//! Reading a tree that must not change: blocks from archives are kept in memory and not put into
-//! the files below.
+//! A cache of recalled blocks for read-only tiers: there, blocks are not written to the files below.
 
 use std::ops::Range;
 use std::sync::Arc;

@@ -1,11 +1,11 @@
-//! What was written to a released file while nobody moved its bytes: behind the mount.
+//! Edits of released files that were made below the mount, while the tree was not mounted.
 //!
-//! What is released are holes. Data in a block that is said to be offline was written there by
-//! somebody who saw the file below: it stays, and the archive fills what is around it. Sectors of
-//! zeros come from the archive all the same: file systems fill pages up with them, reserving makes
-//! them of holes, and a power cut leaves them of a recall. A file without any hole was written
-//! anew, zeros and all, where its time tells of that and nobody here has changed or moved anything
-//! of it since it was archived: nothing of it is in archives.
+//! Released blocks are holes. Data in an offline block was written there by a program that saw the
+//! file below: it stays, and the recall fills the space around it. Sectors of zeros come from the
+//! archive all the same: file systems pad pages with them, preallocation makes them of holes, and a
+//! power cut during a recall leaves them. A file without any hole was rewritten completely, zeros
+//! included, if its modification time differs and the engine has neither changed nor moved any of
+//! it since it was archived: then no block of it is offline.
 
 use std::ops::Range;
 
@@ -14,9 +14,9 @@ use fslab_vfs::{Attr, Errno, FileSystem, Ino, OpenMode, Request, Result, SeekTo,
 use crate::engine::Tier;
 use crate::engine::files::{FileState, KnownResidency, TieredFile};
 use crate::lower::OwnFile;
+use crate::object::writer::is_zero;
 use crate::poison::changed_in;
 use crate::runs::Runs;
-use crate::stored::writer::is_zero;
 use crate::stored::{BLOCK_BYTES, Residency};
 
 /// Pages are taken to be so large, as far as a file system says nothing else.

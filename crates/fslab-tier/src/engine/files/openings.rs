@@ -1,4 +1,4 @@
-//! Openings by programs, as the engine counts them.
+//! Opening and closing: how many programs have a file open, and how many may write.
 
 use std::sync::Arc;
 

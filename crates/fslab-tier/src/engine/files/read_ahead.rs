@@ -1,8 +1,8 @@
-//! Reading: programs wait for blocks of their own ranges only, and who reads in order finds that
-//! the next ones were asked for before he comes to them.
+//! Reading and read-ahead: programs wait for the blocks of their own ranges, and for sequential
+//! readers the next blocks are requested in advance.
 //!
-//! Each handle has a place of its own, so that two readers of a file do not disturb each other. A
-//! window of blocks goes ahead of it, whether what is read was waited for or was here already.
+//! Each handle has its own position, so that two readers of a file do not disturb each other. A
+//! window of blocks moves ahead of it, whether the blocks read were resident or recalled.
 
 use std::ops::Range;
 use std::sync::Arc;

@@ -1,22 +1,20 @@
-//! The residency xattr, and the order in which it may be written.
+//! The residency xattr of a file, and the order in which it may be written.
 //!
-//! 1. A block that becomes resident is durable below before the xattr says so: else a crash could
-//!    leave a block that is said to be here and is zeros.
-//! 2. A file is durably said to be changed before a byte of it changes: else its next release could
-//!    free bytes that no archive has.
-//! 3. A block is durably said to be offline before its bytes are freed.
+//! 1. A block is durable below before the xattr records it as resident: otherwise a crash could
+//!    leave zeros in a block that is recorded as resident.
+//! 2. The xattr durably records that a file is changed before a byte changes: otherwise the next
+//!    release could free bytes that no archive has.
+//! 3. The xattr durably records a block as offline before its bytes are freed.
 //!
-//! What the xattr says may therefore lag behind by naming blocks as offline that were recalled.
-//! They are recalled again.
+//! So the xattr may still name blocks as offline that were recalled. They are recalled again.
 
 use fslab_vfs::{Attr, Errno, Ino, Result};
 
 use crate::engine::Tier;
 use crate::engine::files::edits_below::is_same;
 use crate::engine::files::{FileState, KnownResidency, TieredFile};
-use crate::engine::tree::walk::is_gone;
 use crate::id::Id;
-use crate::lower::{OwnFile, with_leave};
+use crate::lower::{OwnFile, is_missing, with_leave};
 use crate::runs::Runs;
 use crate::stored::format::blocks_of;
 use crate::stored::residency::Unreadable;
@@ -126,7 +124,7 @@ impl Tier {
     pub(in crate::engine) fn may_name(&self, ino: Ino, object: Id) -> bool {
         match self.residency_below(ino) {
             Ok(known) => known.is_some_and(|known| known.version.object == object),
-            Err(Unreadable::Below(error)) => !is_gone(&error),
+            Err(Unreadable::Below(error)) => !is_missing(&error),
             Err(Unreadable::Corrupt(_)) => true,
         }
     }

@@ -1,10 +1,10 @@
-//! Making what is below durable, and what a sync that fails leaves.
+//! Syncing the file below, and what a failed sync leaves.
 //!
-//! The kernel tells of bytes that it could not write once, forgets them, and says at the next sync
-//! that all is well. What the xattr names is in archives: as long as it is not said to be here,
-//! nothing is lost of it. So from a failed sync on nothing more of the file is said to be here,
-//! until its last user is gone: then it is looked at anew. What the kernel still shows of the lost
-//! bytes is dropped, or a recall would take it for bytes that are here.
+//! The kernel reports lost writes once, forgets them, and then reports success. Blocks that the
+//! xattr names as offline are in archives, so nothing of them is lost while they are not recorded as
+//! resident. So after a failed sync no further block of the file becomes resident until its last
+//! user is gone: then the file is examined anew. The lost bytes that the kernel still shows are
+//! dropped, or a recall would take them for edits.
 
 use fslab_vfs::{Errno, Error, FileSystem, Handle, Request, Result};
 
@@ -38,7 +38,7 @@ impl Tier {
         })
     }
 
-    /// ObjectRoles that a sync failed. Blocks that were recalled since the xattr was written are recalled
+    /// Notes that a sync failed. Blocks that were recalled since the xattr was written are recalled
     /// again for whoever reads them: the kernel may have dropped them.
     fn forget_unsynced(&self, file: &TieredFile, state: &mut FileState, error: &Error) {
         let name = self.name(file.ino());

@@ -1,5 +1,5 @@
-//! Changes of files that are partly elsewhere: only the blocks at the edges of a change are
-//! recalled, because they keep some of their bytes; what is overwritten as a whole never is.
+//! Writes, truncations and hole punching in partly offline files. Only the blocks at the edges of a
+//! change are recalled, since some of their bytes stay; blocks that are overwritten whole are not.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -117,7 +117,7 @@ impl Tier {
         }
     }
 
-    /// ObjectRoles that blocks were overwritten as a whole. Answers a block that is offline and was
+    /// Notes that blocks were overwritten as a whole. Answers a block that is offline and was
     /// overwritten in part, because less was written than asked.
     fn now_here(
         &self,
@@ -205,7 +205,7 @@ impl Tier {
         Ok(())
     }
 
-    /// CopyWriter into a file from another, or from another part of itself.
+    /// Copies into a file from another, or from another part of itself.
     ///
     /// # Errors
     /// What recalls or the files below answer.

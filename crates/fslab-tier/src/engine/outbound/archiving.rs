@@ -1,10 +1,11 @@
-//! Copying files into archives. Blocks that are offline are read from archives and stay offline.
+//! Archiving a file. Its offline blocks are read from archives and stay offline.
 //!
-//! 1. The catalogue says that an object is on its way: whatever happens, it is found again.
-//! 2. The file is copied to as many archives as copies are asked for, and read back from each.
-//! 3. The file is synced, and its xattr says durably which version archives hold, unless somebody
-//!    began to change it meanwhile.
-//! 4. The catalogue says that the object is a file's last version, and the one before is not.
+//! 1. The catalogue records the object as pending, so that it is found whatever happens.
+//! 2. The file is written to as many archives as copies are asked for, and read back from each.
+//! 3. The file is synced, and its xattr durably names the new version, unless somebody began to
+//!    change it meanwhile.
+//! 4. The catalogue records the object as the latest version of the file, and the one before as
+//!    replaced.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -18,21 +19,20 @@ use crate::engine::copies::{CopyWriter, failed, verify};
 use crate::engine::files::residency_xattr::PIECES_MAX;
 use crate::engine::files::{FileState, KnownResidency, TieredFile};
 use crate::engine::recall::movers::Fetched;
-use crate::engine::tree::walk::is_gone;
 use crate::engine::{FileUse, Tier};
 use crate::error::{Error, Result};
 use crate::id::Id;
-use crate::lower::SECTOR_BYTES;
+use crate::lower::{SECTOR_BYTES, is_missing};
+use crate::object::writer::{Heading, ObjectWriter};
 use crate::rate_limit::{RateLimit, RateLimits};
 use crate::runs::Runs;
 use crate::stored::format::{EntryRecord, KIND_FILE, PAGE_ENTRIES, PAGES_MAX, blocks_of};
-use crate::stored::writer::{Heading, ObjectWriter};
 use crate::stored::{BLOCK_BYTES, Location, Residency, Version};
 
 /// What archiving a file did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Archived {
-    /// CopyWriter were made of so many bytes.
+    /// Copies were made of so many bytes.
     Now {
         /// Of the file.
         bytes: u64,
@@ -88,7 +88,7 @@ impl Drop for Job {
 }
 
 impl Tier {
-    /// CopyWriter a file into archives, unless its present state is there.
+    /// Copies a file into archives, unless its present state is there.
     ///
     /// # Errors
     /// Where it is open for writing, was changed meanwhile, or an archive fails: the file is then
@@ -389,7 +389,7 @@ impl Tier {
         let below = || Error::below(&job.path);
         let state = self.state(job.file()).map_err(below())?;
         let attr = match self.attr_below(job.file().ino(), None) {
-            Err(error) if is_gone(&error) => return Err(removed_meanwhile(&job.path)),
+            Err(error) if is_missing(&error) => return Err(removed_meanwhile(&job.path)),
             attr => attr.map_err(below())?,
         };
         if attr.links == 0 {

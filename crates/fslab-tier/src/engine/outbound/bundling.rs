@@ -1,11 +1,11 @@
-//! Small files of one round of archiving go out together, in one container.
+//! Bundling: the small files of one archiving run go into one container.
 //!
-//! 1. Files are read as they come; what was changed while it was read stays out.
-//! 2. The catalogue says of all objects of the bundle that they are on their way, in one step.
-//! 3. The bundle is copied to as many archives as copies are asked for, and read back from each.
-//! 4. Each file is synced and says durably where its version lies, unless somebody began to change
-//!    it.
-//! 5. The catalogue says of all these that they are their files' last versions, in one step.
+//! 1. The files are read one by one; a file that changes while it is read is left out.
+//! 2. The catalogue records all objects of the bundle as pending, in one step.
+//! 3. The bundle is written to as many archives as copies are asked for, and read back from each.
+//! 4. Each file is synced, and its xattr durably names the new version, unless somebody began to
+//!    change it.
+//! 5. The catalogue records all of them as the latest versions of their files, in one step.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -21,10 +21,10 @@ use crate::engine::{Tier, WalkEntry};
 use crate::error::{Result, shown};
 use crate::id::Id;
 use crate::lower::Found;
+use crate::object::bundle::{enclose, list_bytes};
+use crate::object::writer::{Heading, ObjectWriter};
 use crate::rate_limit::{RateLimit, RateLimits};
-use crate::stored::bundle::{enclose, list_bytes};
 use crate::stored::format::{BLOCK_BYTES, BUNDLE_BYTES_MAX, KIND_BUNDLE, MEMBERS_MAX};
-use crate::stored::writer::{Heading, ObjectWriter};
 use crate::stored::{Attributes, Location};
 
 /// The largest file that may be asked to be bundled, in bytes.

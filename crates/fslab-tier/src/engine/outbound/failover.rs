@@ -1,8 +1,8 @@
-//! Which archives take copies: the first ones, in the order in which they were attached. One that
-//! is full, read-only or broken rests for a while, and the next one takes its place.
+//! Fail-over between archives. Copies go to the first archives, in the order of attachment. A full,
+//! read-only or broken archive is skipped for a while, and the next one takes its place.
 //!
-//! Archives that another tree writes to are only read: they take nothing, nothing goes from them,
-//! and what they hold counts for no copy, as it is kept for as long as the other tree needs it.
+//! Archives that another tree writes to are read only: nothing is written there or deleted, and
+//! their copies do not count, since the other tree decides how long they stay.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;

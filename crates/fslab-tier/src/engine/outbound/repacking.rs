@@ -1,10 +1,9 @@
-//! Bundles most of whose bytes nobody needs any more: what is needed of them goes into a new one.
+//! Repacking: the needed objects of a mostly dead bundle go into a new bundle.
 //!
-//! The new bundle is made as a round of archiving makes one, of what the archives hold: no file is
-//! recalled. Its objects are new ones of the same versions. Files say that their versions lie
-//! there, and what they say is durable before the old objects go, and with the last the old bundle.
-//! Objects that were replaced or removed stay where they are until they expire: what nobody needs
-//! goes after the stated delay and the proof of a scan, and in no other way.
+//! The new bundle is made from the archives, like any other: no file is recalled. Its objects are
+//! new ones of the same versions. The xattrs of the files name them durably before the old objects
+//! go, and with the last of these the old bundle. Replaced and removed objects stay where they are
+//! until they expire.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -19,7 +18,7 @@ use crate::engine::outbound::bundling::{BUNDLED_BYTES_MAX, Contents};
 use crate::error::{Error, Result, shown};
 use crate::id::Id;
 use crate::lower::Found;
-use crate::stored::bundle::contents_of;
+use crate::object::bundle::contents_of;
 use crate::stored::{Attributes, Location, Residency, Version};
 
 /// Bundles that one expiry repacks: bounds what is remembered of them.

@@ -1,6 +1,6 @@
-//! Numbers of versions on their way into archives, of which the catalogue need not tell yet: a tree
-//! that is archived meanwhile must be older than they are, or who makes it again would take what it
-//! does not name for older, and leave it out.
+//! Version numbers of uploads in progress. A tree that is archived meanwhile must have a lower
+//! number: otherwise a rebuild would take the versions that it does not name for older ones, and
+//! leave them out.
 
 use std::collections::BTreeSet;
 

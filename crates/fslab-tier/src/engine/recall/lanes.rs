@@ -1,5 +1,5 @@
-//! Which archives threads are busy with. Each archive has a thread reserved, so that one whose
-//! calls hang holds up its own files only.
+//! The number of threads that work for each archive. Each archive has a thread reserved, so that an
+//! archive that hangs delays its own files only.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -18,7 +18,7 @@ use crate::engine::recall::Recall;
 use crate::engine::recall::queue::Queue;
 use crate::error::Error;
 use crate::lower::OwnFile;
-use crate::stored::writer::is_zero;
+use crate::object::writer::is_zero;
 use crate::stored::{BLOCK_BYTES, Residency, Version};
 
 /// How long a recall waits first for an archive that is away, and how long at most: each time twice
@@ -124,7 +124,7 @@ impl Tier {
     fn postpone(&self, recall: &Arc<Recall>) {
         // While the file is locked, nobody begins to wait for it.
         let mut state = recall.file.lock();
-        let times = recall.postpone.fetch_add(1, Ordering::SeqCst);
+        let times = recall.times_postponed.fetch_add(1, Ordering::SeqCst);
         let pause = PAUSE_FIRST.saturating_mul(1 << times.min(16)).min(PAUSE_MAX);
         let until_ns = self.around.clock.now_ns().saturating_add(pause.as_nanos() as u64);
         recall.is_begun.store(false, Ordering::SeqCst);

@@ -1,6 +1,29 @@
-//! What plugs into the queue: in which order recalls of one class and one user are served.
+//! The order in which recalls are served: within one class and user, an [`Order`] picks the next one.
 
 use crate::id::Id;
+
+/// How urgent a recall is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Class {
+    /// A program waits for it.
+    Waiting,
+    /// It was asked for in advance.
+    Bulk,
+    /// It may be wanted soon.
+    Ahead,
+}
+
+impl Class {
+    /// Its word.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Waiting => "waiting",
+            Self::Bulk => "bulk",
+            Self::Ahead => "ahead",
+        }
+    }
+}
 
 /// Where a block lies, as far as its archive tells.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]

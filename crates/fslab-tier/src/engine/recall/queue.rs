@@ -1,14 +1,14 @@
-//! One queue for all recalls: those that somebody waits for, bulk ones, and what is read ahead.
+//! The queue of all recalls.
 //!
-//! Order: the most urgent class first; in it users take turns, so that one who asks for much holds
-//! up nobody else; of one user's, what an [`Order`] says that knows where each block lies: what was
-//! asked for first ([`Fifo`]), or what comes next in the archive ([`Sweep`]). Every eighth turn is
-//! that of what has waited for longest, whatever class, user and place, so that nothing waits for
-//! ever.
+//! The most urgent class comes first. Within a class, users take turns, so that a user with many
+//! recalls does not delay others. Within one user's recalls, the [`Order`] picks the next one by
+//! block position: first come, first served ([`Fifo`]), or by place in the archive ([`Sweep`]).
+//! Every eighth turn goes to the recall that has waited longest, so that none waits for ever.
 //!
-//! Each archive has a thread reserved: while others wait for one that hangs, its files are served.
+//! Each archive has a thread reserved: while other threads wait for an archive that hangs, its files
+//! are served.
 //!
-//! What waits for an archive that is away is put off for a while, and is in nobody's way meanwhile.
+//! Recalls from an unavailable archive are postponed for a while, and delay no others meanwhile.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -17,11 +17,11 @@ use std::time::Duration;
 use fslab_vfs::Clock;
 use parking_lot::{Condvar, Mutex};
 
-use crate::engine::recall::Recall;
 use crate::engine::recall::lanes::Lanes;
+use crate::engine::recall::waiting::Recall;
 use crate::id::Id;
 
-pub use crate::engine::recall::order::{Fifo, Order, Position, Sweep};
+pub use crate::engine::recall::order::{Class, Fifo, Order, Position, Sweep};
 
 /// One turn of so many is that of what has waited for longest.
 const OLDEST_EVERY: u64 = 8;
@@ -33,29 +33,6 @@ const LOOK_EVERY: Duration = Duration::from_millis(20);
 /// Recalls of one user and class. Beyond, those go that nobody waits for: who asked may be gone,
 /// and whoever wants them asks again.
 pub const OF_A_USER_MAX: usize = 1024;
-
-/// How urgent a recall is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Class {
-    /// A program waits for it.
-    Waiting,
-    /// It was asked for in advance.
-    Bulk,
-    /// It may be wanted soon.
-    Ahead,
-}
-
-impl Class {
-    /// Its word.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Waiting => "waiting",
-            Self::Bulk => "bulk",
-            Self::Ahead => "ahead",
-        }
-    }
-}
 
 /// Recalls that were asked for and not begun.
 pub struct Queue {
@@ -285,7 +262,7 @@ mod tests {
     use fslab_vfs::{MonotonicClock, SteppingClock};
 
     use super::*;
-    use crate::engine::recall::recall_of;
+    use crate::engine::recall::waiting::recall_of;
 
     fn pending(order: Arc<dyn Order>, asked: &[(u64, u32, Class)]) -> Pending {
         let mut pending = Pending::new(order);

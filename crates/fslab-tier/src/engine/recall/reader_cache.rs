@@ -1,4 +1,4 @@
-//! Objects that were read from lately.
+//! A cache of opened objects.
 
 use std::sync::Arc;
 
@@ -8,8 +8,8 @@ use quick_cache::sync::Cache;
 use crate::archive::Archive;
 use crate::error::Result;
 use crate::id::Id;
+use crate::object::reader::ObjectReader;
 use crate::stored::Version;
-use crate::stored::reader::ObjectReader;
 
 /// How many are usual: each takes what is known of the file, and a page of its table.
 const READERS: usize = 64;
@@ -73,8 +73,8 @@ mod tests {
     use crate::archive::ContainerKind;
     use crate::archive::memory::MemoryArchive;
     use crate::lower::Found;
+    use crate::object::writer::{Heading, ObjectWriter};
     use crate::stored::format::KIND_FILE;
-    use crate::stored::writer::{Heading, ObjectWriter};
     use crate::stored::{Attributes, Location};
 
     const ROOM: u64 = 1 << 20;

@@ -1,6 +1,6 @@
-//! Having a file alone while its bytes are freed. Programs may have had it open or mapped since
-//! before the mount, and a map outlasts the descriptor that it was made from: neither is counted
-//! among the openings of the mount, and both would find zeros.
+//! An exclusive lease on a file while its bytes are freed. A program may have opened or mapped the
+//! file before the mount, and a mapping outlasts its descriptor. The mount counts neither, and both
+//! would read zeros.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -1,9 +1,9 @@
-//! Archiving the names and attributes of a whole tree, so that an archive alone is enough to make
-//! the tree again.
+//! Archiving the names and attributes of the whole tree, so that archives alone are enough to
+//! rebuild it.
 //!
-//! The tree is an object like a file's: its contents are entries, one behind the other. It is
-//! written while the tree is in use: what is made or changed meanwhile is in the next one, and what
-//! gets another name stands behind the rest, under the name that it has then.
+//! The tree is an object like a file: its contents are entries, one after the other. It is written
+//! while the tree is in use. Files that are made or changed meanwhile are in the next one; files
+//! that are renamed meanwhile have a further entry at the end, under their new name.
 
 use std::cmp::Reverse;
 use std::collections::HashSet;
@@ -13,18 +13,18 @@ use std::time::Duration;
 use fslab_vfs::{FileKind, Request, Timestamp};
 
 use crate::archive::{Archive, ContainerKind};
+use crate::calendar::age;
 use crate::catalogue::{Catalogue, ObjectState};
 use crate::engine::Tier;
-use crate::engine::expiry::age;
-use crate::engine::tree::walk::{Visit, WalkEntry, is_gone};
+use crate::engine::tree::walk::{Visit, WalkEntry};
 use crate::error::{Error, Result, shown};
 use crate::id::Id;
-use crate::lower::Found;
-use crate::rebuild::order;
+use crate::lower::{Found, is_missing};
+use crate::object::archived_tree::{order, trees};
+use crate::object::writer::{Heading, ObjectWriter};
 use crate::spool::Spool;
 use crate::stored::format::KIND_TREE;
 use crate::stored::residency::Unreadable;
-use crate::stored::writer::{Heading, ObjectWriter};
 use crate::stored::{Attributes, TreeEntry, Version};
 
 /// Trees that each archive keeps, however old they are.
@@ -118,7 +118,7 @@ impl Tier {
 
     fn has_gone(&self, found: &Found) -> bool {
         let attr = self.lower.getattr(&self.request(), found.ino(), None);
-        attr.map_or_else(|error| is_gone(&error), |attr| attr.links == 0)
+        attr.map_or_else(|error| is_missing(&error), |attr| attr.links == 0)
     }
 
     /// A number below those of all objects that the tree may not name yet: of what is on its way
@@ -177,7 +177,7 @@ impl Tier {
         let attr = &place.found.attr;
         let attributes = match self.attributes(attr, place.path) {
             Ok(attributes) => attributes,
-            Err(Error::Below { source, .. }) if is_gone(&source) => return Ok(None),
+            Err(Error::Below { source, .. }) if is_missing(&source) => return Ok(None),
             Err(error) => {
                 problems.push(format!("{error}; the archived tree has it without xattrs"));
                 if attr.kind == FileKind::Symlink {
@@ -228,7 +228,7 @@ impl Tier {
     /// Keeps the one that was just made, whatever date it has, the last few, and some of those that
     /// are as old as versions are kept.
     fn drop_old_trees(&self, archive: &Arc<dyn Archive>, made: Id) -> Result<()> {
-        let mut trees = crate::rebuild::trees(archive)?;
+        let mut trees = trees(archive)?;
         let rank = |container: Id, tree: &Heading| (container == made, order(tree));
         trees.sort_by_key(|(container, tree)| Reverse(rank(*container, tree)));
         let created: Vec<_> = trees.iter().map(|(_, tree)| tree.created).collect();
@@ -260,7 +260,7 @@ pub(in crate::engine) fn last_number_known(
 fn last_number(archives: &[Arc<dyn Archive>]) -> u64 {
     let mut last = 0;
     for archive in archives {
-        match crate::rebuild::trees(archive) {
+        match trees(archive) {
             Ok(trees) => {
                 let numbers = trees.iter().map(|(_, tree)| tree.sequence);
                 last = numbers.fold(last, u64::max);
@@ -293,7 +293,7 @@ struct UploadSink {
     container: Id,
 }
 
-impl crate::stored::writer::Sink for UploadSink {
+impl crate::object::writer::Sink for UploadSink {
     fn put(&mut self, bytes: &[u8]) -> Result<()> {
         self.upload.write(bytes).map_err(|source| Error::Archive {
             archive: self.label.clone(),

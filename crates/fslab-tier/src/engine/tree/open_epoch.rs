@@ -1,8 +1,8 @@
-//! Whether the catalogue and the tree are of the same day.
+//! The open epoch: a counter in the catalogue and in the tree that shows whether both belong together.
 //!
-//! Either may have been set back: the home from a backup, the tree to a snapshot. Then what the
-//! catalogue says of files, and what its scans found, is of other files. So each opening is counted
-//! in both places, and where they differ nothing goes before a scan has looked at every file.
+//! Either may have been restored: the home from a backup, or the tree from a snapshot. Then the
+//! catalogue describes other files. So each opening is counted in both places. Where the counters
+//! differ, nothing expires before a scan has visited every file.
 
 use crate::engine::Tier;
 use crate::error::{Error, Result};

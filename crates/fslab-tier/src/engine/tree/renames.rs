@@ -1,9 +1,9 @@
-//! Names that come while a scan walks: a file that moves from where the walk has not been to where
-//! it was already would be missed, and its object taken for one that nobody needs.
+//! Renames during a scan. A file that moves from a place that the walk has not reached to one that
+//! it has passed would be missed, and its object taken for unneeded.
 //!
-//! So whatever gets another name is looked at behind the walk, with what is in it, but once only:
-//! from then on it was seen whatever name it gets, and what comes into it gets another name itself.
-//! Without that, whoever renames a file again and again would keep a scan from ending.
+//! So everything that got a new name is visited after the walk, with everything in it, and once
+//! only: what moves into it later gets a new name itself. Otherwise a program that renames a file
+//! again and again would keep a scan from ending.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -12,10 +12,10 @@ use fslab_vfs::{Ino, Name, Request, Result};
 use parking_lot::{Mutex, MutexGuard, RwLock};
 
 use crate::engine::Tier;
-use crate::engine::expiry::TURN;
-use crate::engine::tree::walk::{SkippedDirectories, Visit, Visitor, is_gone};
+use crate::engine::shutdown::CANCEL_CHECK_INTERVAL;
+use crate::engine::tree::walk::{SkippedDirectories, Visit, Visitor};
 use crate::error::Error;
-use crate::lower::Found;
+use crate::lower::{Found, is_missing};
 
 /// Inodes that a scan remembers because they got another name: some 40 MB of them.
 const NOTED_MAX: usize = 1 << 16;
@@ -87,7 +87,7 @@ impl Tier {
         match found {
             Ok(found) => noted.add(found),
             // Whoever gave it a further name notes that.
-            Err(error) if is_gone(&error) => {}
+            Err(error) if is_missing(&error) => {}
             Err(error) => {
                 tracing::warn!(%error, "a scan can't look at what got another name");
                 noted.has_gaps = true;
@@ -128,7 +128,7 @@ impl Tier {
     fn only_scan(&self, request: &Request) -> crate::Result<MutexGuard<'_, ()>> {
         loop {
             request.cancellation.check().or(Err(Error::Interrupted))?;
-            if let Some(alone) = self.tree.renames.scanning.try_lock_for(TURN) {
+            if let Some(alone) = self.tree.renames.scanning.try_lock_for(CANCEL_CHECK_INTERVAL) {
                 return Ok(alone);
             }
         }

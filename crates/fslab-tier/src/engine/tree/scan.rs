@@ -1,5 +1,4 @@
-//! Looking at every file and every object: the catalogue is made anew, and whatever no file needs
-//! is found.
+//! The scan of all files and objects: corrects the catalogue and finds objects that no file needs.
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
@@ -16,8 +15,8 @@ use crate::engine::tree::unmounted_scan::Directories;
 use crate::engine::tree::walk::{SkippedDirectories, Visit, WalkEntry};
 use crate::error::{Error, Result};
 use crate::id::Id;
-use crate::stored::bundle::contents_of;
-use crate::stored::reader::ObjectReader;
+use crate::object::bundle::contents_of;
+use crate::object::reader::ObjectReader;
 use crate::stored::residency::{Residency, Unreadable};
 
 /// What a scan found.

@@ -1,6 +1,6 @@
-//! Scans of a tree that nobody has mounted: programs change it themselves, and nobody tells a scan
-//! of files that move. Whether any did, directories tell: each change of a name sets their times of
-//! modification.
+//! Scans of a tree that is not mounted: programs change it directly, so the scan is not told of
+//! renames. The times of directories show them: each change of a name sets the directory's
+//! modification time.
 
 use std::sync::atomic::Ordering;
 

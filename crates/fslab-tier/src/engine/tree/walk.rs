@@ -1,8 +1,8 @@
-//! Walking a tree, in order of names. Memory: one path, and of each directory on it the names that
-//! are left. Nothing calls itself: how deep a tree is says whoever may make directories.
+//! Walks of a tree, in order of names. Memory: one path, and the remaining names of each directory
+//! on it. The walk is not recursive, since users decide how deep a tree is.
 //!
-//! A user's tier walks past directories of others into which that user may not look, such as the
-//! `lost+found` of a disk, and says which: what was archived before they were closed is kept.
+//! A user's tier skips directories of other users that it may not read, such as the `lost+found` of
+//! a disk, and counts them: files that were archived before are kept.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
@@ -11,7 +11,7 @@ use fslab_vfs::{Errno, FileKind, Request};
 
 use crate::engine::Tier;
 use crate::error::{Error, Result, shown};
-use crate::lower::{Found, names};
+use crate::lower::{Found, is_missing, names};
 
 /// Something met on a walk.
 pub struct WalkEntry<'a> {
@@ -123,7 +123,7 @@ impl Tier {
                 Ok(found) => {
                     levels.extend(self.visit(&path, found, request, visit, &mut closed)?)
                 }
-                Err(error) if is_gone(&error) => {}
+                Err(error) if is_missing(&error) => {}
                 // Names can be read there, and nothing else.
                 Err(error) if self.is_closed(&level.directory, &error) => {
                     closed.add(&path[..level.path_length]);
@@ -156,7 +156,7 @@ impl Tier {
         }
         let mut names = match names(&*self.lower, found.ino()) {
             Ok(names) => names,
-            Err(error) if is_gone(&error) => return Ok(None),
+            Err(error) if is_missing(&error) => return Ok(None),
             Err(error) if self.is_closed(&found, &error) => {
                 closed.add(path);
                 return Ok(None);
@@ -167,9 +167,4 @@ impl Tier {
         let (path_length, names) = (path.len(), names.into_iter());
         Ok(Some(Level { directory: found, path_length, names }))
     }
-}
-
-/// Whether something went, as opposed to can't be reached.
-pub(crate) fn is_gone(error: &fslab_vfs::Error) -> bool {
-    matches!(error.errno(), Errno::NOENT | Errno::STALE)
 }

@@ -64,7 +64,7 @@ impl Marks {
         Ok(entries.iter().filter(|_| is_whole).map(Opening::decode).collect())
     }
 
-    /// ObjectRoles durably that a tree opens an archive. Of the archives that it opened before, those
+    /// Notes durably that a tree opens an archive. Of the archives that it opened before, those
     /// are forgotten first that it opened the longest ago.
     ///
     /// # Errors

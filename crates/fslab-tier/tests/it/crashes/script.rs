@@ -248,7 +248,7 @@ impl<'a> Script<'a> {
         self.diary.names.complete();
     }
 
-    /// ObjectRoles a change of a file's bytes and time, and does it.
+    /// Notes a change of a file's bytes and time, and does it.
     fn change(&mut self, id: usize, new: Vec<u8>, work: impl FnOnce(&Self)) {
         let begun = self.crash.position();
         let story = &mut self.diary.files[id];

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use fslab_tier::archive::{DirectoryArchive, Key};
-use fslab_tier::home::{Attached, Home, Poison, SurvivingArchives, Umount, InitOptions, writer_of};
+use fslab_tier::home::{ArchiveEntry, Home, Poison, SurvivingArchives, Umount, InitOptions, writer_of};
 use fslab_tier::stored::Marks;
 use fslab_tier::{Surroundings, own_request, poison, rebuild};
 use fslab_vfs::Size;
@@ -316,7 +316,7 @@ impl Rebuild {
         // What is not there would be unneeded.
         let is_whole = made.problems.is_empty() && made.unplaced.is_empty();
         let takes_over = self.take_over && is_whole;
-        for Attached { path, .. } in remains.attached.iter().filter(|_| takes_over) {
+        for ArchiveEntry { path, .. } in remains.attached.iter().filter(|_| takes_over) {
             if !json {
                 say!("{} {}", path.display(), DirectoryArchive::holder(path)?);
             }
@@ -324,7 +324,7 @@ impl Rebuild {
             made.problems.extend(taken.err().map(|error| error.to_string()));
         }
         let mut refusals = Vec::new();
-        for Attached { path, .. } in &home.description.archives {
+        for ArchiveEntry { path, .. } in &home.description.archives {
             match refusal(path, &tree, &around) {
                 Ok(refusal) => refusals.extend(refusal.map(|refusal| (path.clone(), refusal))),
                 Err(error) => made.problems.push(error.to_string()),

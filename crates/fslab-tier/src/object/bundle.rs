@@ -8,17 +8,17 @@ use std::sync::Arc;
 
 use zerocopy::{FromBytes, IntoBytes};
 
-use super::attributes::Attributes;
-use super::bytes::Corrupt;
-use super::format::{
-    BLOCK_BYTES, BUNDLE_BYTES_MAX, EntryRecord, HeadRecord, KIND_BUNDLE, MEMBERS_MAX, MemberRecord,
-    TailRecord,
-};
 use super::reader::{ObjectReader, Source, parse_head, read_tail};
-use super::residency::Location;
 use super::writer::{Heading, ObjectWriter};
 use crate::archive::{Archive, ContainerKind};
 use crate::id::Id;
+use crate::stored::attributes::Attributes;
+use crate::stored::bytes::Corrupt;
+use crate::stored::format::{
+    BLOCK_BYTES, BUNDLE_BYTES_MAX, EntryRecord, HeadRecord, KIND_BUNDLE, MEMBERS_MAX, MemberRecord,
+    TailRecord,
+};
+use crate::stored::residency::Location;
 
 /// Where the objects of a container lie.
 #[derive(Clone, Debug, PartialEq, Eq)]

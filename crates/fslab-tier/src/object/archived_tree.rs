@@ -1,18 +1,16 @@
-//! Archived trees: which there are, and what is in them.
+//! Archived trees: the names and attributes of a whole tree, as an object of an archive.
 
-use std::cmp::Reverse;
 use std::sync::Arc;
 
 use fslab_vfs::{Request, Timestamp};
 
-use super::Rebuilder;
 use crate::archive::{Archive, ContainerKind};
 use crate::error::{Error, Result};
 use crate::id::Id;
+use crate::object::reader::ObjectReader;
+use crate::object::writer::Heading;
 use crate::stored::bytes::{Corrupt, Cursor};
 use crate::stored::format::{KIND_TREE, TREE_ENTRY_BYTES_MAX};
-use crate::stored::reader::ObjectReader;
-use crate::stored::writer::Heading;
 use crate::stored::{Location, TreeEntry};
 
 /// The trees of an archive that can be read.
@@ -89,7 +87,7 @@ pub(crate) fn check(tree: &ObjectReader, request: &Request) -> Result<()> {
 
 /// Calls `visit` with each entry of a tree, and whether it is about what got another name while the
 /// tree was walked: such entries stand behind a second one of the root.
-pub(super) fn entries(
+pub(crate) fn entries(
     tree: &ObjectReader,
     request: &Request,
     visit: &mut dyn FnMut(TreeEntry, bool) -> Result<()>,
@@ -121,64 +119,4 @@ fn next_entry<'a>(from: &mut Cursor<'a>) -> Result<Option<&'a [u8]>, Corrupt> {
     let Ok(bytes) = behind.take(length as usize) else { return Ok(None) };
     *from = behind;
     Ok(Some(bytes))
-}
-
-impl Rebuilder<'_> {
-    /// The last tree that is whole. Where that is not the last one there is, it is told.
-    pub(super) fn last_tree(&mut self, request: &Request) -> Result<Option<ObjectReader>> {
-        let (mut trees, mut damaged) = (Vec::new(), Vec::new());
-        let mut failed = Vec::new();
-        for archive in self.archives {
-            let (found, broken) = match listed(archive) {
-                Ok(listed) => listed,
-                Err(error) => {
-                    failed.push(error);
-                    continue;
-                }
-            };
-            let is_wanted = |tree: &Heading| tree.tier == self.tier && tree.sequence <= self.until;
-            let found = found.into_iter().filter(|(_, tree)| is_wanted(tree));
-            trees.extend(found.map(|(container, tree)| (archive, container, tree)));
-            // Nobody knows which they were.
-            damaged.extend(broken.into_iter().map(|error| (None, error)));
-        }
-        if failed.len() == self.archives.len()
-            && let Some(error) = failed.pop()
-        {
-            return Err(error);
-        }
-        failed.into_iter().for_each(|error| self.tell(Err(error)));
-        trees.sort_by_key(|(_, _, tree)| Reverse(order(tree)));
-        for (archive, container, heading) in trees {
-            match open_whole(archive, container, request) {
-                Ok(tree) => {
-                    self.tell_damaged(damaged, Some(walk_of(&heading)));
-                    return Ok(Some(tree));
-                }
-                Err(Error::Interrupted) => return Err(Error::Interrupted),
-                Err(error) => damaged.push((Some(walk_of(&heading)), error)),
-            }
-        }
-        self.tell_damaged(damaged, None);
-        Ok(None)
-    }
-
-    /// With one copy of a tree that is whole, nothing is lost.
-    fn tell_damaged(&mut self, damaged: Vec<(Option<Walk>, Error)>, used: Option<Walk>) {
-        for (walk, error) in damaged {
-            if walk.is_some() && walk == used {
-                tracing::warn!("a copy of the archived tree can't be used: {error}");
-            } else {
-                let what = "an archived tree can't be used, and an earlier one may be";
-                self.rebuilt.problems.push(format!("{what}: {error}"));
-            }
-        }
-    }
-}
-
-/// What the copies of a tree have in common: sequence and bytes.
-type Walk = (u64, u64);
-
-fn walk_of(tree: &Heading) -> Walk {
-    (tree.sequence, tree.size)
 }

@@ -4,12 +4,12 @@ use std::fmt::Write;
 use std::sync::Arc;
 
 use super::bundle::{Contents, contents_of};
-use super::format::{KIND_BUNDLE, KIND_FILE, KIND_TREE};
 use super::reader::ObjectReader;
-use super::residency::Residency;
 use crate::archive::{Archive, ContainerKind};
 use crate::error::shown;
 use crate::id::Id;
+use crate::stored::format::{KIND_BUNDLE, KIND_FILE, KIND_TREE};
+use crate::stored::residency::Residency;
 
 /// A residency, a line a fact.
 #[must_use]

@@ -5,13 +5,13 @@ use std::io;
 use fslab_vfs::Timestamp;
 use zerocopy::IntoBytes;
 
-use super::attributes::Attributes;
-use super::format::{
+use crate::id::Id;
+use crate::spool::Spool;
+use crate::stored::attributes::Attributes;
+use crate::stored::format::{
     BLOCK_BYTES, BLOCK_LOG2, EntryRecord, FORM_RAW, FORM_ZEROS, FORM_ZSTD, HEAD_MAGIC, HeadRecord,
     PAGE_ENTRIES, TAIL_MAGIC, TailRecord, VERSION, crc_of,
 };
-use crate::id::Id;
-use crate::spool::Spool;
 
 /// Where an object goes: all archives that take a copy.
 pub trait Sink {
@@ -219,9 +219,9 @@ mod tests {
     use crate::archive::memory::MemoryArchive;
     use crate::archive::{Archive, ContainerKind};
     use crate::lower::Found;
+    use crate::object::reader::ObjectReader;
     use crate::stored::Location;
     use crate::stored::format::KIND_FILE;
-    use crate::stored::reader::ObjectReader;
 
     const KIND: ContainerKind = ContainerKind::Files;
     const CONTAINER: Id = Id([4; 16]);

@@ -10,18 +10,18 @@ use std::ops::Range;
 use std::sync::Arc;
 use zerocopy::{FromBytes, IntoBytes};
 
-use super::attributes::Attributes;
-use super::bytes::{Corrupt, Cursor, Result};
-use super::format::{
-    ATTRIBUTES_BYTES_MAX, BLOCK_BYTES, BLOCK_LOG2, EntryRecord, FORM_RAW, FORM_ZEROS, FORM_ZSTD,
-    HEAD_MAGIC, HeadRecord, PAGE_ENTRIES, PAGES_MAX, SIZE_MAX, STORED_BLOCK_BYTES_MAX, TAIL_MAGIC,
-    TailRecord, VERSION, blocks_of, crc_of,
-};
-use super::residency::{Location, Version};
 use super::writer::{Heading, is_zero};
 use crate::archive::{Archive, ContainerKind};
 use crate::error::Error;
 use crate::id::Id;
+use crate::stored::attributes::Attributes;
+use crate::stored::bytes::{Corrupt, Cursor, Result};
+use crate::stored::format::{
+    ATTRIBUTES_BYTES_MAX, BLOCK_BYTES, BLOCK_LOG2, EntryRecord, FORM_RAW, FORM_ZEROS, FORM_ZSTD,
+    HEAD_MAGIC, HeadRecord, PAGE_ENTRIES, PAGES_MAX, SIZE_MAX, STORED_BLOCK_BYTES_MAX, TAIL_MAGIC,
+    TailRecord, VERSION, blocks_of, crc_of,
+};
+use crate::stored::residency::{Location, Version};
 
 /// Objects up to this size are read in one piece: each read waits for the archive.
 const WHOLE_BYTES_MAX: u64 = 64 << 10;

@@ -1,11 +1,11 @@
-//! What users have done to single files: copies, and that files stay.
+//! Archiving files because a user asks for it.
 
 use std::sync::Arc;
 
-use fslab_vfs::{Errno, Request, XattrMode};
+use fslab_vfs::Request;
 
-use super::{EventSink, PIN_NAME, each_file, report_done, report_problem};
-use crate::engine::{Archived, Tier, WalkEntry};
+use super::{EventSink, each_file, report_done, report_problem};
+use crate::engine::{Archived, Tier};
 use crate::error::{Error, Result};
 use crate::rate_limit::RateLimit;
 
@@ -34,24 +34,4 @@ fn tell_archived(tell: &mut EventSink<'_>, path: &[u8], outcome: Result<Archived
         Ok(Archived::Before) => Ok(()),
         Err(error) => report_problem(tell, &error),
     }
-}
-
-pub(super) fn pin(
-    tier: &Arc<Tier>,
-    place: &WalkEntry<'_>,
-    stays: bool,
-    tell: &mut EventSink<'_>,
-) -> Result<()> {
-    let (lower, request, ino) = (tier.lower(), tier.request(), place.found.ino());
-    let name = std::ffi::OsStr::new(PIN_NAME);
-    let done = if stays {
-        lower.setxattr(&request, ino, name, b"1", XattrMode::empty())
-    } else {
-        match lower.removexattr(&request, ino, name) {
-            Err(error) if error.errno() == Errno::NODATA => Ok(()),
-            done => done,
-        }
-    };
-    done.map_err(Error::below(place.path))?;
-    report_done(tell, if stays { "pinned" } else { "unpinned" }, place.path, place.found.attr.size)
 }
