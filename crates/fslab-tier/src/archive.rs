@@ -1,8 +1,8 @@
 //! Archives: the trait, and a file for each kind.
 //!
 //! `directory` is the archive that users have. Three kinds wrap any archive: `encryption` encrypts
-//! with a `key`, `unavailable` reconnects, and `call_timeout` limits the time of a call. `lease` and
-//! `writer_record` keep two trees from writing to one archive.
+//! with a `key`, `unavailable` reconnects, and `call_timeout` limits the time of a call. `lease`
+//! and `writer_record` keep two trees from writing to one archive.
 //!
 //! An archive keeps *containers*, which are written once from beginning to end and then never
 //! changed. A container holds one object, or several in a row.
@@ -79,7 +79,7 @@ pub trait Archive: Send + Sync {
         false
     }
 
-    /// Why it is away, where it is: then calls answer `NotConnected`. Asks nobody.
+    /// Why it is unavailable, where it is: then calls answer `NotConnected`. Asks nobody.
     fn why_unavailable(&self) -> Option<String> {
         None
     }
@@ -97,7 +97,8 @@ pub trait Archive: Send + Sync {
         Ok(())
     }
 
-    /// Looks for one that is away, now and then; `true` where it came back since this was asked.
+    /// Looks for one that is unavailable, now and then; `true` where it came back since this was
+    /// asked.
     fn look(&self) -> bool {
         false
     }
@@ -105,7 +106,7 @@ pub trait Archive: Send + Sync {
     /// Begins a container. Nothing is to be seen of it until it is finished.
     ///
     /// # Errors
-    /// What the system answers.
+    /// Errors of the system.
     fn begin(&self, kind: ContainerKind, container: Id) -> io::Result<Box<dyn Upload>>;
 
     /// Reads at an offset; fewer bytes than asked only at the end.
@@ -129,7 +130,7 @@ pub trait Archive: Send + Sync {
     /// Calls `visit` with every container of a kind and its length.
     ///
     /// # Errors
-    /// What the system answers.
+    /// Errors of the system.
     fn list(&self, kind: ContainerKind, visit: &mut dyn FnMut(Id, u64)) -> io::Result<()>;
 
     /// Forgets what is remembered of a container: what is read next is what is there now.
@@ -140,7 +141,7 @@ pub trait Archive: Send + Sync {
     /// Removes a container; one that is not there is removed.
     ///
     /// # Errors
-    /// What the system answers.
+    /// Errors of the system.
     fn delete(&self, kind: ContainerKind, container: Id) -> io::Result<()>;
 
     /// Where something lies, for whoever orders requests: medium, and place on it.
@@ -155,13 +156,13 @@ pub trait Upload: Send {
     /// Adds bytes.
     ///
     /// # Errors
-    /// What the system answers.
+    /// Errors of the system.
     fn write(&mut self, bytes: &[u8]) -> io::Result<()>;
 
     /// Makes the container durable, then to be seen.
     ///
     /// # Errors
-    /// What the system answers; the container is then not there.
+    /// Errors of the system; the container is then not there.
     fn finish(self: Box<Self>) -> io::Result<()>;
 }
 

@@ -1,7 +1,8 @@
 //! What users ask of a tier, and what they are told: the same words whether the tree is mounted,
 //! and its daemon is asked, or not.
 //!
-//! [`execute`] runs any of them; the files below hold those that take more than a call of the engine.
+//! [`execute`] runs any of them; the files below hold those that take more than a call of the
+//! engine.
 
 use std::sync::Arc;
 
@@ -24,7 +25,6 @@ mod verify;
 
 use archive::archive;
 use inspect::{archives, queue, states, usage, versions};
-
 use recall::recall;
 use undelete_all::{undelete, undelete_all};
 use verify::{scan, scrub};
@@ -56,7 +56,7 @@ pub enum Command {
     Recall {
         /// As above.
         paths: Vec<Vec<u8>>,
-        /// Where in the file, in bytes; nothing for all of it.
+        /// Where in the file, in bytes; none for all of it.
         range: Option<(u64, u64)>,
         /// Bytes a second, beside the tier's own limit; 0 for any.
         #[serde(default)]
@@ -113,7 +113,7 @@ pub enum Command {
     },
     /// Look at every file and what archives list.
     Scan,
-    /// Read every copy, mend copies from each other, and make those that are missing.
+    /// Read every copy, repair copies from each other, and make those that are missing.
     Scrub {
         /// Bytes a second; 0 for any.
         #[serde(default)]

@@ -1,5 +1,5 @@
-//! The list of programs that may not recall, such as indexers and `updatedb`. Their reads of offline
-//! blocks fail at once, with the error of a recall that takes too long.
+//! The list of programs that may not recall, such as indexers and `updatedb`. Their reads of
+//! offline blocks fail at once, with the error of a recall that takes too long.
 
 use std::collections::HashSet;
 use std::path::PathBuf;
@@ -27,7 +27,7 @@ pub struct Program {
 
 /// Tells what processes run.
 pub trait Programs: Send + Sync {
-    /// What a process or thread runs; nothing where that can't be seen.
+    /// What a process or thread runs; none if that can't be seen.
     fn of(&self, pid: u32) -> Option<Program>;
 }
 

@@ -55,6 +55,7 @@ pub use copies::scrubbing::{ProgressSink, Scrubbed};
 pub use expiry::Expired;
 pub(crate) use files::read_ahead::ReadAhead;
 pub use files::{FileUse, KnownResidency, TieredFile};
+pub(crate) use metrics::Counter;
 pub use outbound::archiving::Archived;
 pub use outbound::bundling::{Archiver, BUNDLED_BYTES_MAX, OutcomeSink};
 pub use pin::PIN_NAME;
@@ -64,7 +65,7 @@ pub use tree::archived_tree::ArchivedTree;
 pub use tree::scan::Scanned;
 pub use tree::walk::{SkippedDirectories, Visit, WalkEntry};
 
-/// How the engine works.
+/// Settings of an engine.
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// Its identity.
@@ -79,7 +80,7 @@ pub struct Settings {
     pub bundled: u64,
     /// How long what was replaced or removed is kept.
     pub keep: Duration,
-    /// How long a program waits for a recall; nothing for as long as it takes.
+    /// How long a program waits for a recall; none for as long as it takes.
     pub patience: Option<Duration>,
     /// What it is answered then.
     pub late: Errno,
@@ -109,7 +110,7 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// The usual ones.
+    /// The default settings.
     #[must_use]
     pub fn of(tier: Id) -> Self {
         Self {
@@ -232,7 +233,7 @@ impl Tier {
         &self.root
     }
 
-    /// How it works.
+    /// Its settings.
     #[must_use]
     pub fn settings(&self) -> &Settings {
         &self.settings

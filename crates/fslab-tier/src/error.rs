@@ -100,7 +100,7 @@ pub enum Error {
         wanted: usize,
         /// Archives there are.
         found: usize,
-        /// Others that are away.
+        /// Others that are unavailable.
         away: Vec<String>,
     },
     /// Archives that are attached hold fewer copies than are asked for.
@@ -214,6 +214,17 @@ pub enum Error {
 }
 
 impl Error {
+    /// Returns a function that names the archive and the container whose access failed.
+    pub(crate) fn archive(archive: &str, container: Id) -> impl FnOnce(io::Error) -> Self {
+        let archive = archive.to_owned();
+        move |source| Self::Archive { archive, container, source }
+    }
+
+    /// Returns the error of a damaged object.
+    pub(crate) fn damaged(archive: &str, object: Id, what: Corrupt) -> Self {
+        Self::Damaged { archive: archive.to_owned(), object, what }
+    }
+
     /// A failure of the file system below at a file.
     pub(crate) fn below(path: &[u8]) -> impl FnOnce(fslab_vfs::Error) -> Self {
         let path = shown(path);
@@ -231,7 +242,7 @@ impl Error {
         move |source| Self::File { path, source }
     }
 
-    /// Whether an archive is away, which says nothing of what it holds.
+    /// Whether an archive is unavailable, which says nothing of what it holds.
     pub(crate) fn is_unavailable(&self) -> bool {
         matches!(self, Self::Archive { source, .. } if source.kind() == io::ErrorKind::NotConnected)
     }

@@ -55,7 +55,7 @@ pub enum Event {
         /// Whether it is being read.
         #[serde(default)]
         begun: bool,
-        /// Whether it waits for an archive that is away.
+        /// Whether it waits for an archive that is unavailable.
         #[serde(default)]
         away: bool,
         /// For how long it has been waiting, in milliseconds.
@@ -88,7 +88,7 @@ pub enum Event {
         /// Why it is only read, where another tree writes to it.
         #[serde(default)]
         refusal: Option<String>,
-        /// Why it is away, where it is: it is attached again as soon as it is there.
+        /// Why it is unavailable, where it is: it is attached again as soon as it is there.
         #[serde(default)]
         away: Option<String>,
         /// Whether it is known to be encrypted.

@@ -303,7 +303,7 @@ impl Home {
     /// open.
     ///
     /// # Errors
-    /// What the file system below answers.
+    /// Errors of the file system below.
     pub fn close_root(&self, tree: &dyn FileSystem, marks: Marks) -> Result<()> {
         let treatment = match self.description.umount {
             Umount::Closed => Treatment::Close,
@@ -494,8 +494,8 @@ impl Home {
         })
     }
 
-    /// Opens the archives for a tree. One that can't be is said, and is away until it can: files
-    /// that others hold too can be recalled without it.
+    /// Opens the archives for a tree. One that can't be is said, and is unavailable until it can:
+    /// files that others hold too can be recalled without it.
     ///
     /// # Errors
     /// Where none can be opened.

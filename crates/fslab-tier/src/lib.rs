@@ -10,7 +10,8 @@
 //! - `policy`: decides which files are archived and released. `maintenance`: runs the policy at
 //!   intervals. `rebuild`: makes a tree from archives alone.
 //! - `rate_limit`, `deny_list`: how fast bytes move, and which programs may not recall.
-//! - `closed_root`, `poison`: why released files do not read as zeros while the tree is not mounted.
+//! - `closed_root`, `poison`: why released files do not read as zeros while the tree is not
+//!   mounted.
 //! - `home`: the directory with a tier's settings. `command`, `event`: what users ask, and answers.
 //!
 //! **The truth about a file's bytes is an xattr on the file.** The catalogue can be lost.

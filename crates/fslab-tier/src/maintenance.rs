@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use fslab_vfs::Request;
 
-use crate::engine::{BackgroundThread, Tier};
+use crate::engine::{BackgroundThread, Counter, Tier};
 use crate::error::{Error, Result};
 use crate::event::Event;
 
@@ -38,10 +38,15 @@ impl Tier {
     /// done.
     pub fn round(self: &Arc<Self>, request: &Request) {
         let problems = self.do_round(request);
-        self.counters().round(problems);
+        self.note_round(problems);
     }
 
-    /// Answers how many problems there were.
+    fn note_round(&self, problems: u64) {
+        self.counters().add(Counter::RoundProblems, problems);
+        self.counters().add(Counter::Rounds, 1);
+    }
+
+    /// Returns how many problems there were.
     fn do_round(self: &Arc<Self>, request: &Request) -> u64 {
         if let Err(error) = self.check_copy_targets() {
             tracing::error!("a round over the tier: {error}");
@@ -93,7 +98,7 @@ fn keep_rounds(tier: &Weak<Tier>, rounds: &BackgroundThread, begun_ns: u64, ever
             let problems = tier.do_round(&rounds.request());
             // Before anybody can see that there was a round.
             last_ns = clock.now_ns();
-            tier.counters().round(problems);
+            tier.note_round(problems);
         }
     }
 }

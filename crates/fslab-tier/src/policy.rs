@@ -4,8 +4,9 @@
 //! while the file system is fuller than `high`, those that were not used for longest first, until
 //! it is no fuller than `low`; and copied already while it is fuller than `premigrate`.
 //!
-//! `rules`: parsing. `file_facts`: the facts that rules ask of a file. `selection`, `candidates`: the
-//! files that a policy is about. `freed_space`: whether releases free space. `run`: running a policy.
+//! `rules`: parsing. `file_facts`: the facts that rules ask of a file. `selection`, `candidates`:
+//! the files that a policy is about. `freed_space`: whether releases free space. `run`: running a
+//! policy.
 
 use std::time::Duration;
 

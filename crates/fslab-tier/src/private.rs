@@ -1,5 +1,5 @@
-//! Files and directories that only their owner may read: archives and homes hold the bytes and names
-//! of every user's files.
+//! Files and directories that only their owner may read: archives and homes hold the bytes and
+//! names of every user's files.
 
 use std::fs::{self, DirBuilder, OpenOptions};
 use std::io;

@@ -28,7 +28,7 @@ pub struct RateLimit {
 }
 
 impl RateLimit {
-    /// So many bytes a second; nothing for 0, which is no limit.
+    /// So many bytes a second; none for 0, which is no limit.
     #[must_use]
     pub fn new(bytes_per_second: u64, clock: &Arc<dyn Clock>) -> Option<Self> {
         let bytes_per_second = NonZeroU64::new(bytes_per_second)?;

@@ -14,8 +14,9 @@
 //! walked, 70 for each file whose object is not where the tree says, the path of each directory
 //! that nobody may write to and of each empty file with several names; some 50 MB of containers.
 //!
-//! `existing_files`: step 1. `last_tree`, `entries`: step 2. `newer_objects`: step 3. `second_pass`:
-//! step 4. `stubs`, `attributes`: making a file. `object_roles`: the role of each object.
+//! `existing_files`: step 1. `last_tree`, `entries`: step 2. `newer_objects`: step 3.
+//! `second_pass`: step 4. `stubs`, `attributes`: making a file. `object_roles`: the role of each
+//! object.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -75,7 +76,7 @@ pub struct Rebuilt {
     /// Set-id bits, capabilities and devices that were left out: whoever can write to an archive
     /// that is not encrypted can plant them.
     pub left_out: Vec<String>,
-    /// The archived tree had been made so, in seconds since 1970; nothing where there was none.
+    /// The archived tree had been made so, in seconds since 1970; none if there was none.
     pub tree_made: Option<i64>,
 }
 
@@ -181,7 +182,7 @@ pub fn rebuild_with(
     Ok(rebuilder.rebuilt)
 }
 
-/// Makes one file whose bytes are in archives, for good; answers its row, and what of it could not
+/// Makes one file whose bytes are in archives, for good; returns its row, and what of it could not
 /// be made as it was.
 pub(crate) fn make_one_stub(
     lower: &Arc<dyn FileSystem>,

@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_put_comes_out_in_blocks_however_much_it_is() {
+    fn spooled_data_is_read_in_blocks() {
         const BLOCK: usize = BLOCK_BYTES as usize;
         [0, 1, BLOCK - 1, BLOCK, BLOCK + 1, 3 * BLOCK, 3 * BLOCK + 7].into_iter().for_each(check);
     }

@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn what_earlier_versions_wrote_is_known_by_number_and_birth() {
+    fn inode_identity_of_earlier_versions_is_recognised() {
         let other = 1 << 48 | 77;
         let composed = |device: u64, number: u64| 1 << 63 | device << 48 | number;
         for (written, present, is_same) in [

@@ -15,8 +15,8 @@ use fslab_tier::home::Home;
 use fslab_tier::queue::{Fifo, Sweep};
 use fslab_tier::stored::Marks;
 use fslab_tier::{
-    Calendar, Id, Identities, Settings, Surroundings, Tier, TierFs, inode_by_number_and_birth,
-    closed_root, own_request,
+    Calendar, Id, Identities, Settings, Surroundings, Tier, TierFs, closed_root,
+    inode_by_number_and_birth, own_request,
 };
 use fslab_vfs::{Cancellation, Claim, Errno, FileSystem, HostFs, HostOptions, Request, Timestamp};
 

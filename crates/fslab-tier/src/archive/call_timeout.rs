@@ -196,7 +196,7 @@ impl Calls {
 }
 
 impl<T> Call<T> {
-    /// Ends it; answers whether it was late.
+    /// Ends it; returns whether it was late.
     fn end(&self, outcome: io::Result<T>) -> bool {
         let mut state = self.state.lock();
         let was_late = matches!(*state, State::Gone);

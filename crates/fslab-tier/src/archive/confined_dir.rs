@@ -1,5 +1,5 @@
-//! Access to an archive's directory that never leaves it. The contents may come from anywhere: links
-//! lead nowhere else, pipes do not block, and reads are bounded.
+//! Access to an archive's directory that never leaves it. The contents may come from anywhere:
+//! links lead nowhere else, pipes do not block, and reads are bounded.
 //!
 //! The user chose the path of the archive itself, so it may contain links.
 
@@ -24,7 +24,7 @@ impl ConfinedDir {
     /// Opens a directory by a path that is trusted.
     ///
     /// # Errors
-    /// What the system answers.
+    /// Errors of the system.
     pub(super) fn at(path: &Path) -> io::Result<Self> {
         // To look beneath a directory, nobody needs to read it.
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
@@ -112,7 +112,7 @@ impl ConfinedDir {
     /// What is in this directory.
     ///
     /// # Errors
-    /// What the system answers.
+    /// Errors of the system.
     pub(super) fn names(&self) -> io::Result<impl Iterator<Item = io::Result<String>>> {
         let entries = Dir::read_from(&self.0)?;
         Ok(entries.filter_map(|entry| match entry {
@@ -125,7 +125,7 @@ impl ConfinedDir {
     /// Bytes of what has a name here; none of what is no file.
     ///
     /// # Errors
-    /// What the system answers.
+    /// Errors of the system.
     pub(super) fn bytes_of(&self, name: &str) -> io::Result<u64> {
         let found = statat(&self.0, name, AtFlags::SYMLINK_NOFOLLOW)?;
         let is_file = FileType::from_raw_mode(found.st_mode) == FileType::RegularFile;
@@ -153,7 +153,7 @@ impl ConfinedDir {
     /// Moves a file to another directory, in the place of what has its name there.
     ///
     /// # Errors
-    /// What the system answers.
+    /// Errors of the system.
     pub(super) fn rename(&self, name: &str, to: &Self) -> io::Result<()> {
         Ok(renameat(&self.0, name, &to.0, name)?)
     }
@@ -169,7 +169,7 @@ impl ConfinedDir {
     /// Makes its names durable.
     ///
     /// # Errors
-    /// What the system answers.
+    /// Errors of the system.
     pub(super) fn sync(&self) -> io::Result<()> {
         Ok(retry_on_intr(|| fsync(&self.0))?)
     }

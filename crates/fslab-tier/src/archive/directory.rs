@@ -219,7 +219,7 @@ impl DirectoryArchive {
     /// Who writes to an archive, since when, and when anything was written to it last.
     ///
     /// # Errors
-    /// What the system answers.
+    /// Errors of the system.
     pub fn holder(root: &Path) -> Result<String> {
         let holder = writer_record::holder(root)?;
         let holder = holder.unwrap_or_else(|| "does not say which tree writes to it".to_owned());
@@ -230,10 +230,10 @@ impl DirectoryArchive {
         Ok(format!("{holder}, last written to at {written}"))
     }
 
-    /// Why a tree only reads an archive; nothing where it may write.
+    /// Why a tree only reads an archive; none if it may write.
     ///
     /// # Errors
-    /// What the system answers.
+    /// Errors of the system.
     pub fn refusal(root: &Path, writer: Option<&Writer>) -> Result<Option<String>> {
         writer_record::refusal(root, writer, is_fresh(root))
     }
@@ -625,7 +625,7 @@ mod tests {
     }
 
     #[test]
-    fn who_cant_look_tells_nothing_of_an_archive() {
+    fn failed_check_does_not_make_an_archive_unavailable() {
         for (errno, is_known) in
             [(Errno::MFILE, false), (Errno::ACCESS, false), (Errno::IO, true), (Errno::STALE, true)]
         {
@@ -636,7 +636,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_made_is_its_owners_alone() {
+    fn archives_are_private_to_their_owner() {
         use std::os::unix::fs::MetadataExt;
         let (_scratch, archive) = made();
         for kind in [ContainerKind::Files, ContainerKind::Tree] {
@@ -721,7 +721,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_writer_left_unfinished_goes_at_the_next_start() {
+    fn unfinished_containers_are_removed_at_the_next_start() {
         let (_scratch, archive) = made();
         let root = archive.root.clone();
         let left = root.join(INCOMING).join(Id([9; 16]).to_string());

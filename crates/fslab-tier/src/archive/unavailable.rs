@@ -2,9 +2,9 @@
 //! removable disk.
 //!
 //! While it is unavailable, calls return `NotConnected`. A thread of its own tries to open it again
-//! at intervals, when somebody asks for it: a server that hangs delays the caller for a moment only.
-//! An archive becomes unavailable when its directory returns errors as if it were gone, or when
-//! something is missing and so is the archive itself.
+//! at intervals, when somebody asks for it: a server that hangs delays the caller for a moment
+//! only. An archive becomes unavailable when its directory returns errors as if it were gone, or
+//! when something is missing and so is the archive itself.
 
 use std::io::{self, ErrorKind};
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use super::{Archive, ContainerKind, Upload};
 use crate::error::{Error, Result};
 use crate::id::Id;
 
-/// How often an archive that is away is looked for.
+/// How often an archive that is unavailable is looked for.
 pub const LOOK_EVERY: Duration = Duration::from_secs(5);
 
 /// How long whoever has an archive looked for waits for what comes of it: what is there and well is
@@ -28,7 +28,7 @@ const LOOK_WAIT: Duration = Duration::from_millis(200);
 /// Opens an archive where it should be.
 pub type Opener = Box<dyn Fn() -> Result<Arc<dyn Archive>> + Send + Sync>;
 
-/// An archive that may be away.
+/// An archive that may be unavailable.
 pub struct ReconnectingArchive {
     shared: Arc<Shared>,
 }
@@ -61,8 +61,8 @@ enum State {
 }
 
 impl ReconnectingArchive {
-    /// Opens an archive. Where that can't be done, it is away, under the identity and the label
-    /// that are known of it, and the answer tells why.
+    /// Opens an archive. Where that can't be done, it is unavailable, under the identity and the
+    /// label that are known of it, and the answer tells why.
     pub fn new(
         (id, label): (Id, String),
         open: Opener,
@@ -283,7 +283,7 @@ impl Archive for ReconnectingArchive {
     }
 
     fn forget(&self, kind: ContainerKind, container: Id) {
-        // One that is away remembers nothing.
+        // One that is unavailable remembers nothing.
         if let Ok(archive) = self.shared.present() {
             archive.forget(kind, container);
         }

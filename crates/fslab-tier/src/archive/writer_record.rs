@@ -5,8 +5,8 @@
 //! writing tree, until a user has another one take over. Other trees only read.
 //!
 //! A copy of a tree has the same identity. So each opening for writing has a number, which both the
-//! archive and the tree keep: a copy that did not open the archive last has another number, and only
-//! reads.
+//! archive and the tree keep: a copy that did not open the archive last has another number, and
+//! only reads.
 
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
@@ -32,11 +32,11 @@ const RECORD: &str = "writer.toml";
 pub struct Writer {
     /// What it is known by.
     pub mark: WriterMark,
-    /// Its directory, for messages; nothing where it has none.
+    /// Its directory, for messages; none if it has none.
     pub tree: Option<PathBuf>,
     /// Now: since when it writes to what it begins to write to.
     pub since: Timestamp,
-    /// What it knows of archives that it opened; nothing where that is not kept.
+    /// What it knows of archives that it opened; none if that is not kept.
     pub openings: Option<Openings>,
 }
 
@@ -145,7 +145,7 @@ fn shown(tree: Option<&Path>) -> String {
     tree.map_or_else(|| "TREE".to_owned(), |tree| tree.display().to_string())
 }
 
-/// Why a tree may only read an archive, and what to do about it; nothing where it may write. One
+/// Why a tree may only read an archive, and what to do about it; none if it may write. One
 /// that can't tell who it is may write where no other does.
 ///
 /// An archive that `is_fresh` was never written to. Where one says nothing else, an earlier version
@@ -206,7 +206,7 @@ fn read(archive: &Path) -> Result<FoundRecord> {
     }
 }
 
-/// Who writes to an archive, since when, and when it was opened last; nothing where it says nothing
+/// Who writes to an archive, since when, and when it was opened last; none if it says nothing
 /// that can be read.
 pub(super) fn holder(archive: &Path) -> Result<Option<String>> {
     match read(archive)? {
@@ -215,7 +215,7 @@ pub(super) fn holder(archive: &Path) -> Result<Option<String>> {
     }
 }
 
-/// Has an archive say that a tree writes to it from now on. Whoever calls has its lease.
+/// Has an archive say that a tree writes to it from now on. The caller calls has its lease.
 pub(super) fn take_over(archive: &Path, writer: &Writer) -> Result<()> {
     let opening = match &writer.openings {
         None => None,

@@ -27,7 +27,7 @@ impl Catalogue {
     /// back to what was durable, and rows may say that files are gone which are there again.
     ///
     /// # Errors
-    /// What the database answers.
+    /// Errors of the database.
     pub fn begin_use(&self) -> Result<()> {
         self.change(|transaction| {
             let mut facts = transaction.open_table(FACTS)?;
@@ -40,10 +40,10 @@ impl Catalogue {
         })
     }
 
-    /// How often engines began to use it; nothing where nobody counted.
+    /// How often engines began to use it; none if nobody counted.
     ///
     /// # Errors
-    /// What the database answers.
+    /// Errors of the database.
     pub fn open_epoch(&self) -> Result<Option<u64>> {
         self.ask(|transaction| {
             let facts = transaction.open_table(FACTS)?;
@@ -54,7 +54,7 @@ impl Catalogue {
     /// Counts the open_epoch from here.
     ///
     /// # Errors
-    /// What the database answers.
+    /// Errors of the database.
     pub fn set_open_epoch(&self, open_epoch: u64) -> Result<()> {
         self.note(USES, open_epoch)
     }
@@ -62,7 +62,7 @@ impl Catalogue {
     /// It is from now on that of a tree that was made again, whose openings nobody has counted.
     ///
     /// # Errors
-    /// What the database answers.
+    /// Errors of the database.
     pub fn clear_open_epoch(&self) -> Result<()> {
         self.distrust()?;
         self.change(|transaction| {
@@ -75,7 +75,7 @@ impl Catalogue {
     /// of others. A scan tells anew before anything goes.
     ///
     /// # Errors
-    /// What the database answers.
+    /// Errors of the database.
     pub fn distrust(&self) -> Result<()> {
         self.change(|transaction| {
             let mut facts = transaction.open_table(FACTS)?;
@@ -88,7 +88,7 @@ impl Catalogue {
     /// The use ends, and the tree is durable as it is.
     ///
     /// # Errors
-    /// What the database answers.
+    /// Errors of the database.
     pub fn end_use(&self) -> Result<()> {
         self.note(IN_USE, 0)
     }
@@ -96,7 +96,7 @@ impl Catalogue {
     /// Whether a use ended otherwise and no scan has looked at every file since.
     ///
     /// # Errors
-    /// What the database answers.
+    /// Errors of the database.
     pub fn is_in_doubt(&self) -> Result<bool> {
         self.ask(|transaction| {
             let facts = transaction.open_table(FACTS)?;
@@ -107,16 +107,16 @@ impl Catalogue {
     /// A scan has looked at every file.
     ///
     /// # Errors
-    /// What the database answers.
+    /// Errors of the database.
     pub fn end_doubt(&self) -> Result<()> {
         self.note(IN_DOUBT, 0)
     }
 
-    /// When the names of the tree went to archives last, in seconds since 1970; nothing where they
+    /// When the names of the tree went to archives last, in seconds since 1970; none if they
     /// never did, or an earlier version did it.
     ///
     /// # Errors
-    /// What the database answers.
+    /// Errors of the database.
     pub fn tree_archived_at(&self) -> Result<Option<i64>> {
         self.ask(|transaction| {
             let facts = transaction.open_table(FACTS)?;
@@ -127,7 +127,7 @@ impl Catalogue {
     /// The names of the tree went to archives.
     ///
     /// # Errors
-    /// What the database answers.
+    /// Errors of the database.
     pub fn note_tree(&self, at_seconds: i64) -> Result<()> {
         self.note(TREE, at_seconds.try_into().unwrap_or(0))
     }
@@ -142,7 +142,7 @@ impl Catalogue {
     /// Begins a scan and answers its number, which is above those of all before.
     ///
     /// # Errors
-    /// What the database answers.
+    /// Errors of the database.
     pub fn begin_scan(&self) -> Result<u64> {
         self.change(|transaction| {
             let mut facts = transaction.open_table(FACTS)?;
@@ -156,7 +156,7 @@ impl Catalogue {
     /// before it began is so.
     ///
     /// # Errors
-    /// What the database answers.
+    /// Errors of the database.
     pub fn end_scan(&self, number: u64) -> Result<()> {
         self.note(SCANNED, number)
     }
@@ -164,7 +164,7 @@ impl Catalogue {
     /// The last scan that ended so; 0 where none did.
     ///
     /// # Errors
-    /// What the database answers.
+    /// Errors of the database.
     pub fn scanned(&self) -> Result<u64> {
         self.ask(|transaction| {
             let facts = transaction.open_table(FACTS)?;

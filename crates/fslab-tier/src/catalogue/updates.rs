@@ -14,10 +14,10 @@ use crate::stored::Version;
 type RowOf<'a> = dyn Fn(Id) -> Result<Option<ObjectRow>> + 'a;
 
 impl Catalogue {
-    /// Says what an object is to the tree from now on; nothing where it has no row any more.
+    /// Says what an object is to the tree from now on; none if it has no row any more.
     ///
     /// # Errors
-    /// What the database answers, or what is wrong with the row.
+    /// Errors of the database, or what is wrong with the row.
     pub fn turn(&self, object: Id, state: ObjectState, since: Timestamp) -> Result<()> {
         self.rewrite(|row_of, scan| {
             let row = row_of(object)?;
@@ -31,7 +31,7 @@ impl Catalogue {
     /// file has gone, or was seen elsewhere. All or none, durably.
     ///
     /// # Errors
-    /// What the database answers, or what is wrong with a row.
+    /// Errors of the database, or what is wrong with a row.
     pub fn settle(&self, archived: &[(ObjectRow, Option<Id>)], now: Timestamp) -> Result<()> {
         self.rewrite(|row_of, scan| {
             let mut rows = Vec::new();
@@ -53,7 +53,7 @@ impl Catalogue {
     /// of it. All or none, durably.
     ///
     /// # Errors
-    /// What the database answers, or what is wrong with a row.
+    /// Errors of the database, or what is wrong with a row.
     pub fn take_over(&self, moved: &[(Id, ObjectRow)]) -> Result<()> {
         self.rewrite(|row_of, _| {
             let mut rows = Vec::new();
@@ -71,7 +71,7 @@ impl Catalogue {
     /// or none, durably.
     ///
     /// # Errors
-    /// What the database answers, or what is wrong with a row.
+    /// Errors of the database, or what is wrong with a row.
     pub fn add_copies(&self, copied: &[Version]) -> Result<()> {
         self.rewrite(|row_of, _| {
             let mut rows = Vec::new();
@@ -92,7 +92,7 @@ impl Catalogue {
     /// or none, durably.
     ///
     /// # Errors
-    /// What the database answers, or what is wrong with a row.
+    /// Errors of the database, or what is wrong with a row.
     pub fn put_where_still<'a>(
         &self,
         changes: impl IntoIterator<Item = &'a RowChange>,

@@ -1,7 +1,7 @@
 //! Recalling files because a user asks for it.
 //!
-//! The blocks of several files are requested before the first is waited for: so the queue can choose
-//! an order, and no mover is idle while files are small.
+//! The blocks of several files are requested before the first is waited for: so the queue can
+//! choose an order, and no mover is idle while files are small.
 
 use std::collections::VecDeque;
 use std::ops::Range;

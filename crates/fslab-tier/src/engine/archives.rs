@@ -11,7 +11,7 @@ use crate::error::{Error, Result};
 use crate::id::Id;
 use crate::stored::Version;
 
-/// What is known of an archive.
+/// The state of an archive.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ArchiveState {
     /// Its identity.
@@ -22,7 +22,7 @@ pub struct ArchiveState {
     pub is_attached: bool,
     /// Why it is only read, where another tree writes to it.
     pub refusal: Option<String>,
-    /// Why it is away, where it is.
+    /// Why it is unavailable, where it is.
     pub away: Option<String>,
     /// Whether it is known to be encrypted.
     pub is_encrypted: bool,
@@ -35,8 +35,8 @@ pub struct ArchiveState {
 }
 
 impl Tier {
-    /// The archives that are attached and not away. Those that are away are looked for, which takes
-    /// as long as they do: never with a file locked.
+    /// The archives that are attached and not away. Those that are unavailable are looked for,
+    /// which takes as long as they do: never with a file locked.
     #[must_use]
     pub fn archives(&self) -> Vec<Arc<dyn Archive>> {
         self.look_for_archives();
@@ -58,14 +58,16 @@ impl Tier {
         holders
     }
 
-    /// The archives that hold a version, as far as they are attached, also those that are away.
+    /// The archives that hold a version, as far as they are attached, also those that are
+    /// unavailable.
     pub(super) fn holders_anywhere(&self, version: &Version) -> Vec<Arc<dyn Archive>> {
         let archives = self.archives.read();
         let holds = |archive: &&Arc<dyn Archive>| version.copies.contains(&archive.id());
         archives.iter().filter(holds).cloned().collect()
     }
 
-    /// Whether an archive that holds a version is away: it can't be asked for it, nor to remove it.
+    /// Whether an archive that holds a version is unavailable: it can't be asked for it, nor to
+    /// remove it.
     pub(super) fn is_partly_unavailable(&self, version: &Version) -> bool {
         self.holders_anywhere(version).iter().any(|archive| archive.why_unavailable().is_some())
     }
@@ -104,7 +106,7 @@ impl Tier {
     /// All archives that the tier's home names, that are attached, or that have copies.
     ///
     /// # Errors
-    /// What the catalogue answers.
+    /// Errors of the catalogue.
     pub fn archive_states(&self) -> Result<Vec<ArchiveState>> {
         self.look_for_archives();
         let mut ids: Vec<Id> = self.settings.known_archives.iter().map(|known| known.id).collect();
@@ -174,7 +176,7 @@ impl Tier {
         missing.map(|id| self.name_of_archive(*id)).collect()
     }
 
-    /// Archives that are away, for messages.
+    /// Archives that are unavailable, for messages.
     pub(super) fn unavailable_archives(&self) -> Vec<String> {
         let archives = self.archives.read().clone();
         let away = archives.iter().filter(|archive| archive.why_unavailable().is_some());

@@ -18,7 +18,7 @@ impl Tier {
                 let version = residency.version;
                 self.catalogue.put(&[ObjectRow { state: ObjectState::Live, version, ..row }])
             }
-            // What it holds that is away can't be removed, and nobody would find it.
+            // What it holds that is unavailable can't be removed, and nobody would find it.
             Ok(_) if self.is_partly_unavailable(&row.version) => Ok(()),
             Ok(Some(_)) => self.delete_rows(&[row]).map(drop),
             Ok(None) if !self.residency_names(&row) => self.delete_rows(&[row]).map(drop),

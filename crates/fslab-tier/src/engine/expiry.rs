@@ -10,6 +10,7 @@ use crate::archive::Archive;
 use crate::calendar::age;
 use crate::catalogue::{ObjectRow, ObjectState};
 use crate::engine::Tier;
+use crate::engine::metrics::Counter;
 use crate::engine::outbound::archiving::delete_from;
 use crate::engine::shutdown::CANCEL_CHECK_INTERVAL;
 use crate::engine::tree::scan::Scanned;
@@ -19,20 +20,20 @@ use crate::lower::Found;
 use crate::stored::Version;
 use crate::stored::residency::{Residency, Unreadable};
 
-pub(in crate::engine) mod undelete;
+pub(super) mod undelete;
 
 /// Held by whoever finds out which objects nobody needs, deletes or moves them, or needs one again.
 #[derive(Default)]
 pub(super) struct ExpiryLock(Mutex<()>);
 
 impl ExpiryLock {
-    /// Waits a while; nothing where somebody else still has the lock.
+    /// Waits a while; none if somebody else still has the lock.
     pub(super) fn try_lock_for(&self, time: Duration) -> Option<MutexGuard<'_, ()>> {
         self.0.try_lock_for(time)
     }
 }
 
-/// What expiry did.
+/// The result of an expiry.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Expired {
     /// Objects that are no more.
@@ -47,7 +48,7 @@ pub struct Expired {
 const BATCH: usize = 1000;
 
 impl Tier {
-    /// The residency of the very inode that a row is about; nothing where that is not where it was,
+    /// The residency of the very inode that a row is about; none if that is not where it was,
     /// or was never archived.
     ///
     /// # Errors
@@ -103,7 +104,7 @@ impl Tier {
     /// what went is durable before an object goes, and after a crash every file is looked at first.
     /// So is where no scan has done it since an object was said to be unneeded: what said so may
     /// have been a scan of a tree of which a part was not mounted, or a catalogue that was wrong.
-    /// What an archive holds that is away stays until it can be removed there, too.
+    /// What an archive holds that is unavailable stays until it can be removed there, too.
     ///
     /// # Errors
     /// Where another tree writes to all archives; what the catalogue, the file system below or an
@@ -151,7 +152,7 @@ impl Tier {
     }
 
     fn expire_some(&self, mut due: Vec<ObjectRow>, expired: &mut Expired) -> Result<()> {
-        // A file that was removed while it is open, or came back behind the mount, is still read.
+        // A file that was removed while it is open, or came back below the mount, is still read.
         due.retain(|row| !self.is_read(row));
         // One that went away unnoticed is seen before rows go of what would stay there.
         let archives = self.archives();
@@ -162,7 +163,7 @@ impl Tier {
         self.lower.syncfs(&self.request(), Ino::ROOT).map_err(Error::below(b""))?;
         expired.containers += self.delete_rows(&due)?;
         expired.objects += due.len() as u64;
-        self.counters.expired(due.len() as u64);
+        self.counters.add(Counter::ExpiredObjects, due.len() as u64);
         Ok(())
     }
 

@@ -1,8 +1,8 @@
 //! The files in use: the state of each, and the number of its users.
 //!
-//! Invariant: while a file is in use there is one [`TieredFile`] for its inode. The last user writes
-//! its residency before it goes. A user remembers or holds the inode, so that its number is not used
-//! for another file.
+//! Invariant: while a file is in use there is one [`TieredFile`] for its inode. The last user
+//! writes its residency before it goes. A user remembers or holds the inode, so that its number is
+//! not used for another file.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -19,14 +19,14 @@ use crate::runs::Runs;
 use crate::stored::Residency;
 use crate::stored::residency::Unreadable;
 
-pub(in crate::engine) mod attributes;
-pub(in crate::engine) mod block_cache;
-pub(in crate::engine) mod edits_below;
-pub(in crate::engine) mod openings;
-pub(in crate::engine) mod read_ahead;
-pub(in crate::engine) mod residency_xattr;
-pub(in crate::engine) mod sync;
-pub(in crate::engine) mod writing;
+pub(super) mod attributes;
+pub(super) mod block_cache;
+pub(super) mod edits_below;
+pub(super) mod openings;
+pub(super) mod read_ahead;
+pub(super) mod residency_xattr;
+pub(super) mod sync;
+pub(super) mod writing;
 
 /// A file that somebody uses.
 #[derive(Debug)]
@@ -42,19 +42,19 @@ pub struct FileState {
     /// Open for reading and writing, once that was needed.
     own: Option<OwnFile>,
     /// Openings by programs.
-    pub(in crate::engine) handles: usize,
+    pub(super) handles: usize,
     /// Those of them that may write.
-    pub(in crate::engine) writers: usize,
+    pub(super) writers: usize,
     /// How often somebody began to change the file.
-    pub(in crate::engine) changes: u64,
+    pub(super) changes: u64,
     /// What `changes` was when a program opened the file for writing and, so far, nobody wrote.
-    pub(in crate::engine) untouched: Option<u64>,
+    pub(super) untouched: Option<u64>,
     /// The file is being archived.
-    pub(in crate::engine) is_archiving: bool,
+    pub(super) is_archiving: bool,
     /// A sync of it failed since it is in use.
-    pub(in crate::engine) sync_failed: bool,
+    pub(super) sync_failed: bool,
     /// Recalls that were asked for and not done.
-    pub(in crate::engine) flight: HashMap<u64, Arc<Recall>>,
+    pub(super) flight: HashMap<u64, Arc<Recall>>,
 }
 
 #[derive(Debug, Default)]
@@ -66,7 +66,7 @@ enum Loaded {
     Plain,
     /// Has a residency.
     Tiered(Box<KnownResidency>),
-    /// Can't be used, because its bytes are elsewhere and nobody knows where.
+    /// Can't be used, because its bytes are offline and nobody knows where.
     Damaged,
 }
 
@@ -79,7 +79,7 @@ pub struct KnownResidency {
     pub offline: Runs,
     /// The xattr was written and not synced.
     pub unsynced: bool,
-    /// The whole file was written anew behind the mount.
+    /// The whole file was written anew below the mount.
     pub is_rewritten: bool,
 }
 
@@ -195,7 +195,7 @@ impl Tier {
     ///
     /// # Errors
     /// `ESTALE` where nobody remembers the inode.
-    pub(in crate::engine) fn enter_and_hold(self: &Arc<Self>, ino: Ino) -> Result<FileUse> {
+    pub(super) fn enter_and_hold(self: &Arc<Self>, ino: Ino) -> Result<FileUse> {
         self.lower.hold(ino)?;
         let mut used = self.enter(ino);
         used.holds = true;
@@ -209,10 +209,7 @@ impl Tier {
     }
 
     /// The state of a file, which was looked at.
-    pub(in crate::engine) fn state<'a>(
-        &self,
-        file: &'a TieredFile,
-    ) -> Result<MutexGuard<'a, FileState>> {
+    pub(super) fn state<'a>(&self, file: &'a TieredFile) -> Result<MutexGuard<'a, FileState>> {
         let mut state = file.lock();
         if matches!(state.loaded, Loaded::No) {
             state.loaded = self.load(file.ino)?;
@@ -274,7 +271,7 @@ impl Tier {
 
     /// Whether a residency says anything of the file that it is on: that of another file says where
     /// bytes are that this one lacks, and where it lacks none, nothing.
-    pub(in crate::engine) fn means_something(&self, residency: &Residency, attr: &Attr) -> bool {
+    pub(super) fn means_something(&self, residency: &Residency, attr: &Attr) -> bool {
         self.is_own(residency, attr) || !residency.offline.is_empty()
     }
 
@@ -291,7 +288,7 @@ impl Tier {
         Loaded::Damaged
     }
 
-    pub(in crate::engine) fn name(&self, ino: Ino) -> String {
+    pub(super) fn name(&self, ino: Ino) -> String {
         match self.lower.path_below(ino) {
             Some(path) => path.display().to_string(),
             None => format!("inode {}", ino.0),
@@ -313,13 +310,13 @@ impl TieredFile {
         self.ino
     }
 
-    pub(in crate::engine) fn lock(&self) -> MutexGuard<'_, FileState> {
+    pub(super) fn lock(&self) -> MutexGuard<'_, FileState> {
         self.state.lock()
     }
 }
 
 impl FileState {
-    /// Where its bytes are; nothing for a file that was never archived.
+    /// Where its bytes are; none for a file that was never archived.
     #[must_use]
     pub fn known(&self) -> Option<&KnownResidency> {
         match &self.loaded {
@@ -328,14 +325,14 @@ impl FileState {
         }
     }
 
-    pub(in crate::engine) fn known_mut(&mut self) -> Option<&mut KnownResidency> {
+    pub(super) fn known_mut(&mut self) -> Option<&mut KnownResidency> {
         match &mut self.loaded {
             Loaded::Tiered(known) => Some(known),
             Loaded::No | Loaded::Plain | Loaded::Damaged => None,
         }
     }
 
-    pub(in crate::engine) fn set_known(&mut self, known: KnownResidency) {
+    pub(super) fn set_known(&mut self, known: KnownResidency) {
         self.loaded = Loaded::Tiered(Box::new(known));
     }
 
@@ -353,7 +350,7 @@ impl FileState {
 
     /// Whether some blocks of a range were here until a sync failed: who read them meanwhile may
     /// have read zeros.
-    pub(in crate::engine) fn has_lost(&self, blocks: Range<u64>) -> bool {
+    pub(super) fn has_lost(&self, blocks: Range<u64>) -> bool {
         let is_offline = |known: &KnownResidency| known.offline.meets(blocks);
         self.sync_failed && self.known().is_some_and(is_offline)
     }
@@ -364,7 +361,7 @@ impl FileState {
     }
 
     /// The file below, opened for reading and writing.
-    pub(in crate::engine) fn own(&mut self, tier: &Tier, ino: Ino) -> Result<&OwnFile> {
+    pub(super) fn own(&mut self, tier: &Tier, ino: Ino) -> Result<&OwnFile> {
         let own = match self.own.take() {
             Some(own) => own,
             None => tier.open_own(ino, true)?,
@@ -373,7 +370,7 @@ impl FileState {
     }
 
     /// Closes the file below unless a program has it open: thousands may be on their way at a time.
-    pub(in crate::engine) fn close_unused(&mut self) {
+    pub(super) fn close_unused(&mut self) {
         if self.handles == 0 {
             self.own = None;
         }

@@ -4,11 +4,11 @@ use crate::engine::Settings;
 use crate::rate_limit::RateLimit;
 use crate::surroundings::Surroundings;
 
-pub(in crate::engine) mod archiving;
-pub(in crate::engine) mod bundling;
-pub(in crate::engine) mod failover;
-pub(in crate::engine) mod repacking;
-pub(in crate::engine) mod sequences;
+pub(super) mod archiving;
+pub(super) mod bundling;
+pub(super) mod failover;
+pub(super) mod repacking;
+pub(super) mod sequences;
 
 /// What archiving keeps between files.
 pub(super) struct Outbound {

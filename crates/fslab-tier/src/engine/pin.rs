@@ -13,7 +13,7 @@ impl Tier {
     /// Pins a file, or ends that.
     ///
     /// # Errors
-    /// What the file system below answers.
+    /// Errors of the file system below.
     pub(crate) fn set_pinned(&self, ino: Ino, is_pinned: bool) -> Result<()> {
         let (request, name) = (self.request(), OsStr::new(PIN_NAME));
         if is_pinned {

@@ -12,6 +12,7 @@ use parking_lot::Mutex;
 
 use crate::archive::{Archive, TimeoutArchive};
 use crate::engine::files::{FileState, TieredFile};
+use crate::engine::metrics::Counter;
 use crate::engine::recall::queue::{Class, Position, Queue};
 use crate::engine::recall::reader_cache::ReaderCache;
 use crate::engine::{Settings, Tier};
@@ -22,14 +23,14 @@ use crate::stored::{BLOCK_BYTES, Location, Version};
 use crate::surroundings::Surroundings;
 
 mod lanes;
-pub(in crate::engine) mod movers;
+pub(super) mod movers;
 mod order;
 mod waiting;
 
 pub use waiting::Recall;
 use waiting::Waiter;
 pub mod queue;
-pub(in crate::engine) mod reader_cache;
+pub(super) mod reader_cache;
 
 /// How often somebody who waits looks whether he has been signalled.
 const LOOK_EVERY: Duration = Duration::from_millis(5);
@@ -159,10 +160,11 @@ impl Tier {
         }
     }
 
-    /// [`Self::recall`] for who has other files to go on with: what is away is not waited for.
+    /// [`Self::recall`] for who has other files to go on with: what is unavailable is not waited
+    /// for.
     ///
     /// # Errors
-    /// `NoCopy` where all archives are away that hold a block; `Interrupted`; otherwise as
+    /// `NoCopy` where all archives are unavailable that hold a block; `Interrupted`; otherwise as
     /// [`Self::recall`], under the path of the file.
     pub(crate) fn recall_in_bulk(
         &self,
@@ -182,10 +184,10 @@ impl Tier {
         Err(Error::below(path)(error))
     }
 
-    /// Asks for the first blocks of a range that are offline, and waits for none; answers how many.
+    /// Asks for the first blocks of a range that are offline, and waits for none; returns how many.
     ///
     /// # Errors
-    /// What the file system below answers.
+    /// Errors of the file system below.
     pub(crate) fn ask_in_advance(
         &self,
         file: &Arc<TieredFile>,
@@ -225,7 +227,7 @@ impl Tier {
         }
         let settings = &self.settings;
         let Some(program) = settings.deny.refused(request.pid) else { return Ok(()) };
-        self.counters.refused();
+        self.counters.add(Counter::RefusedRecalls, 1);
         if settings.deny.is_first(&program) {
             let (name, file) = (program.name, self.name(file.ino()));
             tracing::warn!("{file}: {name} (process {}) does not recall here", request.pid);

@@ -8,6 +8,7 @@ use fslab_vfs::{FileKind, FileSystem, Ino};
 use crate::archive::ContainerKind;
 use crate::engine::files::residency_xattr::{Durable, PIECES_MAX};
 use crate::engine::files::{FileState, KnownResidency, TieredFile};
+use crate::engine::metrics::Counter;
 use crate::engine::outbound::failover::check_writable;
 use crate::engine::{Settings, Tier};
 use crate::error::{Error, Result};
@@ -18,7 +19,7 @@ use crate::runs::Runs;
 use crate::stored::format::blocks_of;
 use crate::stored::{BLOCK_BYTES, Residency, Version};
 
-pub(in crate::engine) mod exclusive_lease;
+pub(super) mod exclusive_lease;
 
 use exclusive_lease::LeaseSupport;
 
@@ -26,7 +27,7 @@ use exclusive_lease::LeaseSupport;
 /// kernel ends a lease that somebody waits for after `/proc/sys/fs/lease-break-time`.
 const SLICE_BLOCKS: usize = 64;
 
-/// What a release did.
+/// The result of a release.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Released {
     /// Bytes that are offline now and were not before.
@@ -102,7 +103,7 @@ impl Tier {
         let freed = self.make_offline(file, &mut state, &wanted).map_err(below())?;
         // A file system that tells no blocks may have freed all of it.
         let freed = freed.unwrap_or(bytes);
-        self.counters.released(freed);
+        self.counters.add(Counter::ReleasedBytes, freed);
         Ok(Released { bytes, freed })
     }
 
@@ -203,7 +204,7 @@ impl Tier {
         Ok(runs)
     }
 
-    /// Answers what was freed, where that can be told.
+    /// Returns what was freed, where that can be told.
     fn make_offline(
         &self,
         file: &TieredFile,
@@ -293,14 +294,14 @@ impl Tier {
         Ok(false)
     }
 
-    /// Says durably that a file in which there is no poison yet gets holes.
+    /// Records durably that a file in which there is no poison yet gets holes.
     fn say_of_holes(&self, file: &TieredFile, state: &mut FileState) -> fslab_vfs::Result<()> {
         let Some(known) = state.known() else { return Ok(()) };
         let residency = Residency { poisoned: false, ..known.recorded.clone() };
         self.write_mark(file, state, residency, Durable::Now)
     }
 
-    /// Answers how many bytes took space before. Blocks that are shared count for each file that
+    /// Returns how many bytes took space before. Blocks that are shared count for each file that
     /// has them, so that a file's number of blocks does not tell.
     fn poison_runs(
         &self,

@@ -43,7 +43,7 @@ impl Tier {
     /// than a second.
     ///
     /// # Errors
-    /// What the file system below answers.
+    /// Errors of the file system below.
     pub fn shutdown(&self) -> Result<()> {
         self.lifecycle.is_ending.store(true, Ordering::SeqCst);
         let has_stopped = self.lifecycle.background.stop();

@@ -4,13 +4,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::engine::Tier;
 
-pub(in crate::engine) mod archived_tree;
-pub(in crate::engine) mod open_epoch;
-pub(in crate::engine) mod removal;
-pub(in crate::engine) mod renames;
-pub(in crate::engine) mod scan;
-pub(in crate::engine) mod unmounted_scan;
-pub(in crate::engine) mod walk;
+pub(super) mod archived_tree;
+pub(super) mod open_epoch;
+pub(super) mod removal;
+pub(super) mod renames;
+pub(super) mod scan;
+pub(super) mod unmounted_scan;
+pub(super) mod walk;
 
 /// What is known of the tree as a whole.
 pub(super) struct TreeState {

@@ -56,7 +56,7 @@ fn root(tree: &dyn FileSystem, around: &Surroundings) -> fslab_vfs::Result<Id> {
 /// be told now either: then it writes where no other tree does.
 ///
 /// # Errors
-/// What the tree answers.
+/// Errors of the tree.
 pub fn writer_of(tree: &Arc<dyn FileSystem>, around: &Surroundings) -> Result<Option<Writer>> {
     let (openings, tree) = (Openings::of(tree, around), &**tree);
     let known = around.marks.read_writer(tree, &own_request()).map_err(Error::below(b""))?;

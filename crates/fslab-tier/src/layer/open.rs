@@ -39,7 +39,7 @@ impl TierFs {
         (entry, opened)
     }
 
-    /// A file that has the name already may be partly elsewhere: it is opened like any other.
+    /// A file that has the name already may be partly offline: it is opened like any other.
     pub(super) fn create_file(
         &self,
         request: &Request,

@@ -31,10 +31,9 @@ type Trees = Vec<(Id, Heading)>;
 pub(crate) fn listed(archive: &Arc<dyn Archive>) -> Result<(Trees, Vec<Error>)> {
     let mut found = Vec::new();
     let kind = ContainerKind::Tree;
-    archive.list(kind, &mut |id, length| found.push((id, length))).map_err(|source| {
-        let archive = archive.label().to_owned();
-        Error::Archive { archive, container: Id::default(), source }
-    })?;
+    archive
+        .list(kind, &mut |id, length| found.push((id, length)))
+        .map_err(Error::archive(archive.label(), Id::default()))?;
     let (mut trees, mut damaged) = (Vec::new(), Vec::new());
     for (container, length) in found {
         archive.forget(kind, container);
@@ -62,16 +61,15 @@ pub(crate) fn order(tree: &Heading) -> (u64, Timestamp) {
 /// Opens a tree, and reads it from its beginning to its end.
 ///
 /// # Errors
-/// What the archive answers, or what is wrong with the tree.
+/// Errors of the archive, or what is wrong with the tree.
 pub(crate) fn open_whole(
     archive: &Arc<dyn Archive>,
     container: Id,
     request: &Request,
 ) -> Result<ObjectReader> {
-    let length = archive.length(ContainerKind::Tree, container).map_err(|source| {
-        let archive = archive.label().to_owned();
-        Error::Archive { archive, container, source }
-    })?;
+    let length = archive
+        .length(ContainerKind::Tree, container)
+        .map_err(Error::archive(archive.label(), container))?;
     let tree = open(archive, container, length)?;
     check(&tree, request)?;
     Ok(tree)
@@ -80,7 +78,7 @@ pub(crate) fn open_whole(
 /// Reads a tree from its beginning to its end.
 ///
 /// # Errors
-/// What the archive answers, or what is wrong with the tree.
+/// Errors of the archive, or what is wrong with the tree.
 pub(crate) fn check(tree: &ObjectReader, request: &Request) -> Result<()> {
     entries(tree, request, &mut |_, _| Ok(()))
 }
@@ -109,7 +107,7 @@ pub(crate) fn entries(
     if rest.is_empty() { Ok(()) } else { Err(tree.damaged(Corrupt("a tree ends in an entry"))) }
 }
 
-/// Nothing where an entry goes on in the next block.
+/// None if an entry goes on in the next block.
 fn next_entry<'a>(from: &mut Cursor<'a>) -> Result<Option<&'a [u8]>, Corrupt> {
     let mut behind = *from;
     let Ok(length) = behind.u32() else { return Ok(None) };

@@ -101,7 +101,7 @@ pub fn enclose(
 /// Where the objects of a container lie, by the list of a bundle or from the last to the first.
 ///
 /// # Errors
-/// What the archive answers, what is wrong with the container.
+/// Errors of the archive, what is wrong with the container.
 pub fn contents_of(
     archive: &Arc<dyn Archive>,
     kind: ContainerKind,

@@ -46,7 +46,7 @@ pub fn residency(residency: &Residency) -> String {
 /// An object, with its first blocks.
 ///
 /// # Errors
-/// What the archive answers, or what is wrong with the object's table.
+/// Errors of the archive, or what is wrong with the object's table.
 pub fn object(reader: &ObjectReader, blocks_max: u64) -> crate::Result<String> {
     let heading = reader.heading();
     let kind = match heading.kind {
@@ -75,7 +75,7 @@ pub fn object(reader: &ObjectReader, blocks_max: u64) -> crate::Result<String> {
 /// A container, with each of its objects.
 ///
 /// # Errors
-/// What the archive answers, or what is wrong with the container. What is wrong with one object is
+/// Errors of the archive, or what is wrong with the container. What is wrong with one object is
 /// told.
 pub fn container(
     archive: &Arc<dyn Archive>,

@@ -109,13 +109,11 @@ impl<'a> Source<'a> {
     }
 
     fn failed(&self, source: std::io::Error) -> Error {
-        let archive = self.archive.label().to_owned();
-        Error::Archive { archive, container: self.container, source }
+        Error::archive(self.archive.label(), self.container)(source)
     }
 
     pub(super) fn damaged(&self, what: Corrupt) -> Error {
-        let archive = self.archive.label().to_owned();
-        Error::Damaged { archive, object: self.container, what }
+        Error::damaged(self.archive.label(), self.container, what)
     }
 }
 
@@ -123,7 +121,7 @@ impl ObjectReader {
     /// Opens an object that must be a version of a file.
     ///
     /// # Errors
-    /// What the archive answers, or what is wrong with the object.
+    /// Errors of the archive, or what is wrong with the object.
     pub fn open(archive: &Arc<dyn Archive>, version: &Version) -> crate::Result<Self> {
         let reader = Self::open_any(archive, ContainerKind::Files, version.location)?;
         if reader.root != version.root || reader.heading.object != version.object {
@@ -135,7 +133,7 @@ impl ObjectReader {
     /// Opens an object of which nothing else is known.
     ///
     /// # Errors
-    /// What the archive answers, or what is wrong with the object.
+    /// Errors of the archive, or what is wrong with the object.
     pub fn open_any(
         archive: &Arc<dyn Archive>,
         kind: ContainerKind,
@@ -231,7 +229,7 @@ impl ObjectReader {
     /// The bytes of a block, checked.
     ///
     /// # Errors
-    /// What the archive answers, or what is wrong with the block.
+    /// Errors of the archive, or what is wrong with the block.
     pub fn block(&self, number: u64) -> crate::Result<Vec<u8>> {
         let entry = self.entry(number)?;
         let length = entry.length.get() as usize;
@@ -296,7 +294,7 @@ impl ObjectReader {
     /// Reads the page of the table that tells of a block.
     ///
     /// # Errors
-    /// What the archive answers, or that it is damaged.
+    /// Errors of the archive, or that it is damaged.
     pub(crate) fn check_page(&self, block: u64) -> crate::Result<()> {
         self.page(block / PAGE_ENTRIES).map(drop)
     }
@@ -398,7 +396,7 @@ pub(crate) fn head_place(object: Location) -> Range<u64> {
 /// Where the hashes of its table lie, as its tail tells.
 ///
 /// # Errors
-/// What the archive answers, or that the tail is damaged.
+/// Errors of the archive, or that the tail is damaged.
 pub(crate) fn hashes_place(
     archive: &Arc<dyn Archive>,
     object: Location,
@@ -418,7 +416,7 @@ pub(crate) fn hashes_place(
 /// Where its attributes lie, as its head tells.
 ///
 /// # Errors
-/// What the archive answers, or that the head is damaged.
+/// Errors of the archive, or that the head is damaged.
 pub(crate) fn attributes_place(
     archive: &Arc<dyn Archive>,
     object: Location,

@@ -18,7 +18,7 @@ pub trait Sink {
     /// Adds bytes.
     ///
     /// # Errors
-    /// What an archive answers.
+    /// Errors of an archive.
     fn put(&mut self, bytes: &[u8]) -> crate::Result<()>;
 }
 
@@ -151,7 +151,7 @@ impl<'a> ObjectWriter<'a> {
         Ok(())
     }
 
-    /// Ends the object; answers its length and the hash of its description and table.
+    /// Ends the object; returns its length and the hash of its description and table.
     ///
     /// # Errors
     /// What the sink answers, or the file system of temporary files.

@@ -38,7 +38,7 @@ pub(super) fn facts(tier: &Arc<Tier>, policy: &Policy, place: &WalkEntry<'_>) ->
         unchanged: age(attr.modified, now),
         unused: age(last_use(attr), now),
         here_for: if policy.stay.is_zero() { Duration::MAX } else { here_for(tier, attr) },
-        // Where that can't be told, it is.
+        // If that is unknown, it is.
         is_pinned: tier.is_pinned(attr),
         xattrs: policy.xattr_names().filter_map(xattr).collect::<Result<_>>()?,
     })

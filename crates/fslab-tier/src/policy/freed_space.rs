@@ -51,13 +51,13 @@ impl Freed {
     /// Begins before anything is released of so many bytes that are wanted.
     ///
     /// # Errors
-    /// What the file system below answers.
+    /// Errors of the file system below.
     pub(super) fn begin(tier: &Tier, watermarks: Watermarks, wanted: u64) -> Result<Self> {
         let step = (wanted / 4).clamp(FIRST_BYTES_MIN, FIRST_BYTES_MAX);
         Ok(Self { low: watermarks.low, before: fullness(tier)?, released: 0, step })
     }
 
-    /// Files have given back so many bytes; answers whether the file system is to be asked.
+    /// Files have given back so many bytes; returns whether the file system is to be asked.
     pub(super) fn add(&mut self, bytes: u64) -> bool {
         self.released += bytes;
         self.released >= self.step
@@ -66,7 +66,7 @@ impl Freed {
     /// Asks the file system, where anything was released since it was asked.
     ///
     /// # Errors
-    /// What the file system below answers.
+    /// Errors of the file system below.
     pub(super) fn measure(&mut self, tier: &Tier) -> Result<Option<Measured>> {
         if self.released == 0 {
             return Ok(None);

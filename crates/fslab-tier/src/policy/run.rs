@@ -1,8 +1,8 @@
 //! Runs a policy, or reports what it would do.
 //!
-//! Without watermarks there is one walk: each file is released as soon as it is archived. With them,
-//! space comes before copies: archived files are released first, the least recently used first,
-//! until enough is free; then copies are made; then more is released if needed.
+//! Without watermarks there is one walk: each file is released as soon as it is archived. With
+//! them, space comes before copies: archived files are released first, the least recently used
+//! first, until enough is free; then copies are made; then more is released if needed.
 //!
 //! Memory: as many files as a bundle has, or [`CANDIDATES_MAX`], and the files with several names.
 //! If there are more candidates, the tree is walked again for the next ones.

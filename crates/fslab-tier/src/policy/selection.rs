@@ -39,7 +39,7 @@ pub(super) struct Met {
 }
 
 impl Met {
-    /// What is to be done with what is in a place; nothing where that is no file, or another name
+    /// What is to be done with what is in a place; none if that is no file, or another name
     /// has asked for as much.
     ///
     /// # Errors
@@ -71,7 +71,7 @@ impl Met {
         Ok(Some(Chosen { action, state, candidate }))
     }
 
-    /// Answers what other names of the file have asked for.
+    /// Returns what other names of the file have asked for.
     fn note(&mut self, place: &WalkEntry<'_>, action: Action) -> Option<Action> {
         if place.found.attr.links < 2 {
             return None;

@@ -1,4 +1,5 @@
-//! Surveys the directory before a rebuild: existing files stay, and their objects need no other file.
+//! Surveys the directory before a rebuild: existing files stay, and their objects need no other
+//! file.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;

@@ -169,7 +169,7 @@ impl Rebuilder<'_> {
         self.notes.put(row);
     }
 
-    /// Answers whether there is a file of the object now.
+    /// Returns whether there is a file of the object now.
     fn add_object(&mut self, attributes: &Attributes, file: Id, version: &Version) -> Result<bool> {
         let path = &attributes.path;
         let found = match Found::at(self.lower, path) {
@@ -265,10 +265,7 @@ fn in_parts(archive: &Arc<dyn Archive>, most: usize, visit: &mut VisitPart<'_>) 
     done?;
     // Also where others can't be listed.
     visit(&part)?;
-    listed.map_err(|source| {
-        let archive = archive.label().to_owned();
-        Error::Archive { archive, container: Id::default(), source }
-    })
+    listed.map_err(Error::archive(archive.label(), Id::default()))
 }
 
 #[cfg(test)]

@@ -240,7 +240,7 @@ pub struct SealRecord {
     pub version: u8,
     pub chunk_log2: u8,
     pub zero: [u8; 10],
-    /// ReservedSequence whenever a container is written: no two are sealed with the same key.
+    /// Drawn whenever a container is written: no two are sealed with the same key.
     pub salt: [u8; 32],
     /// CRC32C of everything before.
     pub crc: U32,

@@ -64,7 +64,7 @@ pub fn check_container(bytes: &[u8]) {
     check_encrypted(bytes);
 }
 
-/// What is believed of an encrypted container is what sealing writes, chunk by chunk; answers how
+/// What is believed of an encrypted container is what sealing writes, chunk by chunk; returns how
 /// many chunks that are.
 fn check_encrypted(bytes: &[u8]) -> usize {
     let inner = Arc::new(MemoryArchive::new(ARCHIVE, "bytes"));

@@ -132,7 +132,7 @@ fn a_file_of_several_names_is_in_a_bundle_once_and_a_large_one_in_none() {
 }
 
 #[test]
-fn who_changes_a_file_before_its_bundle_goes_out_keeps_it() {
+fn change_before_the_bundle_is_written_is_kept() {
     let bench = Bench::new();
     let client = bench.client();
     let names = ["file0", "file1"];
@@ -264,7 +264,7 @@ fn a_bundle_goes_with_its_last_member() {
 }
 
 #[test]
-fn what_is_needed_of_a_bundle_moves_and_what_is_gone_gives_its_space_back() {
+fn repacking_moves_needed_members_and_frees_the_rest() {
     let bench = two_copies();
     bundled(&bench, 10);
     let old = place_of(&bench, 8).container;
@@ -326,7 +326,7 @@ fn a_time_that_was_set_by_hand_moves_along() {
 /// A removed file can come back for as long as such are kept, whatever moved meanwhile; whoever
 /// still names its object, as a snapshot of the tree does, finds it as long.
 #[test]
-fn what_was_removed_stays_where_it_is_and_comes_back() {
+fn removed_member_stays_in_its_bundle_and_can_be_undeleted() {
     let bench = Bench::new();
     bundled(&bench, 10);
     let client = bench.client();
@@ -464,7 +464,7 @@ fn few_files_are_open_while_many_go_out_together() {
 
 /// Programs that do not wait ask for one file after the other, and nothing comes.
 #[test]
-fn what_nobody_waits_for_does_not_pile_up() {
+fn unwaited_recalls_do_not_pile_up() {
     const FILES: u64 = OF_A_USER_MAX as u64 + 50;
     let patience = Some(Duration::ZERO);
     let settings = Settings { movers: 0, patience, ..Settings::of(TIER) };

@@ -158,7 +158,7 @@ fn a_scan_beside_a_repack_takes_nothing_for_unneeded() {
 }
 
 #[test]
-fn who_waits_for_a_scan_can_be_interrupted() {
+fn waiting_for_a_scan_is_interruptible() {
     let (lower, bench) = Meddled::bench();
     let last = bench.client().mkdir(Ino::ROOT, "last").unwrap();
     let (tier, waiting) = (Arc::clone(&bench.tier), Arc::new(Mutex::new(None)));
@@ -208,7 +208,7 @@ fn has_an_earlier_version(bench: &Bench, path: &str) {
 
 /// The scan has seen them, and writes down later what it saw.
 #[test]
-fn what_is_replaced_or_removed_behind_a_scan_stays_so() {
+fn version_replaced_or_removed_after_a_scan_stays_so() {
     let (lower, bench) = Meddled::bench();
     let last = bench.client().mkdir(Ino::ROOT, "last").unwrap();
     bundled(&bench, 3);
@@ -229,7 +229,7 @@ fn what_is_replaced_or_removed_behind_a_scan_stays_so() {
 
 /// Between what the scan reads of the file and what it reads of the catalogue.
 #[test]
-fn what_is_replaced_or_removed_while_a_scan_looks_at_it_stays_so() {
+fn version_replaced_or_removed_during_a_scan_stays_so() {
     let (lower, bench) = Meddled::bench();
     bundled(&bench, 2);
     let fs = Arc::clone(&bench.fs);
@@ -289,7 +289,7 @@ fn a_file_that_goes_while_its_object_moves_is_said_to_be_gone() {
 }
 
 #[test]
-fn what_moves_does_not_make_a_tree_older_than_it_is() {
+fn moving_objects_do_not_outdate_an_archived_tree() {
     let bench = Bench::new();
     bench.offline(&bench.client(), "file", &noise(61, MIB));
     let request = own_request();
@@ -365,7 +365,7 @@ fn a_scan_beside_archiving_spares_what_is_archived_and_nothing_else() {
 }
 
 #[test]
-fn what_was_gathered_does_not_wait_for_a_large_file() {
+fn gathered_files_do_not_wait_for_a_large_file() {
     let bench = Bench::new();
     let client = bench.client();
     client.file(Ino::ROOT, "small", &contents(1)).unwrap();

@@ -72,7 +72,7 @@ fn objects_of_a_tree_that_was_moved_stay_though_the_catalogue_is_lost() {
 
 /// As a scan of an earlier version left it.
 #[test]
-fn what_a_stub_in_the_place_of_its_file_names_stays_whatever_the_catalogue_says() {
+fn object_named_by_a_stub_stays_whatever_the_catalogue_says() {
     use fslab_tier::catalogue::{ObjectRow, ObjectState};
     let bench = moved_tree();
     let mut rows = Vec::new();
@@ -88,7 +88,7 @@ fn what_a_stub_in_the_place_of_its_file_names_stays_whatever_the_catalogue_says(
 }
 
 #[test]
-fn what_a_copy_of_a_stub_names_stays_while_it_is_there_and_no_longer() {
+fn object_named_by_a_copied_stub_stays_while_the_copy_exists() {
     let bench = Bench::new();
     bundled(&bench, 10);
     bench.release(ino_of(&bench, 0), "file0").unwrap();
@@ -183,7 +183,7 @@ fn a_mark_that_came_along_does_not_say_that_other_bytes_are_archived() {
 }
 
 #[test]
-fn what_came_along_with_a_mark_is_archived_and_comes_back() {
+fn file_with_a_copied_xattr_is_archived_and_recalled() {
     let bench = copied_with_its_mark();
     assert_eq!(totals(&bench, "[[rule]]\naction = 'archive'\n"), (1, 0));
     assert_eq!(bench.tier.scan(&own_request()).unwrap().unneeded, 1);

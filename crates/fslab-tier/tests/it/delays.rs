@@ -47,7 +47,7 @@ fn note(
 }
 
 #[test]
-fn what_was_gathered_goes_out_after_a_minute() {
+fn gathered_files_are_bundled_after_a_minute() {
     let hands = Arc::new(Hands::default());
     let lower = Arc::new(MemFs::default());
     let bench = Bench::by_clock(lower, Settings::of(TIER), 1, hands.clone());

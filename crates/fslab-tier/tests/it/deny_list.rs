@@ -30,7 +30,7 @@ fn read(bench: &Bench, ino: Ino, handle: Handle, offset: u64, pid: u32) -> Resul
 }
 
 #[test]
-fn who_does_not_recall_is_told_at_once_and_reads_what_is_here() {
+fn denied_program_fails_at_once_and_reads_resident_blocks() {
     let settings = Settings {
         deny: DenyList::new(&["updatedb".to_owned()], Arc::new(Two)).unwrap(),
         late: Errno::IO,

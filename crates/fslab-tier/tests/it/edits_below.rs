@@ -110,7 +110,7 @@ fn change(bench: &Bench, ino: Ino, deed: impl FnOnce(&File<'_>)) {
 }
 
 #[test]
-fn what_is_written_to_a_released_file_behind_the_mount_stays() {
+fn edit_below_the_mount_of_a_released_file_stays() {
     for Deed { what, size, below, expected } in DEEDS {
         let mut bench = Bench::new();
         let data = noise(80, size);
@@ -136,7 +136,7 @@ fn what_is_written_to_a_released_file_behind_the_mount_stays() {
 
 /// What came back next to it is data, too, and makes no zeros that fill a page up of use.
 #[test]
-fn what_is_written_beside_a_border_of_blocks_stays_whichever_block_comes_back_first() {
+fn edit_across_a_block_border_survives_recalls_in_any_order() {
     for first in [MIB / 2, MIB + MIB / 2] {
         let mut bench = Bench::new();
         let data = noise(84, 2 * MIB);
@@ -157,7 +157,7 @@ fn what_is_written_beside_a_border_of_blocks_stays_whichever_block_comes_back_fi
 
 /// Time and size are as they were: who looks at the block sees it all the same.
 #[test]
-fn what_is_written_behind_the_mount_stays_though_its_time_was_set_back() {
+fn edit_below_the_mount_stays_despite_an_old_mtime() {
     let mut bench = Bench::new();
     let data = noise(81, 2 * MIB);
     let ino = bench.offline(&bench.client(), "file", &data);
@@ -172,7 +172,7 @@ fn what_is_written_behind_the_mount_stays_though_its_time_was_set_back() {
 
 /// As a power cut leaves a file of which a block was on its way: sectors of it are there.
 #[test]
-fn what_a_power_cut_tore_of_a_recall_comes_from_the_archive() {
+fn recall_torn_by_a_power_cut_is_read_from_the_archive() {
     let mut bench = Bench::new();
     let data = noise(82, 2 * MIB);
     let ino = bench.offline(&bench.client(), "file", &data);
@@ -195,7 +195,7 @@ fn what_a_power_cut_tore_of_a_recall_comes_from_the_archive() {
 
 /// Reserving makes no bytes, though the file system below may call what it made data.
 #[test]
-fn what_is_reserved_of_a_released_file_comes_from_the_archive() {
+fn preallocated_blocks_of_a_released_file_are_recalled() {
     let mut bench = Bench::new();
     let data = noise(83, 2 * MIB);
     let ino = bench.offline(&bench.client(), "file", &data);
@@ -244,7 +244,7 @@ impl FileSystem for Blind {
 }
 
 #[test]
-fn where_holes_cant_be_told_nothing_that_was_written_is_overwritten() {
+fn edits_are_not_overwritten_where_holes_are_unknown() {
     for says_so in [true, false] {
         let lower = Arc::new(Blind::default());
         lower.says_so.store(says_so, Ordering::SeqCst);
@@ -288,7 +288,7 @@ impl FileSystem for Unsure {
 /// What is known of a file that was written anew is said in several steps. Whichever is the last,
 /// nothing of the archive's comes back into it.
 #[test]
-fn what_was_written_anew_stays_so_though_saying_it_fails() {
+fn rewritten_file_stays_though_its_xattr_cannot_be_written() {
     for call in 1..5 {
         let lower = Arc::new(Unsure::default());
         let mut bench = Bench::over(Arc::clone(&lower) as Arc<dyn FileSystem>);

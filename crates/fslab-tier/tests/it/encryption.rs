@@ -130,7 +130,7 @@ fn each_chunk_is_mended_from_where_it_is_whole() {
 
 /// A damaged head costs a whole container, which comes back but for what the other copy lacks.
 #[test]
-fn what_neither_archive_has_costs_nothing_else() {
+fn part_lost_in_both_archives_costs_no_other_part() {
     let (bench, tier, fs) = bench();
     let container = large_bundle(&bench, &tier, &*fs);
     bench.archives[0].damage_at(container, 30);

@@ -81,7 +81,7 @@ fn a_file_that_somebody_else_has_open_is_busy_after_some_attempts() {
 
 /// Else nothing would ever be released there.
 #[test]
-fn where_nobody_can_lease_anything_files_are_released_all_the_same() {
+fn files_are_released_without_lease_support() {
     for answer in [Errno::AGAIN, Errno::NOLCK, Errno::INVAL, Errno::ACCESS] {
         assert_eq!(released(answer, true, None).0.unwrap(), MIB, "{answer}");
     }

@@ -97,7 +97,7 @@ fn renames_beside_scans_of_an_unmounted_tree_expire_nothing() {
 
 /// A scan meets it, and can't tell what it names.
 #[test]
-fn what_a_damaged_mark_under_another_name_may_need_is_kept() {
+fn objects_that_a_damaged_renamed_file_may_name_are_kept() {
     let (bench, ino) = renamed_and_said_to_be_gone();
     let whole = bench.below().getxattr(ino, Marks::Trusted.residency_name()).unwrap();
     let mut damaged = whole.clone();
@@ -132,7 +132,7 @@ impl FileSystem for Unmounted {
 
 /// After a power cut, one of several file systems is checked for long, and mounted the next day.
 #[test]
-fn what_a_scan_missed_that_saw_a_part_of_the_tree_never_expires() {
+fn objects_missed_by_a_partial_scan_never_expire() {
     let lower = Arc::new(Unmounted::default());
     let bench = Bench::over(lower.clone());
     let client = bench.client();
@@ -151,7 +151,7 @@ fn what_a_scan_missed_that_saw_a_part_of_the_tree_never_expires() {
 /// The same of a bundle most of which nobody needs: what is said to be removed does not move out of
 /// it, as files that are not mounted name it there.
 #[test]
-fn what_a_scan_missed_stays_in_its_bundle() {
+fn object_missed_by_a_scan_stays_in_its_bundle() {
     let lower = Arc::new(Unmounted::default());
     let bench = Bench::over(lower.clone());
     let client = bench.client();
@@ -278,7 +278,7 @@ fn expiry_scans_no_more_than_once_for_what_goes() {
 
 /// What stays there would be nobody's for ever.
 #[test]
-fn what_is_in_an_archive_that_is_not_where_it_was_stays_in_the_catalogue() {
+fn objects_of_a_moved_archive_stay_in_the_catalogue() {
     let (bench, scratch) = (Bench::new(), tempfile::tempdir().unwrap());
     let [root, aside] = ["archive", "aside"].map(|name| scratch.path().join(name));
     DirectoryArchive::init(&root, Id([1; 16]), TIER).unwrap();

@@ -79,7 +79,7 @@ impl FileSystem for Hindered {
 }
 
 #[test]
-fn who_syncs_a_file_that_was_never_archived_holds_up_nobody_else() {
+fn fsync_of_a_never_archived_file_blocks_nobody() {
     let lower = Arc::new(Hindered::default());
     let bench = Bench::over(lower.clone());
     let client = bench.client();
@@ -166,7 +166,7 @@ fn a_stub_that_cant_be_made_one_of_a_later_version_stays_one_of_the_earlier() {
 
 /// People want to save it just then.
 #[test]
-fn what_was_changed_behind_the_mount_is_read_where_nothing_can_be_written_any_more() {
+fn edit_below_a_mount_that_became_read_only_is_readable() {
     let lower = Arc::new(Hindered::default());
     let mut bench = Bench::over(lower.clone());
     let ino = bench.client().file(Ino::ROOT, "file", &noise(4, MIB)).unwrap();
@@ -213,7 +213,7 @@ fn a_tier_that_cant_be_made_leaves_nothing_behind() {
 }
 
 #[test]
-fn what_was_there_before_a_tier_could_not_be_made_stays() {
+fn failed_init_keeps_existing_files() {
     let scratch = tempfile::tempdir().unwrap();
     let of = |name: &str| scratch.path().join(name);
     let (around, lower) = (Bench::new().around, MemFs::default());

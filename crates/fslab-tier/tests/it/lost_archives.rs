@@ -128,7 +128,7 @@ fn empty_again(home: &Home, around: &fslab_tier::Surroundings) -> Arc<dyn FileSy
 }
 
 #[test]
-fn what_is_not_lost_keeps_its_place_and_an_archive_stays_what_it_is() {
+fn reattached_archive_keeps_its_place_and_identity() {
     let mut twofold = Twofold::new();
     let before = twofold.home.description.clone();
     let [first, second] = [0, 1].map(|number| before.archives[number].id);
@@ -323,7 +323,7 @@ fn a_tree_whose_home_is_not_lost_gets_no_other() {
 
 /// A bundle of which either copy has a damaged file, and the one that is mended is away by then.
 #[test]
-fn what_cant_be_read_now_is_not_replaced_by_what_is_damaged_elsewhere() {
+fn unreadable_part_is_not_overwritten_by_a_damaged_copy() {
     let settings = Settings { copies: 2, ..Settings::of(TIER) };
     let bench = Bench::with(Arc::new(MemFs::default()), settings.clone(), 2);
     for number in 0..2 {
@@ -431,7 +431,7 @@ impl Archive for Unlisted {
 }
 
 #[test]
-fn where_one_archive_cant_be_listed_the_others_serve() {
+fn rebuild_uses_other_archives_if_one_cannot_be_listed() {
     let twofold = Twofold::new();
     twofold.fill();
     let (home, around) = (&twofold.home, &twofold.around);

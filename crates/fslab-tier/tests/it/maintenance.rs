@@ -72,7 +72,7 @@ fn a_mount_does_what_its_policy_says_and_expires_what_was_kept_for_long_enough()
 
 /// A policy that is wrong does not keep old versions from going; none at all is no problem.
 #[test]
-fn what_fails_of_a_round_is_counted_and_the_rest_is_done() {
+fn failures_of_maintenance_are_counted_and_the_rest_is_done() {
     let scratch = tempfile::tempdir().unwrap();
     let policy = scratch.path().join("policy.toml");
     let bench = bench(&policy, &Arc::default());

@@ -268,7 +268,7 @@ impl FileSystem for Closed {
 }
 
 #[test]
-fn what_is_in_directories_that_nobody_may_write_to_is_made_all_the_same() {
+fn files_in_read_only_directories_are_rebuilt() {
     let bench = Bench::new();
     let client = bench.client();
     let outer = client.mkdir(Ino::ROOT, "outer").unwrap();

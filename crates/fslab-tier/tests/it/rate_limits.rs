@@ -40,7 +40,7 @@ fn pieces_go_when_those_before_them_would_have_gone_at_the_rate() {
 /// Blocks were asked for in advance when a program comes and waits: the next block that the limit
 /// lets through is the program's.
 #[test]
-fn who_waits_goes_before_what_was_asked_for_in_advance() {
+fn waiting_programs_come_before_bulk_recalls() {
     let (bench, hands) = bench(Settings { recall_rate: MIB, ..Settings::of(TIER) });
     let client = bench.client();
     let (all, one) = (noise(90, 4 * MIB), noise(91, MIB));

@@ -79,7 +79,7 @@ impl Upload for Answers {
 }
 
 #[test]
-fn what_says_that_a_server_or_a_disk_is_gone_is_no_error_of_an_archive() {
+fn errors_of_a_lost_server_or_disk_make_an_archive_unavailable() {
     for (answer, is_gone) in [
         (Errno::NOTCONN, true),
         (Errno::TIMEDOUT, true),

@@ -42,7 +42,7 @@ fn a_block_that_comes_behind_the_end_stays_where_it_is() {
 }
 
 #[test]
-fn what_is_released_behind_the_end_stays() {
+fn release_after_shutdown_frees_nothing() {
     let bench = Bench::new();
     let ino = bench.client().file(Ino::ROOT, "file", &noise(101, MIB)).unwrap();
     bench.archive(ino, "file").unwrap();
@@ -53,7 +53,7 @@ fn what_is_released_behind_the_end_stays() {
 }
 
 #[test]
-fn what_is_archived_behind_the_end_leaves_no_object() {
+fn archiving_after_shutdown_leaves_no_object() {
     let bench = Bench::new();
     let ino = bench.client().file(Ino::ROOT, "file", &noise(102, MIB)).unwrap();
     let faults = bench.archives[0].faults();

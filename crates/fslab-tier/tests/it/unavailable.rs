@@ -155,7 +155,7 @@ fn an_archive_that_is_away_takes_no_copies_and_the_next_one_does() {
 }
 
 #[test]
-fn where_too_many_archives_are_away_nothing_is_begun() {
+fn archiving_needs_enough_available_archives() {
     let late = Late::new(Settings { copies: 2, ..usual() }, |_| {});
     let ino = late.client().file(Ino::ROOT, "file", &noise(1, MIB)).unwrap();
     let refused = late.archive(ino).unwrap_err().to_string();
@@ -168,7 +168,7 @@ fn where_too_many_archives_are_away_nothing_is_begun() {
 }
 
 #[test]
-fn what_an_archive_holds_that_is_away_is_neither_damaged_nor_archived_again_nor_released() {
+fn copies_on_an_unavailable_archive_are_neither_replaced_nor_counted() {
     let fill = |bench: &Bench| {
         let ino = bench.client().file(Ino::ROOT, "file", &noise(1, MIB)).unwrap();
         bench.archive(ino, "file").unwrap();
@@ -189,7 +189,7 @@ fn what_an_archive_holds_that_is_away_is_neither_damaged_nor_archived_again_nor_
 }
 
 #[test]
-fn what_cant_be_removed_from_an_archive_that_is_away_stays_in_the_catalogue() {
+fn objects_on_an_unavailable_archive_stay_in_the_catalogue() {
     let (late, _) = Late::with_a_file(Settings { keep: Duration::ZERO, ..usual() });
     late.tier.scan(&own_request()).unwrap();
     late.client().unlink(Ino::ROOT, "file").unwrap();
@@ -263,7 +263,7 @@ fn told(late: &Late, command: &Command) -> Vec<Event> {
 }
 
 #[test]
-fn who_reads_what_is_away_waits_until_it_is_back() {
+fn reader_waits_until_an_unavailable_archive_is_back() {
     let (late, ino) = Late::with_a_file(usual());
     let read = while_it_waits(&late, ino, |_| late.comes());
     assert!(read == Ok(noise(1, 2 * MIB)), "{:?}", read.err());
@@ -313,7 +313,7 @@ fn patience_ends_for_what_is_away_as_for_what_is_slow() {
 }
 
 #[test]
-fn who_waits_for_what_is_away_can_be_signalled_and_cancelled_and_the_tier_can_end() {
+fn waiting_for_an_unavailable_archive_is_interruptible() {
     let (late, ino) = Late::with_a_file(usual());
     let read = while_it_waits(&late, ino, |signal| signal.store(1, Ordering::SeqCst));
     assert_eq!(read.err(), Some(Errno::INTR));
@@ -329,7 +329,7 @@ fn who_waits_for_what_is_away_can_be_signalled_and_cancelled_and_the_tier_can_en
 }
 
 #[test]
-fn what_is_away_holds_up_nothing_else() {
+fn unavailable_archive_delays_no_other_recalls() {
     let mut inos = [Ino::ROOT; 2];
     let late = Late::new(Settings { movers: 1, ..usual() }, |bench| {
         inos[0] = bench.offline(&bench.client(), "file", &noise(1, 2 * MIB));
@@ -406,7 +406,7 @@ fn an_archive_that_hangs_when_it_is_looked_for_holds_up_nobody() {
 }
 
 #[test]
-fn where_another_archive_is_here_nobody_waits_and_its_errors_are_told_at_once() {
+fn available_archive_is_used_at_once_and_its_errors_reported() {
     let mut ino = Ino::ROOT;
     let late = Late::new(Settings { copies: 2, ..usual() }, |bench| {
         ino = bench.offline(&bench.client(), "file", &noise(1, 2 * MIB));

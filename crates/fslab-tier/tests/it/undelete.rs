@@ -47,7 +47,7 @@ fn read(client: &Client<'_>, name: &str) -> Vec<u8> {
 /// What was undeleted and what it was a version of go their own ways: also where an archive alone
 /// tells of both, and the one has moved since.
 #[test]
-fn what_was_undeleted_is_another_file() {
+fn undeleted_file_has_an_identity_of_its_own() {
     let bench = Bench::new();
     bundled(&bench, 10);
     let client = bench.client();
@@ -126,7 +126,7 @@ impl FileSystem for Ordinary {
 
 /// A clean end says that all names are as they were, and no crash takes them back.
 #[test]
-fn what_was_undeleted_is_durable_at_the_end() {
+fn undeleted_file_is_durable_after_shutdown() {
     let lower = Arc::new(Ordinary::default());
     let mut bench = Bench::over(lower.clone());
     bench.offline(&bench.client(), "file", &contents(1));
@@ -143,7 +143,7 @@ fn what_was_undeleted_is_durable_at_the_end() {
 
 /// It is there and names the object, whatever it lacks.
 #[test]
-fn what_was_undeleted_in_part_keeps_its_object() {
+fn failed_undelete_keeps_the_object() {
     let bench = Bench::over(Arc::new(Ordinary::default()));
     bench.offline(&bench.client(), "file", &contents(1));
     bench.client().unlink(Ino::ROOT, "file").unwrap();

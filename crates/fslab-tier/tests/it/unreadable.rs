@@ -77,7 +77,7 @@ fn said_to_be_gone() -> (Arc<Flaky>, Bench, Ino) {
 }
 
 #[test]
-fn what_a_file_may_name_that_cant_be_read_is_kept() {
+fn objects_that_an_unreadable_file_may_name_are_kept() {
     for broken in [Broken::Xattrs, Broken::Names] {
         let (lower, bench, ino) = said_to_be_gone();
         *lower.broken.lock() = Some(broken);
@@ -89,7 +89,7 @@ fn what_a_file_may_name_that_cant_be_read_is_kept() {
 }
 
 #[test]
-fn what_a_damaged_residency_may_name_is_kept() {
+fn objects_that_a_damaged_residency_may_name_are_kept() {
     let (_, bench, ino) = said_to_be_gone();
     let whole = bench.below().getxattr(ino, Marks::Trusted.residency_name()).unwrap();
     let mut damaged = whole.clone();

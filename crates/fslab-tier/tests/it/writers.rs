@@ -284,7 +284,7 @@ fn tree_that_was_rolled_back_only_reads() {
 }
 
 #[test]
-fn who_takes_an_archive_over_writes_and_the_other_reads_until_it_is_taken_back() {
+fn take_over_moves_writing_to_one_tree_and_back() {
     let (world, first) = World::new();
     let second = world.made_again("second");
     let (tier, tiered) = world.open(&first);
@@ -313,7 +313,7 @@ fn who_takes_an_archive_over_writes_and_the_other_reads_until_it_is_taken_back()
 
 /// A kill left an object on its way, and another tree has the archive since: it may be there.
 #[test]
-fn what_was_on_its_way_waits_until_the_tree_writes_again() {
+fn interrupted_upload_waits_until_the_tree_may_write_again() {
     let (world, first) = World::new();
     let pending = |catalogue: &Catalogue| catalogue.pending().unwrap().len();
     let catalogue = first.home.catalogue().unwrap();
@@ -356,7 +356,7 @@ fn a_tree_that_lost_its_home_or_its_catalogue_needs_to_take_nothing_over() {
 
 /// Earlier versions noted nothing: who wrote then may be the tree that a new one is made again of.
 #[test]
-fn what_earlier_versions_made_goes_on_as_it_did() {
+fn tiers_of_earlier_versions_still_work() {
     let (world, first) = World::new();
     let forget = || fs::remove_file(world.path("archive/writer.toml")).unwrap();
     forget();
@@ -434,7 +434,7 @@ fn an_archive_of_its_own_gets_copies_and_the_others_is_left_as_it_is() {
 }
 
 #[test]
-fn who_has_an_archive_of_his_own_recalls_nothing_for_it_and_removes_nothing_of_the_others() {
+fn tree_with_its_own_archive_deletes_nothing_from_others() {
     let (world, first) = World::new();
     let mut second = world.made_again("second");
     second.home.attach(&world.path("own"), Id([9; 16]), None).unwrap();

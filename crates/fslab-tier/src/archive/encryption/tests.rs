@@ -119,7 +119,7 @@ fn nothing_is_seen_of_what_is_sealed_and_nothing_is_sealed_twice_the_same() {
 }
 
 #[test]
-fn what_was_changed_is_refused_and_the_rest_is_read() {
+fn changed_chunks_are_refused_and_the_rest_is_readable() {
     let (bench, bytes) = (Bench::new(), contents(3 * CHUNK + 50));
     bench.put(CONTAINER, &bytes);
     let raw = bench.raw(CONTAINER);
@@ -139,7 +139,7 @@ fn what_was_changed_is_refused_and_the_rest_is_read() {
 }
 
 #[test]
-fn what_was_cut_moved_or_brought_from_elsewhere_is_refused() {
+fn truncated_moved_or_foreign_chunks_are_refused() {
     let bench = Bench::new();
     bench.put(CONTAINER, &contents(3 * CHUNK + 50));
     let raw = bench.raw(CONTAINER);

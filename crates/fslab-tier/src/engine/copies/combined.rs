@@ -1,9 +1,9 @@
 //! Several damaged copies of an object, read as one.
 //!
 //! The parts of an object are verified one by one: head, tail, attributes with the hashes of the
-//! table, a page of the table, a block. Each is read from a copy that has it whole. Encrypted copies
-//! refuse damaged chunks, so they are combined chunk by chunk: a block can be whole though each copy
-//! lacks some of it.
+//! table, a page of the table, a block. Each is read from a copy that has it whole. Encrypted
+//! copies refuse damaged chunks, so they are combined chunk by chunk: a block can be whole though
+//! each copy lacks some of it.
 
 use std::collections::BTreeMap;
 use std::io::{self, ErrorKind};

@@ -23,7 +23,7 @@ use crate::stored::{Residency, Version};
 impl Tier {
     /// Says on the file of a row that further archives have its version. A file that has another
     /// name by now is left to a scan.
-    pub(in crate::engine) fn record_copies(
+    pub(super) fn record_copies(
         self: &Arc<Self>,
         row: &ObjectRow,
         version: &Version,
@@ -53,9 +53,9 @@ impl Tier {
     }
 
     /// Has a file whose bytes are all here count as changed, as no copy of its version is whole: it
-    /// is archived anew, and does not go before. Answers whether that was said, or was so before.
+    /// is archived anew, and does not go before. Returns whether that was said, or was so before.
     /// A file that has another name by now is left to a scan.
-    pub(in crate::engine) fn archive_anew(self: &Arc<Self>, row: &ObjectRow) -> Result<bool> {
+    pub(super) fn archive_anew(self: &Arc<Self>, row: &ObjectRow) -> Result<bool> {
         if row.state != ObjectState::Live {
             return Ok(false);
         }

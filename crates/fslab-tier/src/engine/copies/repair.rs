@@ -10,7 +10,6 @@ use std::sync::Arc;
 use fslab_vfs::{Errno, Request};
 
 use crate::archive::{Archive, ContainerKind};
-use crate::engine::copies::failed;
 use crate::error::{Error, Result};
 use crate::object::bundle::{Contents, contents_of};
 use crate::rate_limit::RateLimits;
@@ -24,10 +23,10 @@ const PIECE: u64 = 1 << 20;
 const KIND: ContainerKind = ContainerKind::Files;
 
 /// What is put where.
-pub(in crate::engine) struct Repair<'a> {
+pub(super) struct Repair<'a> {
     /// Where the part is whole, and at which offset.
     pub(in crate::engine) from: &'a Arc<dyn Archive>,
-    pub(in crate::engine) from_offset: u64,
+    pub(super) from_offset: u64,
     pub(in crate::engine) to: &'a Arc<dyn Archive>,
     pub(in crate::engine) part: Location,
     /// Bytes of the container when it is whole.
@@ -38,15 +37,15 @@ impl Repair<'_> {
     /// Writes the container.
     ///
     /// # Errors
-    /// What an archive answers; the container is then as it was.
-    pub(in crate::engine) fn run(&self, request: &Request, pace: RateLimits<'_>) -> Result<()> {
+    /// Errors of an archive; the container is then as it was.
+    pub(in crate::engine) fn run(&self, request: &Request, limits: RateLimits<'_>) -> Result<()> {
         let container = self.part.container;
         let mut upload = self.to.begin(KIND, container).map_err(self.failed(self.to))?;
         let mut offset = 0;
         while offset < self.length {
             request.cancellation.check().or(Err(Error::Interrupted))?;
             let length = self.piece_at(offset, PIECE);
-            pace.pass(length, request)?;
+            limits.pass(length, request)?;
             let mut bytes = vec![0; length as usize];
             match self.is_part(offset) {
                 true => self.read_part(offset, &mut bytes)?,
@@ -59,7 +58,7 @@ impl Repair<'_> {
     }
 
     fn failed(&self, archive: &Arc<dyn Archive>) -> impl FnOnce(io::Error) -> Error {
-        failed(archive.label(), self.part.container)
+        Error::archive(archive.label(), self.part.container)
     }
 
     fn is_part(&self, offset: u64) -> bool {
@@ -139,21 +138,22 @@ fn is_gone(error: &io::Error) -> bool {
 /// to lie.
 ///
 /// # Errors
-/// What the archive answers, or that it has no such list.
+/// Errors of the archive, or that it has no such list.
 pub(in crate::engine) fn listed(archive: &Arc<dyn Archive>, part: Location) -> Result<Contents> {
     let container = part.container;
     archive.forget(KIND, container);
-    let length = archive.length(KIND, container).map_err(failed(archive.label(), container))?;
+    let length =
+        archive.length(KIND, container).map_err(Error::archive(archive.label(), container))?;
     let contents = contents_of(archive, KIND, container, length)?;
     if contents.list_bytes > 0 && contents.members.contains(&part) {
         return Ok(contents);
     }
     let what = Corrupt("no list of the bundle tells of what is in it");
-    Err(Error::Damaged { archive: archive.label().to_owned(), object: container, what })
+    Err(Error::damaged(archive.label(), container, what))
 }
 
 /// The first of some copies of a bundle that has a list, with what that says.
-pub(in crate::engine) fn first_listed<'a>(
+pub(super) fn first_listed<'a>(
     copies: impl IntoIterator<Item = &'a Arc<dyn Archive>>,
     part: Location,
 ) -> Option<(&'a Arc<dyn Archive>, Contents)> {
@@ -165,7 +165,7 @@ pub(in crate::engine) fn first_listed<'a>(
 ///
 /// # Errors
 /// What the archive of the copy answers.
-pub(in crate::engine) fn whole_length(
+pub(super) fn whole_length(
     copy: &Arc<dyn Archive>,
     others: &[Arc<dyn Archive>],
     part: Location,
@@ -181,6 +181,6 @@ pub(in crate::engine) fn whole_length(
     match copy.length(KIND, part.container) {
         Ok(length) => Ok(end.max(length.min(BUNDLE_BYTES_MAX))),
         Err(error) if is_gone(&error) => Ok(end),
-        Err(error) => Err(failed(copy.label(), part.container)(error)),
+        Err(error) => Err(Error::archive(copy.label(), part.container)(error)),
     }
 }

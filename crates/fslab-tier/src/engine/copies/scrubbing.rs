@@ -13,7 +13,7 @@ use crate::catalogue::{ObjectRow, ObjectState};
 use crate::engine::Tier;
 use crate::engine::copies::combined::CombinedCopies;
 use crate::engine::copies::repair::{Repair, first_listed, listed, whole_length};
-use crate::engine::copies::{failed, verify};
+use crate::engine::copies::verify;
 use crate::error::{Error, Result, shown};
 use crate::id::Id;
 use crate::object::bundle::Contents;
@@ -22,7 +22,7 @@ use crate::rate_limit::{RateLimit, RateLimits};
 use crate::stored::bytes::Corrupt;
 use crate::stored::{Location, Version};
 
-/// What scrubbing found.
+/// The result of a scrub.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Scrubbed {
     /// Copies that were read.
@@ -37,8 +37,8 @@ pub struct Scrubbed {
     pub short: u64,
     /// Archives that are not attached, or away, with how many copies nobody looked at for that.
     pub missing: Vec<String>,
-    /// Damaged copies, with what is wrong, that no other copy could repair, and copies that could not
-    /// be made.
+    /// Damaged copies, with what is wrong, that no other copy could repair, and copies that could
+    /// not be made.
     pub damaged: Vec<String>,
 }
 
@@ -49,7 +49,7 @@ pub type ProgressSink<'a, T> = dyn FnMut(&mut T) -> Result<()> + 'a;
 const BATCH: usize = 500;
 
 impl Tier {
-    /// Reads all copies, and answers all that was found.
+    /// Reads all copies, and returns all that was found.
     ///
     /// # Errors
     /// As [`Self::scrub_within`].
@@ -70,7 +70,7 @@ impl Tier {
         let mut scrub = Scrub {
             tier: self,
             request,
-            pace: RateLimits([limit, None]),
+            limits: RateLimits([limit, None]),
             found: Scrubbed { missing: self.missing_archives()?, ..Scrubbed::default() },
             bundles: HashSet::new(),
             full: HashSet::new(),
@@ -101,7 +101,7 @@ impl Tier {
 struct Scrub<'a> {
     tier: &'a Arc<Tier>,
     request: &'a Request,
-    pace: RateLimits<'a>,
+    limits: RateLimits<'a>,
     found: Scrubbed,
     /// Those whose lists were read.
     bundles: HashSet<Id>,
@@ -134,7 +134,7 @@ impl Scrub<'_> {
         Ok(())
     }
 
-    /// Looks at all copies of an object; answers the archives with those that it made.
+    /// Looks at all copies of an object; returns the archives with those that it made.
     fn object(&mut self, row: &ObjectRow) -> Result<Vec<Id>> {
         let wanted = self.tier.settings.copies.max(1);
         let (mut whole, mut damaged) = (Vec::new(), Vec::new());
@@ -179,7 +179,7 @@ impl Scrub<'_> {
     }
 
     fn verify(&self, archive: &Arc<dyn Archive>, row: &ObjectRow) -> Result<()> {
-        verify(archive, &row.version, self.request, self.pace)
+        verify(archive, &row.version, self.request, self.limits)
     }
 
     /// Archives that are attached, and not said to hold an object.
@@ -282,7 +282,7 @@ impl Scrub<'_> {
     }
 
     /// The lists of a bundle, without which an archive alone does not tell of its members. Any of
-    /// them in any archive mends the others; where a copy has one, it tells of that copy.
+    /// them in any archive repairs the others; where a copy has one, it tells of that copy.
     fn lists(&mut self, row: &ObjectRow) -> Result<()> {
         let holders = self.tier.holders(&row.version);
         if holders.iter().all(|archive| has_lists(archive, row.version.location)) {
@@ -340,7 +340,7 @@ impl Scrub<'_> {
         (to, part): (&Arc<dyn Archive>, Location),
         length: u64,
     ) -> Result<()> {
-        Repair { from, from_offset, to, part, length }.run(self.request, self.pace)
+        Repair { from, from_offset, to, part, length }.run(self.request, self.limits)
     }
 
     /// Tells the catalogue of copies that were made, if they are more than some.
@@ -361,7 +361,7 @@ impl Scrub<'_> {
         Ok(())
     }
 
-    /// What can't be mended for now, as an archive went away meanwhile, is damaged all the same.
+    /// What can't be repaired for now, as an archive went away meanwhile, is damaged all the same.
     fn or_damaged(&mut self, mended: Result<()>, damage: Error) -> Result<()> {
         match mended {
             Err(away) if away.is_unavailable() => {
@@ -381,8 +381,8 @@ impl Scrub<'_> {
     }
 }
 
-/// Whether every copy was looked at, and is damaged or gone. One that is away, or was not read for
-/// whatever else, may be whole.
+/// Whether every copy was looked at, and is damaged or gone. One that is unavailable, or was not
+/// read for whatever else, may be whole.
 fn is_lost(version: &Version, damaged: &[(Arc<dyn Archive>, Error)]) -> bool {
     let is_lost = |error: &Error| match error {
         Error::Damaged { .. } => true,
@@ -427,7 +427,7 @@ fn has_lists(archive: &Arc<dyn Archive>, member: Location) -> bool {
 fn is_list(archive: &Arc<dyn Archive>, place: &Location, root: Option<[u8; 32]>) -> Result<()> {
     match whole_list(archive, place)? {
         found if Some(found) == root => Ok(()),
-        _ => Err(damaged(archive, place.container, Corrupt("its two lists differ"))),
+        _ => Err(Error::damaged(archive.label(), place.container, Corrupt("its two lists differ"))),
     }
 }
 
@@ -437,13 +437,14 @@ fn whole_list(archive: &Arc<dyn Archive>, place: &Location) -> Result<[u8; 32]> 
     archive.forget(kind, container);
     let list = ObjectReader::open_any(archive, kind, *place)?;
     list.block(0)?;
-    let length = archive.length(kind, container).map_err(failed(archive.label(), container))?;
+    let length =
+        archive.length(kind, container).map_err(Error::archive(archive.label(), container))?;
     if place.offset > 0 && length != place.offset + place.length {
-        return Err(damaged(archive, container, Corrupt("it is longer than it was")));
+        return Err(Error::damaged(
+            archive.label(),
+            container,
+            Corrupt("it is longer than it was"),
+        ));
     }
     Ok(list.version().root)
-}
-
-fn damaged(archive: &Arc<dyn Archive>, object: Id, what: Corrupt) -> Error {
-    Error::Damaged { archive: archive.label().to_owned(), object, what }
 }

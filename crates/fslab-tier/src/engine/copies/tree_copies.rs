@@ -6,7 +6,6 @@ use fslab_vfs::Request;
 
 use crate::archive::{Archive, ContainerKind};
 use crate::engine::Tier;
-use crate::engine::copies::failed;
 use crate::engine::copies::scrubbing::Scrubbed;
 use crate::error::{Error, Result};
 use crate::id::Id;
@@ -35,7 +34,7 @@ impl Tier {
             if is_it { Ok(()) } else { Err(tree.damaged(what)) }
         });
         if let Err(Error::Damaged { .. }) = &read {
-            archive.delete(kind, container).map_err(failed(archive.label(), container))?;
+            archive.delete(kind, container).map_err(Error::archive(archive.label(), container))?;
         }
         read
     }
@@ -43,11 +42,7 @@ impl Tier {
     /// Reads all trees. What is damaged of one is told only: another copy of it is as good for who
     /// makes the tree again, and the next tree is better. An archive that has none, as one does
     /// that takes the place of a lost one, gets the last one of the others.
-    pub(in crate::engine) fn scrub_trees(
-        &self,
-        request: &Request,
-        scrubbed: &mut Scrubbed,
-    ) -> Result<()> {
+    pub(super) fn scrub_trees(&self, request: &Request, scrubbed: &mut Scrubbed) -> Result<()> {
         let (mut last, mut without, copy_targets) = (None, Vec::new(), self.writable_archives());
         for archive in self.archives() {
             let (trees, mut damaged) = match listed(&archive) {
@@ -92,21 +87,22 @@ impl Tier {
         let (kind, Last { archive: from, container, tree }) = (ContainerKind::Tree, last);
         let version = tree.version();
         let length = version.location.length;
-        let mut upload = to.begin(kind, *container).map_err(failed(to.label(), *container))?;
+        let mut upload =
+            to.begin(kind, *container).map_err(Error::archive(to.label(), *container))?;
         for offset in (0..length).step_by(PIECE) {
             request.cancellation.check().or(Err(Error::Interrupted))?;
             let mut bytes = vec![0; (length - offset).min(PIECE as u64) as usize];
             let read = from.read(kind, *container, offset, &mut bytes);
-            read.map_err(failed(from.label(), *container))?;
-            upload.write(&bytes).map_err(failed(to.label(), *container))?;
+            read.map_err(Error::archive(from.label(), *container))?;
+            upload.write(&bytes).map_err(Error::archive(to.label(), *container))?;
         }
-        upload.finish().map_err(failed(to.label(), *container))?;
+        upload.finish().map_err(Error::archive(to.label(), *container))?;
         self.verify_tree(to, *container, (length, version.root), request)
     }
 }
 
 impl Scrubbed {
-    /// What an archive that is away has is as good as ever.
+    /// What an archive that is unavailable has is as good as ever.
     fn note_tree(&mut self, error: &Error) {
         let told = if error.is_unavailable() { &mut self.missing } else { &mut self.damaged };
         told.push(format!("an archived tree: {error}"));

@@ -14,7 +14,7 @@ use crate::rebuild::Options;
 use crate::stored::{Attributes, Version};
 
 impl Tier {
-    /// Makes a new file of a version that was replaced or removed; answers its bytes, and what of
+    /// Makes a new file of a version that was replaced or removed; returns its bytes, and what of
     /// it could not be made as it was.
     pub(crate) fn undelete(
         self: &Arc<Self>,
@@ -50,7 +50,7 @@ impl Tier {
         Ok((row.version.size, problems))
     }
 
-    /// Answers the row of what it made, and what could not be made as it was.
+    /// Returns the row of what it made, and what could not be made as it was.
     fn make_undeleted(&self, row: &ObjectRow) -> crate::Result<(Option<ObjectRow>, Vec<String>)> {
         let attributes = self.attributes_in_archives(&row.version)?;
         let attributes = Attributes { path: row.path.clone(), ..attributes };

@@ -55,11 +55,11 @@ impl Tier {
         Ok(xattrs)
     }
 
-    /// The attributes of an inode as a mount shows them: a file whose bytes are elsewhere has some,
+    /// The attributes of an inode as a mount shows them: a file whose bytes are offline has some,
     /// and a kill while bytes were put back has not changed it.
     ///
     /// # Errors
-    /// What the file system below answers.
+    /// Errors of the file system below.
     pub fn shown(&self, attr: Attr) -> fslab_vfs::Result<Attr> {
         let may_seem_empty = attr.size > 0 && attr.blocks == 0;
         if attr.kind != FileKind::Regular || !(may_seem_empty || self.is_in_doubt()) {

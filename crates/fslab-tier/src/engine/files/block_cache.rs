@@ -1,4 +1,5 @@
-//! A cache of recalled blocks for read-only tiers: there, blocks are not written to the files below.
+//! A cache of recalled blocks for read-only tiers: there, blocks are not written to the files
+//! below.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -21,7 +22,7 @@ const BYTES_MAX: u64 = 64 << 20;
 type Key = (Id, u64);
 
 /// Blocks as files show them, in bounded memory.
-pub(in crate::engine) struct BlockCache(Cache<Key, Arc<Vec<u8>>, Bytes>);
+pub(super) struct BlockCache(Cache<Key, Arc<Vec<u8>>, Bytes>);
 
 /// Weighs blocks by their bytes.
 #[derive(Clone)]
@@ -69,7 +70,7 @@ impl Tier {
             && !(self.settings.read_only && self.files.cache.get(known, block).is_some())
     }
 
-    /// Keeps a block in memory, with what was written into it behind the mount.
+    /// Keeps a block in memory, with what was written into it below the mount.
     pub(in crate::engine) fn keep_in_memory(
         &self,
         file: &TieredFile,
@@ -92,9 +93,9 @@ impl Tier {
         Ok(())
     }
 
-    /// Puts blocks that are in memory over what was read below at an offset; answers whether all
+    /// Puts blocks that are in memory over what was read below at an offset; returns whether all
     /// were still there.
-    pub(in crate::engine) fn show_from_memory(
+    pub(super) fn show_from_memory(
         &self,
         known: &KnownResidency,
         offset: u64,

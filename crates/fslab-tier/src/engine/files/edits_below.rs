@@ -26,7 +26,7 @@ const PAGE_BYTES: Range<u64> = 4096..128 << 10;
 const SECTOR_BYTES: u64 = 512;
 
 /// A file that is looked at.
-pub(in crate::engine) struct DataBelow<'a> {
+pub(super) struct DataBelow<'a> {
     own: &'a OwnFile,
     size: u64,
     page_bytes: u64,
@@ -135,8 +135,8 @@ impl<'a> DataBelow<'a> {
 
 impl Tier {
     /// Looks whether a file of which nobody here has changed or moved anything was written anew
-    /// behind the mount. `false` where that can't be told: what was written would be lost.
-    pub(in crate::engine) fn find_rewrite_below(
+    /// below the mount. `false` where that can't be told: what was written would be lost.
+    pub(super) fn find_rewrite_below(
         &self,
         ino: Ino,
         attr: &Attr,
@@ -164,11 +164,7 @@ impl Tier {
     }
 
     /// Says for good that nothing of a file which was written anew is in archives.
-    pub(in crate::engine) fn record_rewritten(
-        &self,
-        ino: Ino,
-        known: &mut KnownResidency,
-    ) -> Result<()> {
+    pub(super) fn record_rewritten(&self, ino: Ino, known: &mut KnownResidency) -> Result<()> {
         if !known.is_rewritten {
             return Ok(());
         }
@@ -219,12 +215,8 @@ impl Tier {
         Ok(kept)
     }
 
-    /// What must stay of a block; nothing where holes can't be told from data.
-    pub(in crate::engine) fn edits_in(
-        &self,
-        look: &DataBelow<'_>,
-        block: u64,
-    ) -> Result<Vec<Range<u64>>> {
+    /// What must stay of a block; none if holes can't be told from data.
+    pub(super) fn edits_in(&self, look: &DataBelow<'_>, block: u64) -> Result<Vec<Range<u64>>> {
         if look.is_poisoned {
             return look.pieces(block);
         }

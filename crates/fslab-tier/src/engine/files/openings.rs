@@ -15,7 +15,7 @@ use crate::stored::{Residency, Version};
 const SETTLED_SECONDS: i64 = 2;
 
 impl Tier {
-    /// Opens the file below and counts that. A file whose bytes are partly elsewhere is read and
+    /// Opens the file below and counts that. A file whose bytes are partly offline is read and
     /// written through the daemon alone, past the kernel's cache: nobody would interrupt a request
     /// for pages that the kernel reads ahead.
     pub(crate) fn open_below(
@@ -131,7 +131,7 @@ impl Tier {
         Ok(attr)
     }
 
-    /// Says of a file that it was changed behind the mount since it was looked at, where its time
+    /// Says of a file that it was changed below the mount since it was looked at, where its time
     /// tells that and is about to be another.
     fn mark_edited_below(&self, file: &TieredFile, state: &mut FileState) -> Result<()> {
         let Some(known) = state.known() else { return Ok(()) };

@@ -35,7 +35,7 @@ struct Progress {
 }
 
 impl ReadAhead {
-    /// Takes note of a read, and answers which blocks to ask for ahead of it: none again that were
+    /// Takes note of a read, and returns which blocks to ask for ahead of it: none again that were
     /// asked for already, and none for who does not read in order.
     fn note(&self, bytes: Range<u64>, ahead: u64) -> Range<u64> {
         let mut progress = self.0.lock();
@@ -57,7 +57,7 @@ impl Tier {
     /// Reads; waits for blocks of the range only.
     ///
     /// # Errors
-    /// What a recall or the file below answers.
+    /// Errors of a recall or of the file below.
     pub(crate) fn read(
         &self,
         file: &Arc<TieredFile>,
@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn who_jumps_begins_anew() {
+    fn jump_restarts_read_ahead() {
         assert_eq!(ahead(&[(40, 1), (8, 1), (16, 4), (24, 1), (41, 1)]), [0..0; 0]);
         assert_eq!(ahead(&[(0, 4), (40, 4), (44, 4), (0, 4)]), [1..5, 12..16]);
     }

@@ -101,7 +101,7 @@ impl Tier {
     /// locked who asks.
     ///
     /// # Errors
-    /// What the file system below answers, where it can't tell whether there is one.
+    /// Errors of the file system below, where it can't tell whether there is one.
     pub(crate) fn users_xattr(&self, attr: &Attr, name: &str) -> Result<Option<Vec<u8>>> {
         let marks = self.around.marks;
         let get = || stored::marks::get(&*self.lower, &self.request(), attr.ino, name);
@@ -150,7 +150,7 @@ impl Tier {
         Ok(())
     }
 
-    /// Says durably that a file is about to be changed, if that was not said.
+    /// Records durably that a file is about to be changed, if that was not said.
     pub(in crate::engine) fn mark_changed(
         &self,
         file: &TieredFile,
@@ -179,12 +179,12 @@ impl Tier {
         self.record(file, &mut state, Durable::Later)
     }
 
-    /// Puts right what a crash left of times, and finds what was changed behind the mount.
+    /// Puts right what a crash left of times, and finds what was changed below the mount.
     ///
     /// Where blocks were on their way, another time may be that of a block which was being put in
-    /// its place, or of a change behind the mount since. The file counts as changed, and has its
+    /// its place, or of a change below the mount since. The file counts as changed, and has its
     /// time back only once that is said for good: nothing else tells of a change.
-    pub(in crate::engine) fn repair_times(
+    pub(super) fn repair_times(
         &self,
         ino: Ino,
         attr: &Attr,
@@ -225,7 +225,7 @@ impl Tier {
 
     /// Before a file grows: what the xattr names behind its present end, or as its last block,
     /// would otherwise come back from the archive into what is new.
-    pub(in crate::engine) fn record_before_growth(
+    pub(super) fn record_before_growth(
         &self,
         file: &TieredFile,
         state: &mut FileState,

@@ -1,8 +1,8 @@
 //! Syncing the file below, and what a failed sync leaves.
 //!
 //! The kernel reports lost writes once, forgets them, and then reports success. Blocks that the
-//! xattr names as offline are in archives, so nothing of them is lost while they are not recorded as
-//! resident. So after a failed sync no further block of the file becomes resident until its last
+//! xattr names as offline are in archives, so nothing of them is lost while they are not recorded
+//! as resident. So after a failed sync no further block of the file becomes resident until its last
 //! user is gone: then the file is examined anew. The lost bytes that the kernel still shows are
 //! dropped, or a recall would take them for edits.
 
@@ -16,7 +16,7 @@ impl Tier {
     /// Makes bytes and xattrs of the file below durable.
     ///
     /// # Errors
-    /// What the file below answers; `EIO` behind a sync that failed.
+    /// Errors of the file below; `EIO` behind a sync that failed.
     pub(in crate::engine) fn sync_below(
         &self,
         file: &TieredFile,
@@ -47,7 +47,7 @@ impl Tier {
         if let Err(error) = state.own(self, file.ino()).and_then(|own| own.drop_pages()) {
             tracing::error!(%error, "{name}: may show bytes that are lost, until it is closed");
         }
-        // Where that can't be told, nothing can be read either.
+        // If that is unknown, nothing can be read either.
         let size = self.attr_below(file.ino(), None).map_or(u64::MAX, |attr| attr.size);
         let Some(known) = state.known_mut() else { return };
         let mut recalled = known.recorded.offline.clone();
@@ -59,7 +59,7 @@ impl Tier {
     /// What is done when a program closes a file.
     ///
     /// # Errors
-    /// What the file below answers.
+    /// Errors of the file below.
     pub fn flush(&self, file: &TieredFile, request: &Request, handle: Handle) -> Result<()> {
         let flushed = self.lower.flush(request, file.ino(), handle);
         flushed.inspect_err(|error| {
@@ -76,7 +76,7 @@ impl Tier {
     /// Makes a file durable, and what is known of it.
     ///
     /// # Errors
-    /// What the file below answers.
+    /// Errors of the file below.
     pub fn fsync(
         &self,
         file: &TieredFile,

@@ -117,7 +117,7 @@ impl Tier {
         }
     }
 
-    /// Notes that blocks were overwritten as a whole. Answers a block that is offline and was
+    /// Notes that blocks were overwritten as a whole. Returns a block that is offline and was
     /// overwritten in part, because less was written than asked.
     fn now_here(
         &self,

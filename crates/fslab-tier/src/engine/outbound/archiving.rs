@@ -15,9 +15,10 @@ use parking_lot::MutexGuard;
 
 use crate::archive::{Archive, ContainerKind};
 use crate::catalogue::{ObjectRow, ObjectState};
-use crate::engine::copies::{CopyWriter, failed, verify};
+use crate::engine::copies::{CopyWriter, verify};
 use crate::engine::files::residency_xattr::PIECES_MAX;
 use crate::engine::files::{FileState, KnownResidency, TieredFile};
+use crate::engine::metrics::Counter;
 use crate::engine::recall::movers::Fetched;
 use crate::engine::{FileUse, Tier};
 use crate::error::{Error, Result};
@@ -29,7 +30,7 @@ use crate::runs::Runs;
 use crate::stored::format::{EntryRecord, KIND_FILE, PAGE_ENTRIES, PAGES_MAX, blocks_of};
 use crate::stored::{BLOCK_BYTES, Location, Residency, Version};
 
-/// What archiving a file did.
+/// The result of archiving a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Archived {
     /// Copies were made of so many bytes.
@@ -76,7 +77,7 @@ impl Job {
     }
 
     /// The number of the version before; 0 where there is none.
-    pub(in crate::engine) fn sequence_before(&self) -> u64 {
+    pub(super) fn sequence_before(&self) -> u64 {
         self.before.as_ref().map_or(0, |before| before.version.sequence)
     }
 }
@@ -109,18 +110,23 @@ impl Tier {
         limit: Option<&RateLimit>,
     ) -> Result<Archived> {
         match self.begin_job(ino, path, request)? {
-            Some(job) => self.copy_out(&job, request, self.pace(limit)),
+            Some(job) => self.copy_out(&job, request, self.limits(limit)),
             None => Ok(Archived::Before),
         }
     }
 
     /// The limits of archiving: the tier's own, and that of whoever asked.
-    pub(in crate::engine) fn pace<'a>(&'a self, limit: Option<&'a RateLimit>) -> RateLimits<'a> {
+    pub(in crate::engine) fn limits<'a>(&'a self, limit: Option<&'a RateLimit>) -> RateLimits<'a> {
         RateLimits([self.outbound.limit.as_ref(), limit])
     }
 
-    /// Nothing where archives hold the file as it is.
-    pub(in crate::engine) fn begin_job(
+    pub(super) fn note_archived(&self, bytes: u64) {
+        self.counters.add(Counter::ArchivedFiles, 1);
+        self.counters.add(Counter::ArchivedBytes, bytes);
+    }
+
+    /// None if archives hold the file as it is.
+    pub(super) fn begin_job(
         self: &Arc<Self>,
         ino: Ino,
         path: &[u8],
@@ -199,9 +205,9 @@ impl Tier {
         Ok(None)
     }
 
-    /// What an archive holds that is away is not archived again for that: it will be back. Nor is
-    /// what only another tree's archive holds, where it would be recalled for that: a scrub copies
-    /// it.
+    /// What an archive holds that is unavailable is not archived again for that: it will be back.
+    /// Nor is what only another tree's archive holds, where it would be recalled for that: a scrub
+    /// copies it.
     fn is_archived(&self, before: &Residency) -> bool {
         let mut holders = self.holders_anywhere(&before.version);
         holders.retain(|archive| !before.offline.is_empty() || archive.refusal().is_none());
@@ -209,13 +215,13 @@ impl Tier {
     }
 
     /// Archives a file in a container of its own.
-    pub(in crate::engine) fn copy_out(
+    pub(super) fn copy_out(
         &self,
         job: &Job,
         request: &Request,
-        pace: RateLimits<'_>,
+        limits: RateLimits<'_>,
     ) -> Result<Archived> {
-        self.with_copy_targets(|archives| self.copy_to(archives, job, request, pace))
+        self.with_copy_targets(|archives| self.copy_to(archives, job, request, limits))
     }
 
     fn copy_to(
@@ -223,13 +229,13 @@ impl Tier {
         archives: &[Arc<dyn Archive>],
         job: &Job,
         request: &Request,
-        pace: RateLimits<'_>,
+        limits: RateLimits<'_>,
     ) -> Result<Archived> {
         let container = self.around.identities.make();
         let sequence = self.reserve_sequence(job.sequence_before())?;
         let row = self.pending_row(job, container, sequence.number, archives);
         self.catalogue.put(std::slice::from_ref(&row))?;
-        let done = self.copy_verified(job, &row, archives, request, pace);
+        let done = self.copy_verified(job, &row, archives, request, limits);
         let done = done.and_then(|version| self.commit(job, ObjectRow { version, ..row.clone() }));
         if done.is_err() && !self.may_name(job.file().ino(), row.version.object) {
             self.take_back(std::slice::from_ref(&row), archives);
@@ -238,7 +244,7 @@ impl Tier {
     }
 
     /// An object that is not there yet, in a container of its own.
-    pub(in crate::engine) fn pending_row(
+    pub(super) fn pending_row(
         &self,
         job: &Job,
         container: Id,
@@ -271,10 +277,11 @@ impl Tier {
         row: &ObjectRow,
         archives: &[Arc<dyn Archive>],
         request: &Request,
-        pace: RateLimits<'_>,
+        limits: RateLimits<'_>,
     ) -> Result<Version> {
         let container = row.version.location.container;
-        let mut copies = CopyWriter::begin(archives, container, pace, request)?;
+        let mut copies =
+            CopyWriter::begin(archives, (ContainerKind::Files, container), limits, request)?;
         let attributes = self.attributes(&job.attr, &job.path)?;
         let heading = self.heading(row);
         let level = self.settings.level;
@@ -287,7 +294,7 @@ impl Tier {
         copies.finish()?;
         let location = Location { length, ..row.version.location };
         let version = Version { location, root, ..row.version.clone() };
-        archives.iter().try_for_each(|archive| verify(archive, &version, request, pace))?;
+        archives.iter().try_for_each(|archive| verify(archive, &version, request, limits))?;
         Ok(version)
     }
 
@@ -304,7 +311,7 @@ impl Tier {
     }
 
     /// Reads a file from its beginning to its end, without recalling any of it.
-    pub(in crate::engine) fn each_block(
+    pub(super) fn each_block(
         &self,
         job: &Job,
         request: &Request,
@@ -349,7 +356,7 @@ impl Tier {
     /// The file is what was copied: from here on it is archived.
     fn commit(&self, job: &Job, row: ObjectRow) -> Result<Archived> {
         self.mark(job, &row)?;
-        self.counters.archived(job.attr.size);
+        self.note_archived(job.attr.size);
         let (archived, since) = ([(row, job.object_before())], self.around.calendar.now());
         let settled = self.catalogue.settle(&archived, since);
         settled.map_err(|source| Error::Uncatalogued {
@@ -359,7 +366,7 @@ impl Tier {
         Ok(Archived::Now { bytes: job.attr.size })
     }
 
-    /// Says durably, on the file, that it is archived.
+    /// Records durably, on the file, that it is archived.
     pub(in crate::engine) fn mark(&self, job: &Job, row: &ObjectRow) -> Result<()> {
         let mut state = self.unchanged(job)?;
         self.check_open()?;
@@ -442,7 +449,7 @@ pub(in crate::engine) fn delete_from(archives: &[Arc<dyn Archive>], container: I
         .iter()
         .map(|archive| {
             let done = archive.delete(ContainerKind::Files, container);
-            done.map_err(failed(archive.label(), container))
+            done.map_err(Error::archive(archive.label(), container))
         })
         .collect();
     deleted.into_iter().collect()

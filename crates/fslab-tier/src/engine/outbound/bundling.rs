@@ -16,6 +16,7 @@ use fslab_vfs::{Ino, Request};
 use crate::archive::Archive;
 use crate::catalogue::ObjectRow;
 use crate::engine::copies::put_container;
+use crate::engine::metrics::Counter;
 use crate::engine::outbound::archiving::{Archived, Block, Job};
 use crate::engine::{Tier, WalkEntry};
 use crate::error::{Result, shown};
@@ -75,7 +76,7 @@ pub type OutcomeSink<'a> = dyn FnMut(&[u8], Result<Archived>) -> Result<()> + 'a
 pub struct Archiver<'a> {
     tier: &'a Arc<Tier>,
     request: &'a Request,
-    pace: RateLimits<'a>,
+    limits: RateLimits<'a>,
     limit: Option<&'a RateLimit>,
     /// Files of so many bytes or fewer go together; 0 for none.
     bundled: u64,
@@ -99,9 +100,9 @@ impl Tier {
     ) -> Archiver<'a> {
         let bundled = bundled.unwrap_or(self.settings.bundled);
         let (gathered, inodes) = (Vec::new(), HashMap::new());
-        let pace = self.pace(limit);
+        let limits = self.limits(limit);
         let (bytes, since_ns) = (0, 0);
-        Archiver { tier: self, request, pace, limit, bundled, gathered, inodes, bytes, since_ns }
+        Archiver { tier: self, request, limits, limit, bundled, gathered, inodes, bytes, since_ns }
     }
 }
 
@@ -154,7 +155,7 @@ impl Archiver<'_> {
         self.bytes >= BUNDLE_BYTES || self.gathered.len() == MEMBERS_MAX
     }
 
-    /// Reads a file; answers what became of one that is not to wait for others.
+    /// Reads a file; returns what became of one that is not to wait for others.
     fn gather(&mut self, ino: Ino, path: &[u8]) -> Result<Option<Archived>> {
         let found = Found::at(&self.tier.lower, path).map_err(crate::Error::below(path))?;
         if found.ino() != ino {
@@ -165,7 +166,7 @@ impl Archiver<'_> {
         };
         if job.attr.size > self.bundled {
             // It has grown since it was found.
-            return self.tier.copy_out(&job, self.request, self.pace).map(Some);
+            return self.tier.copy_out(&job, self.request, self.limits).map(Some);
         }
         let attributes = self.tier.attributes(&job.attr, path)?;
         let mut bytes = Vec::new();
@@ -222,7 +223,7 @@ impl Archiver<'_> {
             };
             let rows = gathered.iter().map(row).collect();
             let contents = gathered.iter().map(|gathered| &gathered.contents);
-            tier.put_bundle(rows, contents, archives, self.request, self.pace)
+            tier.put_bundle(rows, contents, archives, self.request, self.limits)
         })?;
         let marked: Vec<Result<()>> = gathered
             .iter()
@@ -230,10 +231,10 @@ impl Archiver<'_> {
             .map(|(gathered, row)| tier.mark(&gathered.job, row))
             .collect();
         let settled = tier.settle_bundle(gathered, rows, &marked);
-        tier.counters.bundled();
+        tier.counters.add(Counter::Bundles, 1);
         let outcome = |(gathered, marked): (&Gathered, Result<()>)| {
             marked.map(|()| {
-                tier.counters.archived(gathered.job.attr.size);
+                tier.note_archived(gathered.job.attr.size);
                 Archived::Now { bytes: gathered.job.attr.size }
             })
         };
@@ -264,14 +265,14 @@ fn tell_all(gathered: &[Gathered], error: crate::Error, told: &mut OutcomeSink<'
 
 impl Tier {
     /// Puts files into one container, in the order of their rows, which say that they are on their
-    /// way; answers the rows with where each lies. On failure nothing is left of it.
-    pub(in crate::engine) fn put_bundle<'a>(
+    /// way; returns the rows with where each lies. On failure nothing is left of it.
+    pub(super) fn put_bundle<'a>(
         &self,
         mut rows: Vec<ObjectRow>,
         contents: impl Iterator<Item = &'a Contents>,
         archives: &[Arc<dyn Archive>],
         request: &Request,
-        pace: RateLimits<'_>,
+        limits: RateLimits<'_>,
     ) -> Result<Vec<ObjectRow>> {
         let before = list_bytes(rows.len());
         let mut objects = Vec::new();
@@ -290,7 +291,7 @@ impl Tier {
             return Err(crate::Error::Refused { what });
         }
         self.catalogue.put(&rows)?;
-        let put = put_container(archives, container, &bundle, request, pace);
+        let put = put_container(archives, container, &bundle, request, limits);
         put.inspect_err(|_| self.take_back(&rows, archives))?;
         Ok(rows)
     }

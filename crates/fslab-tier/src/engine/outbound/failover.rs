@@ -21,7 +21,7 @@ const REST: Duration = Duration::from_secs(10 * 60);
 
 /// Until when archives rest, in nanoseconds by the engine's clock.
 #[derive(Default)]
-pub(in crate::engine) struct FailedArchives(Mutex<HashMap<Id, u64>>);
+pub(super) struct FailedArchives(Mutex<HashMap<Id, u64>>);
 
 impl Tier {
     /// The archives that this tree may write to.
@@ -41,7 +41,7 @@ impl Tier {
     /// Fails where archives of another tree are the reason that copies can't be made.
     pub(crate) fn check_copy_targets(&self) -> Result<()> {
         let are_enough = self.writable_archives().len() >= self.settings.copies.max(1);
-        // One that is away may be an own one.
+        // One that is unavailable may be an own one.
         if are_enough || !self.unavailable_archives().is_empty() {
             Ok(())
         } else {
@@ -69,7 +69,7 @@ impl Tier {
                 done => return done,
             };
             let Some(one) = failed_target(&error, &copy_targets) else { return Err(error) };
-            // One that is away takes nothing before it is back, and then at once.
+            // One that is unavailable takes nothing before it is back, and then at once.
             if !error.is_unavailable() {
                 self.back_off(one);
             }

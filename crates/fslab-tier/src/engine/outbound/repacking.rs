@@ -14,6 +14,7 @@ use crate::archive::{Archive, ContainerKind};
 use crate::catalogue::{ObjectRow, ObjectState};
 use crate::engine::Tier;
 use crate::engine::files::residency_xattr::Durable;
+use crate::engine::metrics::Counter;
 use crate::engine::outbound::bundling::{BUNDLED_BYTES_MAX, Contents};
 use crate::error::{Error, Result, shown};
 use crate::id::Id;
@@ -46,7 +47,7 @@ fn is_live(row: &ObjectRow) -> bool {
 }
 
 impl Tier {
-    /// Repacks bundles of which less than half is needed; answers how many.
+    /// Repacks bundles of which less than half is needed; returns how many.
     pub(in crate::engine) fn repack(self: &Arc<Self>, request: &Request) -> Result<u64> {
         let mut repacked = 0;
         for (container, rows) in self.mostly_unneeded()? {
@@ -58,7 +59,7 @@ impl Tier {
                 Err(error) => tracing::warn!("bundle {container} is not repacked: {error}"),
             }
         }
-        self.counters.repacked(repacked);
+        self.counters.add(Counter::RepackedBundles, repacked);
         Ok(repacked)
     }
 
@@ -128,12 +129,12 @@ impl Tier {
             let rows =
                 moving.iter().map(|one| self.moved_row(&one.old, container, archives)).collect();
             let contents = moving.iter().map(|one| &one.contents);
-            self.put_bundle(rows, contents, archives, request, self.pace(None))
+            self.put_bundle(rows, contents, archives, request, self.limits(None))
         })?;
         Ok(self.point_at(&moving, rows)? > 0)
     }
 
-    /// A live object with its bytes; nothing where its file is not where it was.
+    /// A live object with its bytes; none if its file is not where it was.
     fn to_be_moved(&self, old: ObjectRow, request: &Request) -> Result<Option<Moving>> {
         let found = if old.state == ObjectState::Live { self.file_of(&old) } else { None };
         let Some(found) = found else { return Ok(None) };
@@ -185,7 +186,7 @@ impl Tier {
         let attributes = Attributes { path: row.path.clone(), ..reader.attributes().clone() };
         let mut bytes = Vec::new();
         for block in 0..reader.blocks() {
-            self.pace(None).pass(reader.stored_bytes(block)?, request)?;
+            self.limits(None).pass(reader.stored_bytes(block)?, request)?;
             bytes.extend(reader.block(block)?);
         }
         Ok(Contents { attributes, bytes })
@@ -209,7 +210,7 @@ impl Tier {
     }
 
     /// Files say where their versions lie now; what still says that it lies in the old bundle keeps
-    /// that there. Answers how many have moved.
+    /// that there. Returns how many have moved.
     fn point_at(self: &Arc<Self>, moving: &[Moving], rows: Vec<ObjectRow>) -> Result<usize> {
         let (mut kept, mut dead, mut old) = (Vec::new(), Vec::new(), Vec::new());
         for (one, row) in moving.iter().zip(rows) {

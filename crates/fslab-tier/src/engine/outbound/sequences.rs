@@ -11,10 +11,10 @@ use crate::error::Result;
 
 /// Numbers that were drawn and whose versions are on their way.
 #[derive(Default)]
-pub(in crate::engine) struct Sequences(Mutex<BTreeSet<u64>>);
+pub(super) struct Sequences(Mutex<BTreeSet<u64>>);
 
 /// The number of a version that is on its way for as long as this is there.
-pub(in crate::engine) struct ReservedSequence<'a> {
+pub(super) struct ReservedSequence<'a> {
     sequences: &'a Sequences,
     pub(in crate::engine) number: u64,
 }
@@ -22,7 +22,7 @@ pub(in crate::engine) struct ReservedSequence<'a> {
 impl Tier {
     /// Draws the number of a version, above that of the version before, of which a catalogue that
     /// was lost may know nothing yet.
-    pub(in crate::engine) fn reserve_sequence(&self, above: u64) -> Result<ReservedSequence<'_>> {
+    pub(super) fn reserve_sequence(&self, above: u64) -> Result<ReservedSequence<'_>> {
         let mut under_way = self.outbound.sequences.0.lock();
         let number = self.catalogue.next_sequence(self.around.calendar.now(), above)?;
         under_way.insert(number);

@@ -14,6 +14,7 @@ use crate::engine::Tier;
 use crate::engine::copies::combined::CombinedCopies;
 use crate::engine::files::residency_xattr::Durable;
 use crate::engine::files::{FileState, KnownResidency, TieredFile};
+use crate::engine::metrics::Counter;
 use crate::engine::recall::Recall;
 use crate::engine::recall::queue::Queue;
 use crate::error::Error;
@@ -21,15 +22,15 @@ use crate::lower::OwnFile;
 use crate::object::writer::is_zero;
 use crate::stored::{BLOCK_BYTES, Residency, Version};
 
-/// How long a recall waits first for an archive that is away, and how long at most: each time twice
-/// as long as before.
+/// How long a recall waits first for an archive that is unavailable, and how long at most: each
+/// time twice as long as before.
 const PAUSE_FIRST: Duration = Duration::from_secs(1);
 const PAUSE_MAX: Duration = Duration::from_secs(30);
 
 /// What became of a recall.
 enum Served {
     Done,
-    /// All archives are away that hold it.
+    /// All archives are unavailable that hold it.
     Away,
 }
 
@@ -37,7 +38,7 @@ enum Served {
 pub(in crate::engine) enum Fetched {
     /// Its bytes.
     Block(Vec<u8>),
-    /// All archives are away that hold it.
+    /// All archives are unavailable that hold it.
     Away,
 }
 
@@ -112,7 +113,10 @@ impl Tier {
                 Err(Errno::IO.into())
             }
         };
-        self.counters.recalled(&outcome);
+        match &outcome {
+            Ok(()) => self.counters.add(Counter::RecalledBytes, BLOCK_BYTES),
+            Err(_) => self.counters.add(Counter::FailedRecalls, 1),
+        }
         // Who reads what has landed waits for what he finds in flight, and for nothing else.
         recall.leave();
         recall.file.lock().flight.remove(&recall.block);
@@ -169,7 +173,8 @@ impl Tier {
     }
 
     /// A block from the first archive that is here and has it right, or of what several have of it.
-    /// Whether one is away that holds it counts only where none that is said to hold it failed.
+    /// Whether one is unavailable that holds it counts only where none that is said to hold it
+    /// failed.
     pub(in crate::engine) fn fetch(
         &self,
         file: &TieredFile,

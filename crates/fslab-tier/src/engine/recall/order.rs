@@ -1,4 +1,5 @@
-//! The order in which recalls are served: within one class and user, an [`Order`] picks the next one.
+//! The order in which recalls are served: within one class and user, an [`Order`] picks the next
+//! one.
 
 use crate::id::Id;
 

@@ -5,8 +5,8 @@
 //! block position: first come, first served ([`Fifo`]), or by place in the archive ([`Sweep`]).
 //! Every eighth turn goes to the recall that has waited longest, so that none waits for ever.
 //!
-//! Each archive has a thread reserved: while other threads wait for an archive that hangs, its files
-//! are served.
+//! Each archive has a thread reserved: while other threads wait for an archive that hangs, its
+//! files are served.
 //!
 //! Recalls from an unavailable archive are postponed for a while, and delay no others meanwhile.
 
@@ -327,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_put_off_is_in_nobodys_way_and_goes_with_who_waited() {
+    fn postponed_recall_delays_no_other() {
         let queue = Queue::new(Arc::new(Fifo), Arc::new(SteppingClock::new(0)));
         let next = || queue.next().map(|recall| recall.block);
         let (away, other) = (recall_of(1, 7, Class::Bulk, 0), recall_of(2, 7, Class::Bulk, 1));
@@ -350,7 +350,7 @@ mod tests {
     }
 
     #[test]
-    fn what_becomes_urgent_changes_its_class_and_what_is_cancelled_goes() {
+    fn recalls_can_be_promoted_and_cancelled() {
         let queue = Queue::new(Arc::new(Fifo), Arc::new(MonotonicClock));
         let recalls = [1, 2, 3].map(|block| recall_of(block, 7, Class::Ahead, block));
         recalls.iter().for_each(|recall| queue.push(Arc::clone(recall)));

@@ -21,7 +21,7 @@ const READERS_BYTES: u64 = 160 << 20;
 type Key = (Id, Id);
 
 /// Objects that were read from lately, in bounded memory.
-pub(in crate::engine) struct ReaderCache(Cache<Key, Arc<ObjectReader>, Bytes>);
+pub(super) struct ReaderCache(Cache<Key, Arc<ObjectReader>, Bytes>);
 
 /// Weighs them by their bytes.
 #[derive(Clone)]
@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_remembered_of_objects_is_bounded() {
+    fn reader_cache_is_bounded() {
         let archive = MemoryArchive::new(Id([1; 16]), "memory");
         let versions: Vec<_> = (10..20).map(|number| put(&archive, number)).collect();
         let archive: Arc<dyn Archive> = Arc::new(archive);

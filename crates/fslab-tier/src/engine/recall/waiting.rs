@@ -91,7 +91,7 @@ impl Recall {
         self.is_begun.load(Ordering::SeqCst)
     }
 
-    /// Whether it waits for an archive that is away.
+    /// Whether it waits for an archive that is unavailable.
     pub(crate) fn is_postponed(&self) -> bool {
         self.times_postponed.load(Ordering::SeqCst) > 0
     }
@@ -143,7 +143,7 @@ impl Waiter {
         Self { recall: Arc::clone(recall), who, class, times_postponed }
     }
 
-    /// Whether all archives are away that hold it, and other files are to be gone on with.
+    /// Whether all archives are unavailable that hold it, and other files are to be gone on with.
     pub(super) fn goes_on(&self) -> bool {
         self.class != Class::Waiting
             && self.recall.times_postponed.load(Ordering::SeqCst) > self.times_postponed

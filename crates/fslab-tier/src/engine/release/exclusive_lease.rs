@@ -31,7 +31,7 @@ pub(super) struct LeaseSupport {
 
 /// A file that nobody else has open, or opens; dropped, others may. The kernel takes it away from
 /// who has it for longer than `/proc/sys/fs/lease-break-time` while somebody waits.
-pub(in crate::engine) struct ExclusiveLease {
+pub(super) struct ExclusiveLease {
     fs: Arc<dyn FileSystem>,
     ino: Ino,
     handle: Handle,
@@ -49,7 +49,7 @@ impl Tier {
     ///
     /// # Errors
     /// Where somebody else has it open, or it may not be released any more.
-    pub(in crate::engine) fn lock_exclusively<'a>(
+    pub(super) fn lock_exclusively<'a>(
         &self,
         file: &'a TieredFile,
         path: &[u8],

@@ -16,12 +16,14 @@ use crate::archive::{Archive, ContainerKind};
 use crate::calendar::age;
 use crate::catalogue::{Catalogue, ObjectState};
 use crate::engine::Tier;
+use crate::engine::copies::CopyWriter;
 use crate::engine::tree::walk::{Visit, WalkEntry};
 use crate::error::{Error, Result, shown};
 use crate::id::Id;
 use crate::lower::{Found, is_missing};
 use crate::object::archived_tree::{order, trees};
 use crate::object::writer::{Heading, ObjectWriter};
+use crate::rate_limit::RateLimits;
 use crate::spool::Spool;
 use crate::stored::format::KIND_TREE;
 use crate::stored::residency::Unreadable;
@@ -209,10 +211,9 @@ impl Tier {
         };
         let root = Found::root(&self.lower).map_err(Error::below(b""))?;
         let attributes = self.attributes(&root.attr, b"")?;
-        let label = archive.label().to_owned();
-        let failed = |source| Error::Archive { archive: label.clone(), container, source };
-        let upload = archive.begin(ContainerKind::Tree, container).map_err(failed)?;
-        let mut sink = UploadSink { upload, label: label.clone(), container };
+        let (archives, kind) = (std::slice::from_ref(archive), ContainerKind::Tree);
+        let mut sink =
+            CopyWriter::begin(archives, (kind, container), RateLimits::default(), request)?;
         let mut writer =
             ObjectWriter::begin(&mut sink, &heading, &attributes, self.settings.level.max(1))?;
         spool.blocks(&mut |bytes| {
@@ -220,7 +221,7 @@ impl Tier {
             writer.block(bytes)
         })?;
         let written = writer.finish()?;
-        sink.upload.finish().map_err(failed)?;
+        sink.finish()?;
         self.verify_tree(archive, container, written, request)?;
         Ok(container)
     }
@@ -234,11 +235,8 @@ impl Tier {
         let created: Vec<_> = trees.iter().map(|(_, tree)| tree.created).collect();
         let kept = thinned(&created, self.around.calendar.now(), self.settings.keep);
         for ((container, _), _) in trees.iter().zip(kept).filter(|(_, is_kept)| !is_kept) {
-            archive.delete(ContainerKind::Tree, *container).map_err(|source| Error::Archive {
-                archive: archive.label().to_owned(),
-                container: *container,
-                source,
-            })?;
+            let deleted = archive.delete(ContainerKind::Tree, *container);
+            deleted.map_err(Error::archive(archive.label(), *container))?;
         }
         Ok(())
     }
@@ -285,22 +283,6 @@ fn thinned(created: &[Timestamp], now: Timestamp, keep: Duration) -> Vec<bool> {
         number < TREES_KEPT || (age < keep && is_first)
     };
     created.iter().enumerate().map(is_kept).collect()
-}
-
-struct UploadSink {
-    upload: Box<dyn crate::archive::Upload>,
-    label: String,
-    container: Id,
-}
-
-impl crate::object::writer::Sink for UploadSink {
-    fn put(&mut self, bytes: &[u8]) -> Result<()> {
-        self.upload.write(bytes).map_err(|source| Error::Archive {
-            archive: self.label.clone(),
-            container: self.container,
-            source,
-        })
-    }
 }
 
 #[cfg(test)]

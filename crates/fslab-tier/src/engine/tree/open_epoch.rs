@@ -1,4 +1,5 @@
-//! The open epoch: a counter in the catalogue and in the tree that shows whether both belong together.
+//! The open epoch: a counter in the catalogue and in the tree that shows whether both belong
+//! together.
 //!
 //! Either may have been restored: the home from a backup, or the tree from a snapshot. Then the
 //! catalogue describes other files. So each opening is counted in both places. Where the counters
@@ -35,7 +36,7 @@ impl Tier {
 
     /// Counts a scan as an opening: what it found is of the tree as it is from then on, and not as
     /// an earlier snapshot has it.
-    pub(in crate::engine) fn advance_open_epoch(&self) -> Result<()> {
+    pub(super) fn advance_open_epoch(&self) -> Result<()> {
         let Some(uses) = self.catalogue.open_epoch()? else { return Ok(()) };
         let written = self.around.marks.write_open_epoch(&*self.lower, &self.request(), uses + 1);
         if let Err(error) = written {

@@ -22,7 +22,7 @@ const NOTED_MAX: usize = 1 << 16;
 
 /// What got another name during a scan.
 #[derive(Default)]
-pub(in crate::engine) struct Renames {
+pub(super) struct Renames {
     /// One scan at a time.
     scanning: Mutex<()>,
     /// Held by whoever changes names, until that is noted.
@@ -99,7 +99,7 @@ impl Tier {
     ///
     /// # Errors
     /// Where something may have been missed, too.
-    pub(in crate::engine) fn walk_all(
+    pub(super) fn walk_all(
         &self,
         request: &Request,
         visit: &mut Visitor<'_>,
@@ -108,11 +108,11 @@ impl Tier {
         if was_all_seen { Ok(closed) } else { Err(missed()) }
     }
 
-    /// The same; answers whether nothing was missed.
+    /// The same; returns whether nothing was missed.
     ///
     /// # Errors
     /// What the file system below or `visit` answers; [`Error::Interrupted`].
-    pub(in crate::engine) fn walk_through(
+    pub(super) fn walk_through(
         &self,
         request: &Request,
         visit: &mut Visitor<'_>,
@@ -135,7 +135,7 @@ impl Tier {
     }
 
     /// Whether a walk is at what got another name.
-    pub(in crate::engine) fn is_walking_renamed(&self) -> bool {
+    pub(super) fn is_walking_renamed(&self) -> bool {
         self.tree.renames.noted.lock().as_ref().is_some_and(|noted| noted.is_behind)
     }
 
@@ -205,7 +205,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_noted_is_bounded() {
+    fn noted_renames_are_bounded() {
         let lower: Arc<dyn FileSystem> = Arc::new(MemFs::default());
         let client = Client::new(&*lower);
         let [known, other] = ["known", "other"].map(|name| client.mkdir(Ino::ROOT, name).unwrap());

@@ -8,7 +8,6 @@ use fslab_vfs::{Errno, FileKind, Ino, Request};
 use crate::archive::{Archive, ContainerKind};
 use crate::catalogue::{ObjectRow, ObjectState, RowChange};
 use crate::engine::Tier;
-use crate::engine::copies::failed;
 use crate::engine::copies::scrubbing::ProgressSink;
 use crate::engine::files::TieredFile;
 use crate::engine::tree::unmounted_scan::Directories;
@@ -19,14 +18,14 @@ use crate::object::bundle::contents_of;
 use crate::object::reader::ObjectReader;
 use crate::stored::residency::{Residency, Unreadable};
 
-/// What a scan found.
+/// The result of a scan.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Scanned {
     /// Regular files.
     pub files: u64,
     /// Those of them that archives hold.
     pub archived: u64,
-    /// Files whose bytes are partly or wholly elsewhere.
+    /// Files whose bytes are partly or wholly offline.
     pub offline: u64,
     /// Files that can't be used, because their residency is damaged or another file's.
     pub damaged: Vec<String>,
@@ -69,7 +68,7 @@ fn note(changes: &mut BTreeMap<Id, RowChange>, change: RowChange) {
 }
 
 impl Tier {
-    /// Scans the tree, then the archives, and answers all that was found.
+    /// Scans the tree, then the archives, and returns all that was found.
     ///
     /// # Errors
     /// As [`Self::scan_with_progress`].
@@ -337,7 +336,7 @@ impl Tier {
         archived.filter_map(|file| self.inode_of(file.ino()).transpose()).collect()
     }
 
-    /// Nothing where it is gone.
+    /// None if it is gone.
     fn inode_of(&self, ino: Ino) -> Result<Option<Id>> {
         match self.lower.getattr(&self.request(), ino, None) {
             Ok(attr) => Ok(Some((self.around.inode_identity)(&attr))),
@@ -363,7 +362,7 @@ impl Tier {
             Ok(_) => unknown.push((container, length)),
             Err(error) => problem = Some(error),
         });
-        match listed.map_err(failed(archive.label(), Id::default())) {
+        match listed.map_err(Error::archive(archive.label(), Id::default())) {
             Err(error) if error.is_unavailable() => {
                 scanned.missing.push(error.to_string());
                 return Ok(());

@@ -12,13 +12,13 @@ use crate::surroundings::InodeIdentity;
 
 /// What directories say, in whatever order they were met.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(in crate::engine) struct Directories {
+pub(super) struct Directories {
     count: u64,
     sum: u64,
 }
 
 impl Directories {
-    /// Adds what a directory says before it is listed; nothing for what is none.
+    /// Adds what a directory says before it is listed; none for what is none.
     pub(in crate::engine) fn add(&mut self, attr: &Attr, tell: InodeIdentity) {
         if attr.kind != FileKind::Directory {
             return;
@@ -44,12 +44,8 @@ impl Tier {
     /// moved behind it.
     ///
     /// # Errors
-    /// What the file system below answers.
-    pub(in crate::engine) fn has_met_all(
-        &self,
-        listed: Directories,
-        request: &Request,
-    ) -> Result<bool> {
+    /// Errors of the file system below.
+    pub(super) fn has_met_all(&self, listed: Directories, request: &Request) -> Result<bool> {
         if self.tree.is_served.load(Ordering::SeqCst) {
             return Ok(true);
         }

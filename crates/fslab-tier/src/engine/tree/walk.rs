@@ -50,13 +50,13 @@ impl SkippedDirectories {
     }
 
     /// Whether there is any: what was not met may be in one, wherever it was before.
-    pub(in crate::engine) fn is_any(&self) -> bool {
+    pub(super) fn is_any(&self) -> bool {
         self.count > 0
     }
 }
 
 /// Called with each place of a walk.
-pub(in crate::engine) type Visitor<'a> = dyn FnMut(WalkEntry<'_>) -> Result<Visit> + 'a;
+pub(super) type Visitor<'a> = dyn FnMut(WalkEntry<'_>) -> Result<Visit> + 'a;
 
 /// Called with each place of a walk, and with why there is one that can't be looked at.
 pub(crate) type Looker<'a> = dyn FnMut(Result<WalkEntry<'_>>) -> Result<Visit> + 'a;
@@ -72,7 +72,7 @@ struct Level {
 
 impl Tier {
     /// Calls `visit` with what a path stands for and everything below it, directories before what
-    /// is in them. What goes meanwhile is left out. Answers what it walked past.
+    /// is in them. What goes meanwhile is left out. Returns what it walked past.
     ///
     /// # Errors
     /// What the file system below or `visit` answers; [`Error::Interrupted`].
@@ -100,7 +100,7 @@ impl Tier {
         self.walk_found(path, found, request, look)
     }
 
-    pub(in crate::engine) fn walk_found(
+    pub(super) fn walk_found(
         &self,
         path: &[u8],
         found: Found,
@@ -140,7 +140,7 @@ impl Tier {
         error.errno() == Errno::ACCESS && !self.around.marks.are_believed(&directory.attr)
     }
 
-    /// Visits a place; answers the directory that it is, if the walk goes on with what is in it.
+    /// Visits a place; returns the directory that it is, if the walk goes on with what is in it.
     fn visit(
         &self,
         path: &[u8],

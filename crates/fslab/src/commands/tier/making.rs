@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use fslab_tier::archive::{DirectoryArchive, Key};
-use fslab_tier::home::{ArchiveEntry, Home, Poison, SurvivingArchives, Umount, InitOptions, writer_of};
+use fslab_tier::home::{
+    ArchiveEntry, Home, InitOptions, Poison, SurvivingArchives, Umount, writer_of,
+};
 use fslab_tier::stored::Marks;
 use fslab_tier::{Surroundings, own_request, poison, rebuild};
 use fslab_vfs::Size;
@@ -119,7 +121,12 @@ impl Init {
 }
 
 /// Says who can read released files while the tree is not mounted, and what they read.
-fn say_what_umount_leaves(wish: &InitOptions, marks: Marks, tree: &Path, lower: &Arc<dyn FileSystem>) {
+fn say_what_umount_leaves(
+    wish: &InitOptions,
+    marks: Marks,
+    tree: &Path,
+    lower: &Arc<dyn FileSystem>,
+) {
     let is_poisoned = wish.poison == Poison::Auto && poison::is_possible(lower);
     let what = if is_poisoned {
         "released files as the text \"fslab: this file is in an archive\""
