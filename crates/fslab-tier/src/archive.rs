@@ -62,19 +62,19 @@ pub enum ContainerKind {
 /// Calls block for as long as the archive takes, which for a tape are minutes: only threads of
 /// their own call them. Errors are the system's; whoever calls names the archive.
 pub trait Archive: Send + Sync {
-    /// Its identity, which it keeps when it is moved.
+    /// Returns the identity of the archive, which it keeps when it is moved.
     fn id(&self) -> Id;
 
-    /// What to call it in messages.
+    /// Returns its name for messages.
     fn label(&self) -> &str;
 
-    /// Why it is only read, and what to do about it, where another tree writes to it: then nothing
-    /// may be begun or deleted.
+    /// Returns why it is read only, and what to do about it, if another tree writes to it. Then no
+    /// container may be begun or deleted.
     fn refusal(&self) -> Option<String> {
         None
     }
 
-    /// Whether nobody without its key can have written what it answers.
+    /// Returns whether everything that it returns was written by a holder of its key.
     fn is_authentic(&self) -> bool {
         false
     }
@@ -84,12 +84,12 @@ pub trait Archive: Send + Sync {
         None
     }
 
-    /// Whether a call has not returned yet, as far as that is counted.
+    /// Returns whether a call has not returned yet, as far as calls are counted.
     fn is_busy(&self) -> bool {
         false
     }
 
-    /// Asks whether it is where it was: of one that is not, nothing is missing.
+    /// Checks that it is where it was. If it is not, no container counts as missing.
     ///
     /// # Errors
     /// What is there instead.
@@ -103,7 +103,7 @@ pub trait Archive: Send + Sync {
         false
     }
 
-    /// Begins a container. Nothing is to be seen of it until it is finished.
+    /// Begins a container, which is invisible until it is finished.
     ///
     /// # Errors
     /// Errors of the system.
@@ -127,31 +127,31 @@ pub trait Archive: Send + Sync {
     /// `NotFound` where there is no such container.
     fn length(&self, kind: ContainerKind, container: Id) -> io::Result<u64>;
 
-    /// Calls `visit` with every container of a kind and its length.
+    /// Calls `visit` with each container of a kind and its length.
     ///
     /// # Errors
     /// Errors of the system.
     fn list(&self, kind: ContainerKind, visit: &mut dyn FnMut(Id, u64)) -> io::Result<()>;
 
-    /// Forgets what is remembered of a container: what is read next is what is there now.
+    /// Drops cached data of a container, so that the next read shows its present bytes.
     fn forget(&self, kind: ContainerKind, container: Id) {
         let _ = (kind, container);
     }
 
-    /// Removes a container; one that is not there is removed.
+    /// Deletes a container; succeeds if there is none.
     ///
     /// # Errors
     /// Errors of the system.
     fn delete(&self, kind: ContainerKind, container: Id) -> io::Result<()>;
 
-    /// Where something lies, for whoever orders requests: medium, and place on it.
+    /// Returns where a part of a container lies, for the order of recalls: medium, and place on it.
     fn position(&self, container: Id, offset: u64) -> (u64, u64) {
         let _ = container;
         (0, offset)
     }
 }
 
-/// A container that is being written. Dropped without being finished, nothing is left of it.
+/// A container that is being written. If it is dropped unfinished, no part of it is left.
 pub trait Upload: Send {
     /// Adds bytes.
     ///
@@ -159,7 +159,7 @@ pub trait Upload: Send {
     /// Errors of the system.
     fn write(&mut self, bytes: &[u8]) -> io::Result<()>;
 
-    /// Makes the container durable, then to be seen.
+    /// Makes the container durable, then visible.
     ///
     /// # Errors
     /// Errors of the system; the container is then not there.

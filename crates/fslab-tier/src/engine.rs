@@ -68,44 +68,44 @@ pub use tree::walk::{SkippedDirectories, Visit, WalkEntry};
 /// Settings of an engine.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// Its identity.
+    /// The identity of the tier.
     pub tier: Id,
-    /// Nothing of the tree is changed: what is recalled stays in memory.
+    /// The tree is not changed: recalled blocks stay in memory.
     pub read_only: bool,
-    /// Archives that must hold a file before its bytes may be released.
+    /// Copies that a file needs before its bytes may be released.
     pub copies: usize,
-    /// Level of zstd for what is archived; 0 for none.
+    /// The zstd level of archived blocks; 0 for no compression.
     pub level: i32,
-    /// Files of so many bytes or fewer go out together; 0 for none.
+    /// Files of at most this many bytes are bundled; 0 for none.
     pub bundled: u64,
-    /// How long what was replaced or removed is kept.
+    /// Retention time of old versions.
     pub keep: Duration,
-    /// How long a program waits for a recall; none for as long as it takes.
+    /// How long a program waits for a recall; `None` for no limit.
     pub patience: Option<Duration>,
-    /// What it is answered then.
+    /// The error that it gets after that.
     pub late: Errno,
-    /// Programs that do not recall, and are answered that at once.
+    /// Programs that may not recall, and get that error at once.
     pub deny: DenyList,
-    /// In which order recalls of a user are served.
+    /// The order in which recalls of a user are served.
     pub order: Arc<dyn Order>,
-    /// Threads that recall; one an archive at least.
+    /// Threads that recall; at least one for each archive.
     pub movers: usize,
-    /// How long a call of an archive may take, beside the time that its bytes take; calls have no
-    /// limit, and are made directly, where it is [`Duration::MAX`].
+    /// How long a call of an archive may take, beside the time for its bytes. With
+    /// [`Duration::MAX`] calls have no limit and are made directly.
     pub call_limit: Duration,
-    /// Blocks read ahead of a program that reads in order.
+    /// Blocks that are read ahead of a sequential reader.
     pub ahead: u64,
-    /// Bytes a second that archiving writes and reads back; 0 for any.
+    /// Rate limit of archiving in bytes a second, written and read back; 0 for none.
     pub archive_rate: u64,
-    /// Bytes a second that recalls read; 0 for any.
+    /// Rate limit of recalls in bytes a second; 0 for none.
     pub recall_rate: u64,
-    /// Where its usual policy is.
+    /// The path of its default policy.
     pub policy: Option<PathBuf>,
     /// The archives that its home names, attached or not.
     pub known_archives: Vec<ArchiveEntry>,
-    /// Nobody enters the tree but through the mount.
+    /// Programs can enter the tree through the mount only.
     pub closes: bool,
-    /// Released files show poison below, where blocks can be shared, and no zeros.
+    /// Released files show poison below instead of zeros, where blocks can be shared.
     pub poison: bool,
 }
 
@@ -147,7 +147,7 @@ impl Settings {
 
 /// A tree whose files may be in archives.
 pub struct Tier {
-    /// Itself, for uses of files that outlast a call.
+    /// A reference to itself, for uses of files that outlast a call.
     me: Weak<Self>,
     lower: Arc<dyn FileSystem>,
     root: ClosedRoot,
@@ -166,10 +166,10 @@ pub struct Tier {
 }
 
 impl Tier {
-    /// Puts the engine over a tree, which it claims for itself.
+    /// Opens an engine over a tree, and claims the tree.
     ///
     /// # Errors
-    /// Where the tree belongs to another tier or somebody uses it.
+    /// If the tree belongs to another tier, or is in use.
     pub fn open(
         lower: Arc<dyn FileSystem>,
         settings: Settings,
@@ -239,7 +239,7 @@ impl Tier {
         &self.settings
     }
 
-    /// What archives hold.
+    /// The catalogue of archived objects.
     #[must_use]
     pub fn catalogue(&self) -> &Catalogue {
         &self.catalogue
@@ -251,17 +251,17 @@ impl Tier {
         &self.around
     }
 
-    /// What it has counted.
+    /// The counters.
     pub(crate) fn counters(&self) -> &metrics::Counters {
         &self.counters
     }
 
-    /// A request of the engine's own.
+    /// Returns a request of the engine itself.
     pub(crate) fn request(&self) -> Request {
         request_at(&*self.around.calendar)
     }
 
-    /// The attributes of a file below, whose size is known: what lies behind it does not count.
+    /// Returns the attributes of a file below; fails if its size is unknown.
     fn attr_below(&self, ino: Ino, handle: Option<Handle>) -> fslab_vfs::Result<Attr> {
         let attr = self.lower.getattr(&self.request(), ino, handle)?;
         if attr.is_size_known { Ok(attr) } else { Err(Errno::IO.into()) }
@@ -291,7 +291,7 @@ impl std::fmt::Debug for Tier {
     }
 }
 
-/// Claims a tree for the one who moves its files.
+/// Claims a tree exclusively.
 pub(crate) fn claim(lower: &dyn FileSystem) -> Result<()> {
     match lower.claim_tree(Claim::Exclusive) {
         Ok(()) => Ok(()),
@@ -300,7 +300,7 @@ pub(crate) fn claim(lower: &dyn FileSystem) -> Result<()> {
     }
 }
 
-/// Checks that a tree belongs to a tier.
+/// Fails if a tree does not belong to a tier.
 pub(crate) fn check_mark(lower: &dyn FileSystem, tier: Id, marks: Marks) -> Result<()> {
     let mark = marks.read_tree(lower, &own_request());
     let mark = mark.map_err(|error| Error::Refused { what: format!("the tree: {error}") })?;

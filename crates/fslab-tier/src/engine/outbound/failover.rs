@@ -16,10 +16,10 @@ use crate::error::{Error, Result};
 use crate::id::Id;
 use crate::stored::Version;
 
-/// How long an archive that took no copy is asked only where there are not enough others.
+/// How long a failed archive is used only if there are too few others.
 const REST: Duration = Duration::from_secs(10 * 60);
 
-/// Until when archives rest, in nanoseconds by the engine's clock.
+/// Failed archives, and until when each is skipped, in nanoseconds by the engine's clock.
 #[derive(Default)]
 pub(super) struct FailedArchives(Mutex<HashMap<Id, u64>>);
 
@@ -38,7 +38,7 @@ impl Tier {
         holders
     }
 
-    /// Fails where archives of another tree are the reason that copies can't be made.
+    /// Fails if copies can't be made because another tree writes to archives.
     pub(crate) fn check_copy_targets(&self) -> Result<()> {
         let are_enough = self.writable_archives().len() >= self.settings.copies.max(1);
         // One that is unavailable may be an own one.
@@ -49,13 +49,13 @@ impl Tier {
         }
     }
 
-    /// Fails where another tree writes to one of the archives.
+    /// Fails if another tree writes to one of the archives.
     pub(in crate::engine) fn check_all_writable(&self) -> Result<()> {
         self.archives().iter().try_for_each(check_writable)
     }
 
-    /// Makes copies in archives; once more in others where one of them fails, as long as there are
-    /// enough of them. What was copied before a failure is for `copy` to take back.
+    /// Calls `copy` with the archives that take copies. If one of them fails, calls it again with
+    /// others, as long as there are enough. After a failure, `copy` deletes what it wrote.
     pub(in crate::engine) fn with_copy_targets<T>(
         &self,
         mut copy: impl FnMut(&[Arc<dyn Archive>]) -> Result<T>,

@@ -23,15 +23,15 @@ use crate::id::Id;
 
 pub use crate::engine::recall::order::{Class, Fifo, Order, Position, Sweep};
 
-/// One turn of so many is that of what has waited for longest.
+/// Every so many turns, the recall that has waited longest is served.
 const OLDEST_EVERY: u64 = 8;
 
-/// How often the clock is looked at while something is put off: it is not the one that the system
-/// waits by.
+/// Interval at which the clock is read while recalls are postponed: it is not the clock of the
+/// system.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
-/// Recalls of one user and class. Beyond, those go that nobody waits for: who asked may be gone,
-/// and whoever wants them asks again.
+/// Recalls that a user may have in a class. Surplus recalls that no program waits for are dropped:
+/// a program that needs one asks again.
 pub const OF_A_USER_MAX: usize = 1024;
 
 /// Recalls that were asked for and not begun.
@@ -78,14 +78,14 @@ impl Queue {
         self.came.notify_all();
     }
 
-    /// A recall that was answered as the next one is served: its thread is free.
+    /// Notes that a recall is done and its thread is free.
     pub(crate) fn served(&self, recall: &Recall) {
         self.waiting.lock().lanes.leave(recall.position.archive);
         self.came.notify_all();
     }
 
-    /// Puts a recall off that was begun, until some time by the clock; `false` once the queue is
-    /// closed.
+    /// Postpones a recall that was begun, until a time by the clock; returns `false` if the queue
+    /// is closed.
     pub(crate) fn postpone(&self, recall: &Arc<Recall>, until_ns: u64) -> bool {
         let mut pending = self.waiting.lock();
         if !pending.is_closed {
@@ -96,14 +96,14 @@ impl Queue {
         !pending.is_closed
     }
 
-    /// Ends all putting off: an archive is there again.
+    /// Requeues all postponed recalls: an archive is available again.
     pub(crate) fn resume_postponed(&self) {
         self.waiting.lock().resume_postponed(u64::MAX);
         self.came.notify_all();
     }
 
-    /// Moves a recall to a more urgent class, unless it was begun. One that is put off is so no
-    /// longer, unless it is read ahead: somebody else wants it, who may have less time.
+    /// Moves a recall to a more urgent class, unless it was begun. A postponed recall is requeued,
+    /// unless this is read-ahead: another program waits for it, which may have less time.
     pub fn promote(&self, recall: &Arc<Recall>, class: Class) {
         let mut pending = self.waiting.lock();
         if recall.class() > class && pending.take(recall) {
@@ -115,12 +115,12 @@ impl Queue {
         }
     }
 
-    /// Takes a recall out, if it was not begun.
+    /// Removes a recall that was not begun.
     pub fn cancel(&self, recall: &Arc<Recall>) -> bool {
         self.waiting.lock().take(recall)
     }
 
-    /// Waits for the next recall; nothing once the queue is closed.
+    /// Waits for the next recall; returns `None` once the queue is closed.
     pub fn next(&self) -> Option<Arc<Recall>> {
         let mut pending = self.waiting.lock();
         loop {
@@ -139,7 +139,7 @@ impl Queue {
         }
     }
 
-    /// The recalls that are waiting, in no order that counts.
+    /// Returns the waiting recalls, in no particular order.
     pub fn list(&self) -> Vec<Arc<Recall>> {
         let pending = self.waiting.lock();
         let users = pending.recalls.values().flatten();
@@ -147,8 +147,8 @@ impl Queue {
         waiting.chain(pending.postpone.iter().map(|(_, recall)| recall)).cloned().collect()
     }
 
-    /// What a user has too much of, in the order in which it was asked for: only what nobody waits
-    /// for. Of what is put off, that is all.
+    /// Returns a user's surplus recalls, the oldest first: only those that no program waits for. Of
+    /// the postponed recalls, these are all.
     pub fn surplus(&self, user: u32) -> Vec<Arc<Recall>> {
         let pending = self.waiting.lock();
         let users = pending.recalls.values().flatten().filter(|(known, _)| *known == user);
@@ -162,12 +162,12 @@ impl Queue {
         users.flat_map(|(_, recalls)| surplus(recalls)).chain(unwaited.cloned()).collect()
     }
 
-    /// Whether all waiting has ended.
+    /// Returns whether the queue is closed.
     pub fn is_closed(&self) -> bool {
         self.waiting.lock().is_closed
     }
 
-    /// Ends all waiting, now and later.
+    /// Closes the queue: all waiting ends, now and later.
     pub fn close(&self) {
         self.waiting.lock().is_closed = true;
         self.came.notify_all();
