@@ -1,34 +1,52 @@
-//! Where files go: a trait for archives, and one file a kind of them. Two are for any of them:
-//! what `sealed` passes on is encrypted, with a `key`, and what `away` passes on may be away.
+//! Archives: the trait, and a file for each kind.
+//!
+//! `directory` is the archive that users have. Three kinds wrap any archive: `encryption` encrypts
+//! with a `key`, `unavailable` reconnects, and `call_timeout` limits the time of a call. `lease`
+//! and `writer_record` keep two trees from writing to one archive.
 //!
 //! An archive keeps *containers*, which are written once from beginning to end and then never
-//! changed. A container holds one object or several, one behind the other.
+//! changed. A container holds one object, or several in a row.
 
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
 use crate::id::Id;
-use crate::surroundings::Identities;
+use crate::id::Identities;
 
-pub mod away;
-mod beneath;
+mod call_threads;
+mod call_timeout;
+mod confined_dir;
 pub mod directory;
+pub mod encryption;
 pub mod key;
 mod lease;
 pub mod memory;
-pub mod sealed;
-mod timed;
-mod workers;
-mod writer;
+pub mod unavailable;
+mod writer_record;
 
-pub use away::AwayArchive;
+pub(crate) use call_timeout::TimeoutArchive;
 pub use directory::DirectoryArchive;
+pub use encryption::EncryptedArchive;
 pub use key::Key;
-pub use sealed::SealedArchive;
-pub(crate) use timed::TimedArchive;
-pub use writer::{Openings, Writer};
+pub use unavailable::ReconnectingArchive;
+pub use writer_record::{Openings, Writer};
+
+/// An archive of a tier.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ArchiveEntry {
+    /// Its identity.
+    pub id: Id,
+    /// Its directory.
+    pub path: PathBuf,
+    /// The file with its key, where it is encrypted. The key itself is nowhere else.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub key: Option<PathBuf>,
+}
 
 /// What a container is for; archives keep the kinds apart, so that trees are found quickly.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -44,34 +62,34 @@ pub enum ContainerKind {
 /// Calls block for as long as the archive takes, which for a tape are minutes: only threads of
 /// their own call them. Errors are the system's; whoever calls names the archive.
 pub trait Archive: Send + Sync {
-    /// Its identity, which it keeps when it is moved.
+    /// Returns the identity of the archive, which it keeps when it is moved.
     fn id(&self) -> Id;
 
-    /// What to call it in messages.
+    /// Returns its name for messages.
     fn label(&self) -> &str;
 
-    /// Why it is only read, and what to do about it, where another tree writes to it: then nothing
-    /// may be begun or deleted.
+    /// Returns why it is read only, and what to do about it, if another tree writes to it. Then no
+    /// container may be begun or deleted.
     fn refusal(&self) -> Option<String> {
         None
     }
 
-    /// Whether nobody without its key can have written what it answers.
+    /// Returns whether everything that it returns was written by a holder of its key.
     fn is_authentic(&self) -> bool {
         false
     }
 
-    /// Why it is away, where it is: then calls answer `NotConnected`. Asks nobody.
-    fn why_away(&self) -> Option<String> {
+    /// Why it is unavailable, where it is: then calls answer `NotConnected`. Asks nobody.
+    fn why_unavailable(&self) -> Option<String> {
         None
     }
 
-    /// Whether a call has not returned yet, as far as that is counted.
+    /// Returns whether a call has not returned yet, as far as calls are counted.
     fn is_busy(&self) -> bool {
         false
     }
 
-    /// Asks whether it is where it was: of one that is not, nothing is missing.
+    /// Checks that it is where it was. If it is not, no container counts as missing.
     ///
     /// # Errors
     /// What is there instead.
@@ -79,15 +97,16 @@ pub trait Archive: Send + Sync {
         Ok(())
     }
 
-    /// Looks for one that is away, now and then; `true` where it came back since this was asked.
+    /// Looks for one that is unavailable, now and then; `true` where it came back since this was
+    /// asked.
     fn look(&self) -> bool {
         false
     }
 
-    /// Begins a container. Nothing is to be seen of it until it is finished.
+    /// Begins a container, which is invisible until it is finished.
     ///
     /// # Errors
-    /// What the system answers.
+    /// Errors of the system.
     fn begin(&self, kind: ContainerKind, container: Id) -> io::Result<Box<dyn Upload>>;
 
     /// Reads at an offset; fewer bytes than asked only at the end.
@@ -108,42 +127,42 @@ pub trait Archive: Send + Sync {
     /// `NotFound` where there is no such container.
     fn length(&self, kind: ContainerKind, container: Id) -> io::Result<u64>;
 
-    /// Calls `visit` with every container of a kind and its length.
+    /// Calls `visit` with each container of a kind and its length.
     ///
     /// # Errors
-    /// What the system answers.
+    /// Errors of the system.
     fn list(&self, kind: ContainerKind, visit: &mut dyn FnMut(Id, u64)) -> io::Result<()>;
 
-    /// Forgets what is remembered of a container: what is read next is what is there now.
+    /// Drops cached data of a container, so that the next read shows its present bytes.
     fn forget(&self, kind: ContainerKind, container: Id) {
         let _ = (kind, container);
     }
 
-    /// Removes a container; one that is not there is removed.
+    /// Deletes a container; succeeds if there is none.
     ///
     /// # Errors
-    /// What the system answers.
+    /// Errors of the system.
     fn delete(&self, kind: ContainerKind, container: Id) -> io::Result<()>;
 
-    /// Where something lies, for whoever orders requests: medium, and place on it.
+    /// Returns where a part of a container lies, for the order of recalls: medium, and place on it.
     fn position(&self, container: Id, offset: u64) -> (u64, u64) {
         let _ = container;
         (0, offset)
     }
 }
 
-/// A container that is being written. Dropped without being finished, nothing is left of it.
+/// A container that is being written. If it is dropped unfinished, no part of it is left.
 pub trait Upload: Send {
     /// Adds bytes.
     ///
     /// # Errors
-    /// What the system answers.
+    /// Errors of the system.
     fn write(&mut self, bytes: &[u8]) -> io::Result<()>;
 
-    /// Makes the container durable, then to be seen.
+    /// Makes the container durable, then visible.
     ///
     /// # Errors
-    /// What the system answers; the container is then not there.
+    /// Errors of the system; the container is then not there.
     fn finish(self: Box<Self>) -> io::Result<()>;
 }
 
@@ -189,7 +208,7 @@ fn sealed(
     identities: &Arc<dyn Identities>,
 ) -> Arc<dyn Archive> {
     match key {
-        Some(key) => Arc::new(SealedArchive::new(archive, key, Arc::clone(identities))),
+        Some(key) => Arc::new(EncryptedArchive::new(archive, key, Arc::clone(identities))),
         None => archive,
     }
 }
@@ -199,7 +218,7 @@ fn sealed(
 /// # Errors
 /// Where it is missing, or another one, or the archive has none.
 pub(crate) fn key_of(
-    description: &directory::Description,
+    description: &directory::ArchiveDescription,
     archive: &Path,
     key: Option<&Path>,
 ) -> Result<Option<Key>> {

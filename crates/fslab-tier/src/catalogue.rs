@@ -1,12 +1,12 @@
-//! The catalogue: which objects archives hold, and since when nobody needs some of them.
+//! The catalogue: which objects archives hold, and since when some of them are unneeded.
 //!
-//! Invariant: it is an index. What a file's bytes are is told by the xattr on it alone; a catalogue
-//! that is lost or wrong can make an object stay for too long, and never makes one go that a file
-//! needs: nothing goes before a scan has looked at every file of the tree since that was said
-//! (`engine::settling`).
+//! Invariant: it is an index. Only the xattr on a file says where its bytes are. A lost or wrong
+//! catalogue can make an object stay for too long, but never deletes a needed one: no object is
+//! deleted before a scan has visited every file of the tree since it became unneeded
+//! (`engine::expiry`).
 //!
-//! `row`: what is known of an object. `facts`: what else is known. `turning`: saying anew what
-//! objects are.
+//! `row`: the row of an object. `status`: the state of the catalogue as a whole. `updates`: changes
+//! of rows.
 
 use std::io;
 use std::ops::Bound;
@@ -19,12 +19,12 @@ use crate::error::{Error, Result};
 use crate::id::Id;
 use crate::private;
 
-mod facts;
 mod row;
-mod turning;
+mod status;
+mod updates;
 
-use facts::{FACTS, SEQUENCE, last_scan};
 pub use row::{ObjectRow, ObjectState, RowChange};
+use status::{FACTS, SEQUENCE, last_scan};
 
 const OBJECTS: TableDefinition<[u8; 16], &[u8]> = TableDefinition::new("objects");
 /// Rows of a container: it goes with the last.
@@ -118,7 +118,7 @@ impl Catalogue {
     /// give one again, nor one that is below, though the clock was ahead once.
     ///
     /// # Errors
-    /// As all of these, what the database answers.
+    /// As all of these, errors of the database.
     pub fn next_sequence(&self, now: Timestamp, above: u64) -> Result<u64> {
         let time = sequence_at(now);
         self.change(|transaction| {
@@ -133,7 +133,7 @@ impl Catalogue {
     /// Whether a number was given, or a row written.
     ///
     /// # Errors
-    /// What the database answers.
+    /// Errors of the database.
     pub fn has_numbered(&self) -> Result<bool> {
         self.ask(|transaction| Ok(transaction.open_table(FACTS)?.get(SEQUENCE)?.is_some()))
     }
@@ -142,7 +142,7 @@ impl Catalogue {
     /// this.
     ///
     /// # Errors
-    /// What the database answers.
+    /// Errors of the database.
     pub fn put(&self, rows: &[ObjectRow]) -> Result<()> {
         self.change(|transaction| {
             let scan = last_scan(transaction)?;
@@ -151,10 +151,10 @@ impl Catalogue {
         })
     }
 
-    /// Takes rows out; answers the containers that no row needs any more.
+    /// Takes rows out; returns the containers that no row needs any more.
     ///
     /// # Errors
-    /// What the database answers.
+    /// Errors of the database.
     pub fn remove(&self, objects: &[ObjectRow]) -> Result<Vec<Id>> {
         self.change(|transaction| {
             let mut table = transaction.open_table(OBJECTS)?;
@@ -182,7 +182,7 @@ impl Catalogue {
     /// The row of an object.
     ///
     /// # Errors
-    /// What the database answers, or what is wrong with the row.
+    /// Errors of the database, or what is wrong with the row.
     pub fn get(&self, object: Id) -> Result<Option<ObjectRow>> {
         let bytes = self.ask(|transaction| {
             let objects = transaction.open_table(OBJECTS)?;
@@ -194,7 +194,7 @@ impl Catalogue {
     /// The rows that are pending.
     ///
     /// # Errors
-    /// What the database answers, or what is wrong with a row.
+    /// Errors of the database, or what is wrong with a row.
     pub fn pending(&self) -> Result<Vec<ObjectRow>> {
         let objects = self.ask(|transaction| {
             let pending = transaction.open_table(PENDING)?;
@@ -211,7 +211,7 @@ impl Catalogue {
     /// Whether any row names a container.
     ///
     /// # Errors
-    /// What the database answers.
+    /// Errors of the database.
     pub fn knows_container(&self, container: Id) -> Result<bool> {
         self.ask(|transaction| Ok(transaction.open_table(CONTAINERS)?.get(container.0)?.is_some()))
     }
@@ -401,7 +401,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_said_meanwhile_stays() {
+    fn concurrent_update_of_a_row_stays() {
         let catalogue = Catalogue::in_memory().unwrap();
         let [still, turned, gone, new] = [1, 2, 3, 4].map(|object| row(object, 9));
         catalogue.put(&[still.clone(), turned.clone()]).unwrap();
@@ -428,7 +428,7 @@ mod tests {
 
     /// Its mark is on the file, and the catalogue comes to hear of it behind the file's end.
     #[test]
-    fn what_goes_while_it_is_archived_is_said_to_be_gone() {
+    fn removal_during_archiving_is_recorded() {
         let catalogue = Catalogue::in_memory().unwrap();
         let [before, still, gone] = [1, 2, 3].map(|object| row(object, object));
         let pending = |row: &ObjectRow| ObjectRow { state: ObjectState::Pending, ..row.clone() };
@@ -469,7 +469,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_pending_is_known_without_reading_all_rows() {
+    fn pending_rows_are_indexed() {
         let scratch = tempfile::tempdir().unwrap();
         let path = scratch.path().join("catalogue.redb");
         let catalogue = Catalogue::open(&path).unwrap();

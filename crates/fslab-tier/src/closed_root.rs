@@ -35,7 +35,7 @@ const CHANGED: u32 = 0o777;
 #[derive(Debug)]
 pub(crate) struct ClosedRoot {
     marks: Marks,
-    /// Nothing where the root is not closed.
+    /// None if the root is not closed.
     kept: Mutex<Option<Permissions>>,
 }
 
@@ -54,7 +54,7 @@ impl ClosedRoot {
     /// The root as it is.
     ///
     /// # Errors
-    /// What the file system below answers.
+    /// Errors of the file system below.
     pub fn of(lower: &dyn FileSystem, marks: Marks) -> Result<Self> {
         let attr = lower.getattr(&own_request(), Ino::ROOT, None)?;
         Ok(Self { marks, kept: Mutex::new(kept(lower, marks, &attr)?) })
@@ -63,7 +63,7 @@ impl ClosedRoot {
     /// Closes or opens the root durably before an engine works on the tree.
     ///
     /// # Errors
-    /// What the file system below answers. A root that takes no xattr stays open with a warning.
+    /// Errors of the file system below. A root that takes no xattr stays open with a warning.
     pub fn enter(lower: &dyn FileSystem, marks: Marks, treatment: Treatment) -> Result<Self> {
         let root = Self::of(lower, marks)?;
         match treatment {
@@ -113,7 +113,7 @@ impl ClosedRoot {
     /// Closes an ordinary user's root after an engine has worked on the tree.
     ///
     /// # Errors
-    /// What the file system below answers.
+    /// Errors of the file system below.
     pub fn leave(&self, lower: &dyn FileSystem) -> Result<()> {
         if self.marks == Marks::Trusted || self.kept.lock().is_none() {
             return Ok(());
@@ -140,7 +140,7 @@ impl ClosedRoot {
     /// Sets attributes of the root. Of a closed one, the kept mode changes.
     ///
     /// # Errors
-    /// What the file system below answers.
+    /// Errors of the file system below.
     pub fn set_attributes(
         &self,
         lower: &dyn FileSystem,
@@ -218,7 +218,7 @@ impl ClosedRoot {
 /// Opens the closed root of an ordinary user's tree to its owner, before an engine works on it.
 ///
 /// # Errors
-/// What the file system below answers.
+/// Errors of the file system below.
 pub fn open_to_owner(tree: &dyn FileSystem, marks: Marks) -> Result<()> {
     if !is_closed_to_owner(tree, marks)? {
         return Ok(());
@@ -232,7 +232,7 @@ pub fn open_to_owner(tree: &dyn FileSystem, marks: Marks) -> Result<()> {
 /// Closes the root of an ordinary user's tree that [`open_to_owner`] opened.
 ///
 /// # Errors
-/// What the file system below answers.
+/// Errors of the file system below.
 pub fn close_to_owner(tree: &dyn FileSystem, marks: Marks) -> Result<()> {
     let request = own_request();
     let attr = tree.getattr(&request, Ino::ROOT, None)?;
@@ -247,7 +247,7 @@ pub fn close_to_owner(tree: &dyn FileSystem, marks: Marks) -> Result<()> {
 /// Whether only [`open_to_owner`] lets an engine work on a tree.
 ///
 /// # Errors
-/// What the file system below answers.
+/// Errors of the file system below.
 pub fn is_closed_to_owner(tree: &dyn FileSystem, marks: Marks) -> Result<bool> {
     let attr = tree.getattr(&own_request(), Ino::ROOT, None)?;
     let is_closed = marks != Marks::Trusted && attr.permissions.bits() & CHANGED == CLOSED;

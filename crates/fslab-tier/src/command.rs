@@ -1,35 +1,33 @@
 //! What users ask of a tier, and what they are told: the same words whether the tree is mounted,
 //! and its daemon is asked, or not.
 //!
-//! `moving`: what is done to single files, `recalling`: bringing them back. `showing`: what is only
-//! told. `undeleting`: what was removed. `upkeep`: what looks at everything.
+//! [`execute`] runs any of them; the files below hold those that take more than a call of the
+//! engine.
 
 use std::sync::Arc;
 
 use fslab_vfs::{FileKind, Request};
 use serde::{Deserialize, Serialize};
 
-use crate::engine::{Expired, Place, Tier, Visit};
-use crate::error::{Error, Result, shown};
-use crate::limit::Limit;
+pub use crate::engine::PIN_NAME;
+use crate::engine::{Expired, Tier, Visit, WalkEntry};
+use crate::error::{Error, Result};
+pub use crate::event::{Event, EventSink, FileSummary, Residence, WaitingProgram};
+use crate::event::{go_on, owned, report_done, report_problem, total};
+use crate::rate_limit::RateLimit;
 use crate::stored::BLOCK_BYTES;
 
-mod moving;
-mod recalling;
-mod showing;
-mod undeleting;
-mod upkeep;
+mod archive;
+mod inspect;
+mod recall;
+mod undelete_all;
+mod verify;
 
-use moving::{archive, pin};
-use recalling::recall;
-use showing::{archives, queue, states, usage, versions};
-use undeleting::{undelete, undelete_all};
-use upkeep::{scan, scrub};
-
-pub(crate) use showing::state_of;
-
-/// The xattr that says that a file stays here, whatever the policy.
-pub const PIN_NAME: &str = "user.fslab.pin";
+use archive::archive;
+use inspect::{archives, queue, states, usage, versions};
+use recall::recall;
+use undelete_all::{undelete, undelete_all};
+use verify::{scan, scrub};
 
 /// What is asked. Paths are from the root of the tree.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -58,7 +56,7 @@ pub enum Command {
     Recall {
         /// As above.
         paths: Vec<Vec<u8>>,
-        /// Where in the file, in bytes; nothing for all of it.
+        /// Where in the file, in bytes; none for all of it.
         range: Option<(u64, u64)>,
         /// Bytes a second, beside the tier's own limit; 0 for any.
         #[serde(default)]
@@ -115,7 +113,7 @@ pub enum Command {
     },
     /// Look at every file and what archives list.
     Scan,
-    /// Read every copy, mend copies from each other, and make those that are missing.
+    /// Read every copy, repair copies from each other, and make those that are missing.
     Scrub {
         /// Bytes a second; 0 for any.
         #[serde(default)]
@@ -154,153 +152,6 @@ impl Command {
     }
 }
 
-/// What users are told, a line each.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(tag = "event", rename_all = "kebab-case")]
-pub enum Event {
-    /// Something was done to a file.
-    Done {
-        /// What.
-        what: String,
-        /// The file.
-        path: String,
-        /// Bytes it was about.
-        bytes: u64,
-    },
-    /// Something could not be done.
-    Problem {
-        /// What, and why.
-        what: String,
-    },
-    /// Where the bytes of a file are.
-    State(State),
-    /// How much is where.
-    Usage {
-        /// The file or directory.
-        path: String,
-        /// Regular files.
-        files: u64,
-        /// Their bytes.
-        bytes: u64,
-        /// Of these, here.
-        resident_bytes: u64,
-        /// Of these, in archives.
-        archived_bytes: u64,
-    },
-    /// A recall that is waiting.
-    Waiting {
-        /// The file.
-        path: String,
-        /// The block.
-        block: u64,
-        /// How urgent.
-        class: String,
-        /// Who asked.
-        user: u32,
-        /// Programs that wait for it.
-        waiters: u64,
-        /// The first of these.
-        #[serde(default)]
-        by: Vec<WaitingProgram>,
-        /// Whether it is being read.
-        #[serde(default)]
-        begun: bool,
-        /// Whether it waits for an archive that is away.
-        #[serde(default)]
-        away: bool,
-        /// For how long it has been waiting, in milliseconds.
-        waited_ms: u64,
-    },
-    /// A version of a file that can come back.
-    Version {
-        /// The object.
-        object: String,
-        /// Where the file was.
-        path: String,
-        /// Its bytes.
-        bytes: u64,
-        /// `live`, `replaced`, `removed` or `pending`.
-        state: String,
-        /// Since when, in seconds since 1970.
-        since: i64,
-        /// When its contents were changed last, in seconds since 1970.
-        #[serde(default)]
-        modified: i64,
-    },
-    /// An archive of the tier.
-    Archive {
-        /// Its identity.
-        archive: String,
-        /// Its directory, where that is known.
-        path: Option<String>,
-        /// Whether it can be used.
-        attached: bool,
-        /// Why it is only read, where another tree writes to it.
-        #[serde(default)]
-        refusal: Option<String>,
-        /// Why it is away, where it is: it is attached again as soon as it is there.
-        #[serde(default)]
-        away: Option<String>,
-        /// Whether it is known to be encrypted.
-        encrypted: bool,
-        /// Bytes that are free there, as far as that can be told.
-        free_bytes: Option<u64>,
-        /// Last versions of files that it has a copy of.
-        objects: u64,
-        /// Their bytes, as they are stored.
-        bytes: u64,
-    },
-    /// Figures so far, of what takes long.
-    Progress {
-        /// Name and value, in order.
-        figures: Vec<(String, u64)>,
-    },
-    /// Figures at the end.
-    Total {
-        /// Name and value, in order.
-        figures: Vec<(String, u64)>,
-    },
-    /// It ended so; nothing else follows.
-    End {
-        /// Why it did not end well.
-        error: Option<String>,
-        /// The exit code of `fslab tier`; earlier versions tell none.
-        #[serde(default)]
-        code: u8,
-    },
-}
-
-/// A program that waits for a recall.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct WaitingProgram {
-    /// Its user.
-    pub user: u32,
-    /// Its process.
-    pub pid: u32,
-    /// Its name, where that can be seen.
-    pub program: Option<String>,
-}
-
-/// Where the bytes of a file are.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct State {
-    /// The file.
-    pub path: String,
-    /// `resident`, `archived`, `changed`, `partly-resident`, `offline` or `damaged`.
-    pub state: String,
-    /// Bytes of the file.
-    pub bytes: u64,
-    /// Of these, here.
-    pub resident_bytes: u64,
-    /// Whether it was changed since it was archived.
-    pub changed: bool,
-    /// Archives with a copy, by identity.
-    pub copies: Vec<String>,
-}
-
-/// Who is told; `false` where nobody listens any more.
-pub type Tell<'a> = dyn FnMut(Event) -> bool + 'a;
-
 /// Does what is asked.
 ///
 /// # Errors
@@ -309,26 +160,26 @@ pub fn execute(
     tier: &Arc<Tier>,
     command: &Command,
     request: &Request,
-    tell: &mut Tell<'_>,
+    tell: &mut EventSink<'_>,
 ) -> Result<()> {
     match command {
         Command::Archive { paths, rate, bundled } => {
-            let limit = Limit::new(*rate, &tier.surroundings().clock);
+            let limit = RateLimit::new(*rate, &tier.surroundings().clock);
             archive(tier, paths, (limit.as_ref(), *bundled), request, tell)
         }
         Command::Release { paths, keep_bytes } => {
-            tier.check_takers()?;
+            tier.check_copy_targets()?;
             let kept = keep_bytes.div_ceil(BLOCK_BYTES);
             each_file(tier, paths, request, tell, &mut |place, tell| match tier
                 .release(place.found.ino(), place.path, kept)?
                 .bytes
             {
                 0 => Ok(()),
-                bytes => tell_done(tell, "released", place.path, bytes),
+                bytes => report_done(tell, "released", place.path, bytes),
             })
         }
         Command::Recall { paths, range, rate } => {
-            let limit = Limit::new(*rate, &tier.surroundings().clock);
+            let limit = RateLimit::new(*rate, &tier.surroundings().clock);
             recall(tier, paths, *range, limit.as_ref(), request, tell)
         }
         Command::Wait { paths } => each_file(tier, paths, request, tell, &mut |place, _| {
@@ -343,18 +194,23 @@ pub fn execute(
                 .cancel(place.found.ino())
             {
                 0 => Ok(()),
-                count => tell_done(tell, "cancelled", place.path, count * BLOCK_BYTES),
+                count => report_done(tell, "cancelled", place.path, count * BLOCK_BYTES),
             })
         }
         Command::Pin { paths, stays } => {
-            each_file(tier, paths, request, tell, &mut |place, tell| pin(tier, place, *stays, tell))
+            each_file(tier, paths, request, tell, &mut |place, tell| {
+                let pinned = tier.set_pinned(place.found.ino(), *stays);
+                pinned.map_err(Error::below(place.path))?;
+                let what = if *stays { "pinned" } else { "unpinned" };
+                report_done(tell, what, place.path, place.found.attr.size)
+            })
         }
         Command::Versions { path } => versions(tier, path, tell),
         Command::Undelete { object, path } => undelete(tier, (*object, path), request, tell),
         Command::UndeleteAll { path } => undelete_all(tier, path, request, tell),
         Command::Scan => scan(tier, request, tell),
         Command::Scrub { rate } => {
-            let limit = Limit::new(*rate, &tier.surroundings().clock);
+            let limit = RateLimit::new(*rate, &tier.surroundings().clock);
             scrub(tier, limit.as_ref(), request, tell)
         }
         Command::Archives => archives(tier, tell),
@@ -376,39 +232,14 @@ pub fn execute(
     }
 }
 
-/// Whether to go on: nobody listens any more otherwise.
-pub(crate) fn go_on(heard: bool) -> Result<()> {
-    if heard { Ok(()) } else { Err(Error::Interrupted) }
-}
-
-pub(crate) fn total(tell: &mut Tell<'_>, figures: &[(&str, u64)]) -> Result<()> {
-    go_on(tell(Event::Total { figures: owned(figures) }))
-}
-
-fn owned(figures: &[(&str, u64)]) -> Vec<(String, u64)> {
-    figures.iter().map(|(name, value)| ((*name).to_owned(), *value)).collect()
-}
-
-pub(crate) fn tell_done(tell: &mut Tell<'_>, what: &str, path: &[u8], bytes: u64) -> Result<()> {
-    go_on(tell(Event::Done { what: what.to_owned(), path: shown(path), bytes }))
-}
-
-/// Tells what went wrong with one file; that who asked is gone is wrong with all of it.
-pub(crate) fn tell_problem(tell: &mut Tell<'_>, error: &Error) -> Result<()> {
-    match error {
-        Error::Interrupted => Err(Error::Interrupted),
-        error => go_on(tell(Event::Problem { what: error.to_string() })),
-    }
-}
-
-type Work<'a> = dyn FnMut(&Place<'_>, &mut Tell<'_>) -> Result<()> + 'a;
+type Work<'a> = dyn FnMut(&WalkEntry<'_>, &mut EventSink<'_>) -> Result<()> + 'a;
 
 /// Does something to every regular file of some paths. What goes wrong with one is told.
 pub(crate) fn each_file(
     tier: &Arc<Tier>,
     paths: &[Vec<u8>],
     request: &Request,
-    tell: &mut Tell<'_>,
+    tell: &mut EventSink<'_>,
     work: &mut Work<'_>,
 ) -> Result<()> {
     for path in paths {
@@ -417,8 +248,8 @@ pub(crate) fn each_file(
                 FileKind::Regular => work(&place, tell),
                 _ => Ok(()),
             });
-            done.or_else(|error| tell_problem(tell, &error))?;
-            Ok(Visit::Into)
+            done.or_else(|error| report_problem(tell, &error))?;
+            Ok(Visit::Descend)
         })?;
     }
     Ok(())

@@ -1,143 +1,116 @@
-//! The engine: everything that moves bytes between a tree and its archives, for any front end.
+//! The engine: moves bytes between a tree and its archives, for any front end.
 //!
-//! `file`: files in use and what is known of each. `marks`: the residency xattr, in the order in
-//! which it may be written. `recall`: bringing blocks back. `changing`: writes and truncations of
-//! files that are partly elsewhere. `reading`: who reads in order. `behind`: what others wrote to
-//! these below. `syncing`: what a failed sync leaves. `archiving`, `bundling`, `releasing`,
-//! `alone`: the way out. `settling`, `repacking`: what a crash left, and what nobody needs any
-//! more. `unserved`: scans beside which names change. `uses`: whether catalogue and tree are of one
-//! day. `attached`, `takers`: which archives are here, and which of them take copies. `scrubbing`,
-//! `copying`: whether copies are whole, and making those that are missing. `ending`: the end of it
-//! all.
+//! Each room is a folder, and owns a part of [`Tier`]'s state:
+//! - `files`: files in use, their residency, reads, writes and syncs.
+//! - `recall`: the queue of recalls, their order, and the threads that serve them.
+//! - `outbound`: archiving, bundling, repacking, and fail-over between archives.
+//! - `release`: freeing the bytes of archived files, under an exclusive lease.
+//! - `copies`: writing, verifying, scrubbing and repairing copies.
+//! - `tree`: walks, scans, renames, and the archived tree.
+//! - `expiry`: deleting old versions, and undelete.
+//!
+//! `archives`: the attached archives. `crash_recovery`: what an interrupted run left. `pin`: files
+//! that stay. `inspect`, `metrics`: answers to questions. `shutdown`: the end of an engine.
 //! `docs/formats/tier.md` has the protocols and why they are safe.
 //!
 //! Locks: a file's state is locked while the file below is changed, never while an archive works.
-//! The queue's lock and the table's of files in use are held for a moment only, inside of it.
+//! The locks of the queue and of the table of files in use are held for a moment only, inside it.
 
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, OnceLock, Weak};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use fslab_vfs::{Attr, Claim, Errno, FileSystem, Handle, Ino, Request};
-use parking_lot::{Mutex, RwLock};
+use parking_lot::RwLock;
 
-use crate::archive::{Archive, TimedArchive};
+use crate::archive::{Archive, ArchiveEntry};
 use crate::catalogue::Catalogue;
 use crate::closed_root::{ClosedRoot, Treatment};
-use crate::deny::Deny;
+use crate::deny_list::DenyList;
+use crate::engine::recall::queue::{Fifo, Order};
 use crate::error::{Error, Result};
-use crate::home::Attached;
 use crate::id::Id;
-use crate::limit::Limit;
 use crate::lower::{OwnFile, own_request, request_at};
-use crate::poison::Poison;
-use crate::queue::{Fifo, Order, Queue};
-use crate::rounds::Rounds;
-use crate::stored::reader::ObjectReader;
-use crate::stored::{Marks, TreeMark, Version};
+use crate::stored::{Marks, TreeMark};
 use crate::surroundings::Surroundings;
 
-mod alone;
-mod archiving;
-mod asking;
-mod attached;
-mod behind;
-mod bundling;
-mod changing;
+mod archives;
+mod background;
 mod copies;
-mod copying;
-mod counts;
-mod describing;
-mod ending;
-mod file;
-mod gauges;
-mod marks;
-mod mending;
-mod moves;
-mod namespace;
-mod opening;
-mod patching;
-mod read_through;
-mod readers;
-mod reading;
-mod recall;
-mod releasing;
-mod repacking;
-mod scanning;
-mod scrubbing;
-mod sequences;
-mod settling;
-mod showing;
-mod syncing;
-mod takers;
-mod tree_copies;
-mod unserved;
-mod uses;
-mod walk;
+mod crash_recovery;
+mod expiry;
+mod files;
+mod inspect;
+mod metrics;
+mod outbound;
+mod pin;
+pub(crate) mod recall;
+mod release;
+mod shutdown;
+mod tree;
 
-pub use archiving::Archived;
-pub use attached::ArchiveState;
-pub use bundling::{Archiver, BUNDLED_BYTES_MAX, Outcome};
-pub use file::{FileUse, Known, TieredFile};
-pub use namespace::ArchivedTree;
-pub(crate) use reading::Place as ReadingPlace;
+pub use archives::ArchiveState;
+pub(crate) use background::BackgroundThread;
+pub use copies::scrubbing::{ProgressSink, Scrubbed};
+pub use expiry::Expired;
+pub(crate) use files::read_ahead::ReadAhead;
+pub use files::{FileUse, KnownResidency, TieredFile};
+pub(crate) use metrics::Counter;
+pub use outbound::archiving::Archived;
+pub use outbound::bundling::{Archiver, BUNDLED_BYTES_MAX, OutcomeSink};
+pub use pin::PIN_NAME;
 pub use recall::Recall;
-#[cfg(test)]
-pub(crate) use recall::recall_of;
-pub use releasing::Released;
-pub use scanning::Scanned;
-pub use scrubbing::{Heard, Scrubbed};
-pub use settling::{Expired, age};
-pub(crate) use walk::is_gone;
-pub use walk::{Closed, Place, Visit};
+pub use release::Released;
+pub use tree::archived_tree::ArchivedTree;
+pub use tree::scan::Scanned;
+pub use tree::walk::{SkippedDirectories, Visit, WalkEntry};
 
-/// How the engine works.
+/// Settings of an engine.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// Its identity.
+    /// The identity of the tier.
     pub tier: Id,
-    /// Nothing of the tree is changed: what is recalled stays in memory.
+    /// The tree is not changed: recalled blocks stay in memory.
     pub read_only: bool,
-    /// Archives that must hold a file before its bytes may be released.
+    /// Copies that a file needs before its bytes may be released.
     pub copies: usize,
-    /// Level of zstd for what is archived; 0 for none.
+    /// The zstd level of archived blocks; 0 for no compression.
     pub level: i32,
-    /// Files of so many bytes or fewer go out together; 0 for none.
+    /// Files of at most this many bytes are bundled; 0 for none.
     pub bundled: u64,
-    /// How long what was replaced or removed is kept.
+    /// Retention time of old versions.
     pub keep: Duration,
-    /// How long a program waits for a recall; nothing for as long as it takes.
+    /// How long a program waits for a recall; `None` for no limit.
     pub patience: Option<Duration>,
-    /// What it is answered then.
+    /// The error that it gets after that.
     pub late: Errno,
-    /// Programs that do not recall, and are answered that at once.
-    pub deny: Deny,
-    /// In which order recalls of a user are served.
+    /// Programs that may not recall, and get that error at once.
+    pub deny: DenyList,
+    /// The order in which recalls of a user are served.
     pub order: Arc<dyn Order>,
-    /// Threads that recall; one an archive at least.
+    /// Threads that recall; at least one for each archive.
     pub movers: usize,
-    /// How long a call of an archive may take, beside the time that its bytes take; calls have no
-    /// limit, and are made directly, where it is [`Duration::MAX`].
+    /// How long a call of an archive may take, beside the time for its bytes. With
+    /// [`Duration::MAX`] calls have no limit and are made directly.
     pub call_limit: Duration,
-    /// Blocks read ahead of a program that reads in order.
+    /// Blocks that are read ahead of a sequential reader.
     pub ahead: u64,
-    /// Bytes a second that archiving writes and reads back; 0 for any.
+    /// Rate limit of archiving in bytes a second, written and read back; 0 for none.
     pub archive_rate: u64,
-    /// Bytes a second that recalls read; 0 for any.
+    /// Rate limit of recalls in bytes a second; 0 for none.
     pub recall_rate: u64,
-    /// Where its usual policy is.
+    /// The path of its default policy.
     pub policy: Option<PathBuf>,
     /// The archives that its home names, attached or not.
-    pub known_archives: Vec<Attached>,
-    /// Nobody enters the tree but through the mount.
+    pub known_archives: Vec<ArchiveEntry>,
+    /// Programs can enter the tree through the mount only.
     pub closes: bool,
-    /// Released files show poison below, where blocks can be shared, and no zeros.
+    /// Released files show poison below instead of zeros, where blocks can be shared.
     pub poison: bool,
 }
 
 impl Settings {
-    /// The usual ones.
+    /// The default settings.
     #[must_use]
     pub fn of(tier: Id) -> Self {
         Self {
@@ -149,7 +122,7 @@ impl Settings {
             keep: Duration::from_secs(30 * 24 * 3600),
             patience: None,
             late: Errno::AGAIN,
-            deny: Deny::default(),
+            deny: DenyList::default(),
             order: Arc::new(Fifo),
             movers: 4,
             call_limit: Duration::from_secs(60),
@@ -174,60 +147,29 @@ impl Settings {
 
 /// A tree whose files may be in archives.
 pub struct Tier {
-    /// Itself, for uses of files that outlast a call.
+    /// A reference to itself, for uses of files that outlast a call.
     me: Weak<Self>,
     lower: Arc<dyn FileSystem>,
     root: ClosedRoot,
     settings: Settings,
     archives: RwLock<Vec<Arc<dyn Archive>>>,
     catalogue: Catalogue,
-    /// What was begun before this engine was has sequences up to it.
-    first_sequence: u64,
-    sequences: sequences::Sequences,
     around: Surroundings,
-    files: file::Files,
-    queue: Arc<Queue>,
-    readers: readers::Readers,
-    in_memory: read_through::BlocksInMemory,
-    poison: Poison,
-    movers: Mutex<Vec<std::thread::JoinHandle<()>>>,
-    resting: takers::Resting,
-    counted: counts::Counted,
-    moves: moves::Moves,
-    rounds: Arc<Rounds>,
-    /// Held by whoever finds out what nobody needs, removes or moves it, or needs it again.
-    unneeded: Mutex<()>,
-    archive_limit: Option<Limit>,
-    recall_limit: Option<Arc<Limit>>,
-    /// The last use did not end in order, and not every file was looked at since.
-    in_doubt: AtomicBool,
-    /// The tree below tells holes from data, once that was asked.
-    tells_holes: OnceLock<bool>,
-    /// The tree below can't lease files, which was said.
-    lacks_leases: AtomicBool,
-    /// It has leased one.
-    has_leased: AtomicBool,
-    /// From here on nobody moves bytes, or says where they are.
-    is_ending: AtomicBool,
-    /// Programs use the tree through the engine.
-    is_served: AtomicBool,
-    /// It wrote to the tree, or said of a name that it went: a clean end makes that durable.
-    has_acted: AtomicBool,
-}
-
-/// What a new catalogue can't know of: it may be in the place of one that was lost.
-fn last_number_known(catalogue: &Catalogue, archives: &[Arc<dyn Archive>]) -> Result<u64> {
-    if catalogue.has_numbered()? {
-        return Ok(0);
-    }
-    Ok(namespace::last_number(archives))
+    files: files::Files,
+    recalls: recall::Recalls,
+    outbound: outbound::Outbound,
+    releases: release::Releases,
+    tree: tree::TreeState,
+    expiry: expiry::ExpiryLock,
+    counters: metrics::Counters,
+    lifecycle: shutdown::Lifecycle,
 }
 
 impl Tier {
-    /// Puts the engine over a tree, which it claims for itself.
+    /// Opens an engine over a tree, and claims the tree.
     ///
     /// # Errors
-    /// Where the tree belongs to another tier or somebody uses it.
+    /// If the tree belongs to another tier, or is in use.
     pub fn open(
         lower: Arc<dyn FileSystem>,
         settings: Settings,
@@ -239,17 +181,18 @@ impl Tier {
         check_mark(&*lower, settings.tier, around.marks)?;
         let root = ClosedRoot::enter(&*lower, around.marks, settings.treatment());
         let root = root.map_err(Error::below(b""))?;
-        let known = last_number_known(&catalogue, &archives)?;
+        let known = tree::archived_tree::last_number_known(&catalogue, &archives)?;
         let first_sequence = catalogue.next_sequence(around.calendar.now(), known)?;
         // Tests have none: nothing is recalled then.
         let least = if settings.movers == 0 { 0 } else { archives.len() };
         let movers = settings.movers.max(least);
-        let queue = Arc::new(Queue::new(Arc::clone(&settings.order), Arc::clone(&around.clock)));
-        let timed = |archive| timed(archive, &settings, &around, &queue, movers);
-        let archives: Vec<_> = archives.into_iter().map(timed).collect();
-        let archive_limit = Limit::new(settings.archive_rate, &around.clock);
-        let recall_limit = Limit::new(settings.recall_rate, &around.clock).map(Arc::new);
-        let poison = Poison::new(&lower, settings.poison);
+        let recalls = recall::Recalls::new(&settings, &around);
+        let archives: Vec<_> = archives
+            .into_iter()
+            .map(|archive| recalls.with_time_limit(archive, &settings, &around, movers))
+            .collect();
+        let outbound = outbound::Outbound::new(&settings, &around, first_sequence);
+        let releases = release::Releases::new(&lower, &settings);
         let tier = Arc::new_cyclic(|me| Self {
             me: Weak::clone(me),
             lower,
@@ -257,38 +200,24 @@ impl Tier {
             settings,
             archives: RwLock::new(archives),
             catalogue,
-            first_sequence,
-            sequences: sequences::Sequences::default(),
             around,
-            files: file::Files::default(),
-            queue,
-            readers: readers::Readers::default(),
-            in_memory: read_through::BlocksInMemory::default(),
-            poison,
-            movers: Mutex::default(),
-            resting: takers::Resting::default(),
-            counted: counts::Counted::default(),
-            moves: moves::Moves::default(),
-            rounds: Arc::default(),
-            unneeded: Mutex::default(),
-            archive_limit,
-            recall_limit,
-            in_doubt: AtomicBool::new(true),
-            tells_holes: OnceLock::new(),
-            lacks_leases: AtomicBool::new(false),
-            has_leased: AtomicBool::new(false),
-            is_ending: AtomicBool::new(false),
-            is_served: AtomicBool::new(false),
-            has_acted: AtomicBool::new(false),
+            files: files::Files::default(),
+            recalls,
+            outbound,
+            releases,
+            tree: tree::TreeState::default(),
+            expiry: expiry::ExpiryLock::default(),
+            counters: metrics::Counters::default(),
+            lifecycle: shutdown::Lifecycle::default(),
         });
         tier.start_movers(movers)?;
         if !tier.settings.read_only {
-            tier.compare_uses()?;
+            tier.check_open_epoch()?;
         }
         tier.catalogue.begin_use()?;
-        tier.in_doubt.store(tier.catalogue.is_in_doubt()?, Ordering::SeqCst);
+        tier.tree.set_in_doubt(tier.catalogue.is_in_doubt()?);
         if !tier.settings.read_only {
-            tier.settle_pending()?;
+            tier.recover_pending()?;
         }
         Ok(tier)
     }
@@ -304,31 +233,16 @@ impl Tier {
         &self.root
     }
 
-    /// How it works.
+    /// Its settings.
     #[must_use]
     pub fn settings(&self) -> &Settings {
         &self.settings
     }
 
-    /// The archives that are attached and not away. Those that are away are looked for, which takes
-    /// as long as they do: never with a file locked.
-    #[must_use]
-    pub fn archives(&self) -> Vec<Arc<dyn Archive>> {
-        self.look_for_archives();
-        let archives = self.archives.read();
-        archives.iter().filter(|archive| archive.why_away().is_none()).cloned().collect()
-    }
-
-    /// What archives hold.
+    /// The catalogue of archived objects.
     #[must_use]
     pub fn catalogue(&self) -> &Catalogue {
         &self.catalogue
-    }
-
-    /// Recalls that are waiting.
-    #[must_use]
-    pub fn queue(&self) -> &Queue {
-        &self.queue
     }
 
     /// Clocks and random numbers.
@@ -337,27 +251,17 @@ impl Tier {
         &self.around
     }
 
-    /// What it does by itself.
-    pub(crate) fn rounds(&self) -> &Arc<Rounds> {
-        &self.rounds
+    /// The counters.
+    pub(crate) fn counters(&self) -> &metrics::Counters {
+        &self.counters
     }
 
-    /// What it has counted.
-    pub(crate) fn counted(&self) -> &counts::Counted {
-        &self.counted
-    }
-
-    /// A request of the engine's own.
+    /// Returns a request of the engine itself.
     pub(crate) fn request(&self) -> Request {
         request_at(&*self.around.calendar)
     }
 
-    /// Whether the last use did not end in order, and no scan has looked at every file since.
-    fn is_in_doubt(&self) -> bool {
-        self.in_doubt.load(Ordering::SeqCst)
-    }
-
-    /// The attributes of a file below, whose size is known: what lies behind it does not count.
+    /// Returns the attributes of a file below; fails if its size is unknown.
     fn attr_below(&self, ino: Ino, handle: Option<Handle>) -> fslab_vfs::Result<Attr> {
         let attr = self.lower.getattr(&self.request(), ino, handle)?;
         if attr.is_size_known { Ok(attr) } else { Err(Errno::IO.into()) }
@@ -373,98 +277,11 @@ impl Tier {
     fn open_own(&self, ino: Ino, writes: bool) -> fslab_vfs::Result<OwnFile> {
         OwnFile::open(&self.lower, &self.around.calendar, ino, writes)
     }
-
-    /// Attaches one more archive.
-    pub fn attach(&self, archive: Arc<dyn Archive>) {
-        let movers = self.movers.lock().len();
-        let archive = timed(archive, &self.settings, &self.around, &self.queue, movers);
-        self.archives.write().push(archive);
-    }
-
-    /// The archives that hold a version, as far as they are attached and not away.
-    fn holders(&self, version: &Version) -> Vec<Arc<dyn Archive>> {
-        let mut holders = self.holders_anywhere(version);
-        holders.retain(|archive| archive.why_away().is_none());
-        holders
-    }
-
-    /// The archives that hold a version, as far as they are attached, also those that are away.
-    fn holders_anywhere(&self, version: &Version) -> Vec<Arc<dyn Archive>> {
-        let archives = self.archives.read();
-        let holds = |archive: &&Arc<dyn Archive>| version.copies.contains(&archive.id());
-        archives.iter().filter(holds).cloned().collect()
-    }
-
-    /// Whether an archive that holds a version is away: it can't be asked for it, nor to remove it.
-    fn is_partly_away(&self, version: &Version) -> bool {
-        self.holders_anywhere(version).iter().any(|archive| archive.why_away().is_some())
-    }
-
-    fn look_for_archives(&self) {
-        let archives = self.archives.read().clone();
-        if archives.iter().filter(|archive| archive.look()).count() > 0 {
-            self.queue.bring_back();
-        }
-    }
-
-    /// The archives that are here, those first that are said to hold a version. Others may hold it
-    /// too: a scrub can't tell a file that has another name by now of a copy that it made.
-    fn may_hold(&self, version: &Version) -> Vec<Arc<dyn Archive>> {
-        let mut archives = self.archives();
-        archives.sort_by_key(|archive| !version.copies.contains(&archive.id()));
-        archives
-    }
-
-    /// What the first archive answers that holds a version and does not fail.
-    fn ask_holders<T>(
-        &self,
-        version: &Version,
-        mut ask: impl FnMut(&Arc<dyn Archive>) -> Result<T>,
-    ) -> Result<T> {
-        let mut problem = self.is_there(version).err();
-        for archive in self.may_hold(version) {
-            match ask(&archive) {
-                Ok(answer) => return Ok(answer),
-                Err(error) => drop(problem.get_or_insert(error)),
-            }
-        }
-        Err(problem.unwrap_or_else(|| self.no_copy(version)))
-    }
-
-    fn reader(&self, archive: &Arc<dyn Archive>, version: &Version) -> Result<Arc<ObjectReader>> {
-        self.readers.get(archive, version)
-    }
-
-    fn start_movers(self: &Arc<Self>, count: usize) -> Result<()> {
-        let mut movers = self.movers.lock();
-        for number in 0..count {
-            let (queue, tier) = (Arc::clone(&self.queue), Arc::downgrade(self));
-            let limit = self.recall_limit.clone();
-            // Waits before it chooses: who comes meanwhile may be more urgent.
-            let next = move |queue: &Queue| {
-                limit.iter().for_each(|limit| limit.wait_until_open(|| queue.is_closed()));
-                queue.next()
-            };
-            let work = move || {
-                while let Some(recall) = next(&queue) {
-                    let Some(tier) = tier.upgrade() else { return };
-                    tier.serve(&recall);
-                    queue.served(&recall);
-                }
-            };
-            let thread = std::thread::Builder::new().name(format!("fslab-mover-{number}"));
-            let thread = thread.spawn(work).map_err(|source| Error::Refused {
-                what: format!("can't start a thread that recalls files: {source}"),
-            })?;
-            movers.push(thread);
-        }
-        Ok(())
-    }
 }
 
 impl Drop for Tier {
     fn drop(&mut self) {
-        self.queue.close();
+        self.queue().close();
     }
 }
 
@@ -474,26 +291,7 @@ impl std::fmt::Debug for Tier {
     }
 }
 
-/// An archive whose calls have a time limit where there is one, with a thread reserved of so many
-/// that recall.
-fn timed(
-    archive: Arc<dyn Archive>,
-    settings: &Settings,
-    around: &Surroundings,
-    queue: &Arc<Queue>,
-    movers: usize,
-) -> Arc<dyn Archive> {
-    queue.reserve(archive.id(), movers);
-    if settings.call_limit == Duration::MAX {
-        return archive;
-    }
-    let (limit, queue) = ((Arc::clone(&around.clock), settings.call_limit), Arc::downgrade(queue));
-    // What was put off for it goes on.
-    let returned = move || queue.upgrade().iter().for_each(|queue| queue.bring_back());
-    Arc::new(TimedArchive::new(archive, limit, Box::new(returned)))
-}
-
-/// Claims a tree for the one who moves its files.
+/// Claims a tree exclusively.
 pub(crate) fn claim(lower: &dyn FileSystem) -> Result<()> {
     match lower.claim_tree(Claim::Exclusive) {
         Ok(()) => Ok(()),
@@ -502,7 +300,7 @@ pub(crate) fn claim(lower: &dyn FileSystem) -> Result<()> {
     }
 }
 
-/// Checks that a tree belongs to a tier.
+/// Fails if a tree does not belong to a tier.
 pub(crate) fn check_mark(lower: &dyn FileSystem, tier: Id, marks: Marks) -> Result<()> {
     let mark = marks.read_tree(lower, &own_request());
     let mark = mark.map_err(|error| Error::Refused { what: format!("the tree: {error}") })?;

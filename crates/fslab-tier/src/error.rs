@@ -1,4 +1,4 @@
-//! Why tiering can't go on.
+//! Errors of tiering.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -7,7 +7,11 @@ use std::str::Utf8Chunk;
 use fslab_vfs::Errno;
 
 use crate::id::Id;
-use crate::stored::bytes::Corrupt;
+
+/// What is stored is not what it should be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct Corrupt(pub &'static str);
 
 /// The result of anything in this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -96,7 +100,7 @@ pub enum Error {
         wanted: usize,
         /// Archives there are.
         found: usize,
-        /// Others that are away.
+        /// Others that are unavailable.
         away: Vec<String>,
     },
     /// Archives that are attached hold fewer copies than are asked for.
@@ -210,6 +214,17 @@ pub enum Error {
 }
 
 impl Error {
+    /// Returns a function that names the archive and the container whose access failed.
+    pub(crate) fn archive(archive: &str, container: Id) -> impl FnOnce(io::Error) -> Self {
+        let archive = archive.to_owned();
+        move |source| Self::Archive { archive, container, source }
+    }
+
+    /// Returns the error of a damaged object.
+    pub(crate) fn damaged(archive: &str, object: Id, what: Corrupt) -> Self {
+        Self::Damaged { archive: archive.to_owned(), object, what }
+    }
+
     /// A failure of the file system below at a file.
     pub(crate) fn below(path: &[u8]) -> impl FnOnce(fslab_vfs::Error) -> Self {
         let path = shown(path);
@@ -227,8 +242,8 @@ impl Error {
         move |source| Self::File { path, source }
     }
 
-    /// Whether an archive is away, which says nothing of what it holds.
-    pub(crate) fn is_away(&self) -> bool {
+    /// Whether an archive is unavailable, which says nothing of what it holds.
+    pub(crate) fn is_unavailable(&self) -> bool {
         matches!(self, Self::Archive { source, .. } if source.kind() == io::ErrorKind::NotConnected)
     }
 
@@ -279,4 +294,10 @@ pub(crate) fn shown(path: &[u8]) -> String {
 fn escaped(chunk: Utf8Chunk<'_>) -> String {
     let bytes = chunk.invalid().iter().map(|byte| format!(r"\x{byte:02x}"));
     std::iter::once(chunk.valid().replace('\\', r"\\")).chain(bytes).collect()
+}
+
+/// The line, from 1, on which something begins.
+pub(crate) fn line_of(text: &str, span: Option<std::ops::Range<usize>>) -> usize {
+    let start = span.map_or(0, |span| span.start);
+    1 + text.bytes().take(start).filter(|byte| *byte == b'\n').count()
 }

@@ -15,15 +15,16 @@ use std::time::Duration;
 use fslab_vfs::{Errno, FileSystem};
 use serde::{Deserialize, Serialize};
 
-use crate::archive::away::{AwayArchive, Opener};
+pub use crate::archive::ArchiveEntry;
 use crate::archive::directory::{DirectoryArchive, settings_text};
+use crate::archive::unavailable::{Opener, ReconnectingArchive};
 use crate::archive::{self, Archive, Key, Writer, key_of};
+use crate::atomic_write::write_durably;
 use crate::catalogue::Catalogue;
 use crate::closed_root::{self, ClosedRoot, Treatment};
-use crate::deny::{Deny, Programs};
-use crate::durable::write_durably;
+use crate::deny_list::{DenyList, Programs};
 use crate::engine::{BUNDLED_BYTES_MAX, Settings, Tier, check_mark, claim};
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, line_of};
 use crate::id::Id;
 use crate::lower::own_request;
 use crate::private;
@@ -31,14 +32,14 @@ use crate::stored::format::COPIES_MAX;
 use crate::stored::{Marks, TreeMark};
 use crate::surroundings::{Identities, Surroundings};
 
-mod made;
-mod remains;
-mod writing;
+mod cleanup;
+mod surviving_archives;
+mod writer_identity;
 
-use made::{Made, absent};
-pub use remains::Remains;
-use writing::Origin;
-pub use writing::writer_of;
+use cleanup::{Cleanup, absent};
+pub use surviving_archives::SurvivingArchives;
+use writer_identity::Origin;
+pub use writer_identity::writer_of;
 
 const SETTINGS: &str = "tier.toml";
 const CATALOGUE: &str = "catalogue.redb";
@@ -49,7 +50,7 @@ const ZSTD_LEVEL_MAX: i32 = 19;
 /// What a tier is.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Description {
+pub struct TierDescription {
     /// Of this file.
     pub version: u32,
     /// The tier.
@@ -71,15 +72,15 @@ pub struct Description {
     /// Whether released files show poison below.
     #[serde(default, skip_serializing_if = "Poison::is_usual")]
     pub poison: Poison,
-    /// Programs that do not recall, as [`Deny::new`] takes them.
+    /// Programs that do not recall, as [`DenyList::new`] takes them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub deny: Vec<String>,
     /// Its archives, in the order in which they take copies.
     #[serde(default, rename = "archive")]
-    pub archives: Vec<Attached>,
+    pub archives: Vec<ArchiveEntry>,
 }
 
-impl Description {
+impl TierDescription {
     /// The key of a value that can't be, and what to do about it.
     fn wrong(&self) -> Option<(&'static str, String)> {
         let archives = self.archives.len();
@@ -146,19 +147,6 @@ impl Poison {
     }
 }
 
-/// An archive of a tier.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Attached {
-    /// Its identity.
-    pub id: Id,
-    /// Its directory.
-    pub path: PathBuf,
-    /// The file with its key, where it is encrypted. The key itself is nowhere else.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub key: Option<PathBuf>,
-}
-
 fn usual_level() -> i32 {
     3
 }
@@ -176,14 +164,14 @@ fn usual_keep() -> u64 {
 pub struct Home {
     path: PathBuf,
     /// What the tier is.
-    pub description: Description,
+    pub description: TierDescription,
     /// A file with a key that is used in the place of those that the description names.
     pub key: Option<PathBuf>,
 }
 
 /// What a new tier is to be.
 #[derive(Clone, Debug)]
-pub struct Wish {
+pub struct InitOptions {
     /// Directories of new archives.
     pub archives: Vec<PathBuf>,
     /// Archives that must hold a file before its bytes may be released.
@@ -202,7 +190,7 @@ pub struct Wish {
     pub poison: Poison,
 }
 
-impl Wish {
+impl InitOptions {
     /// With the usual settings.
     #[must_use]
     pub fn usual(archives: Vec<PathBuf>, key: Option<PathBuf>) -> Self {
@@ -227,10 +215,10 @@ impl Home {
     pub fn init(
         path: &Path,
         tree: &dyn FileSystem,
-        wish: &Wish,
+        wish: &InitOptions,
         around: &Surroundings,
     ) -> Result<Self> {
-        check_wish(wish)?;
+        check_options(wish)?;
         let mark = around.marks.read_tree(tree, &own_request());
         let mark = mark.map_err(|error| refused(format!("the tree: {error}")))?;
         if let Some(TreeMark { tier, home }) = mark {
@@ -241,13 +229,13 @@ impl Home {
         // Before anything is made.
         wish.key.as_deref().map(Key::read).transpose()?;
         wish.archives.iter().try_for_each(|archive| DirectoryArchive::check_place(archive))?;
-        let attached = |path: &PathBuf| Attached {
+        let attached = |path: &PathBuf| ArchiveEntry {
             id: around.identities.make(),
             path: path.clone(),
             key: wish.key.clone(),
         };
         let archives: Vec<_> = wish.archives.iter().map(attached).collect();
-        let mut made = Made::default();
+        let mut made = Cleanup::default();
         let new = absent(path, &[SETTINGS, CATALOGUE]);
         let home = Self::make(path, tier, wish, archives)?;
         made.add(new);
@@ -264,8 +252,13 @@ impl Home {
         Ok(home)
     }
 
-    fn make(path: &Path, tier: Id, wish: &Wish, archives: Vec<Attached>) -> Result<Self> {
-        let description = Description {
+    fn make(
+        path: &Path,
+        tier: Id,
+        wish: &InitOptions,
+        archives: Vec<ArchiveEntry>,
+    ) -> Result<Self> {
+        let description = TierDescription {
             version: VERSION,
             tier,
             copies: wish.copies,
@@ -295,11 +288,11 @@ impl Home {
     pub fn again(
         path: &Path,
         tree: &dyn FileSystem,
-        remains: &Remains,
+        remains: &SurvivingArchives,
         around: &Surroundings,
     ) -> Result<Self> {
         must_be_homeless(tree, remains.tier, around.marks)?;
-        let usual = Wish::usual(Vec::new(), None);
+        let usual = InitOptions::usual(Vec::new(), None);
         let home = Self::make(path, remains.tier, &usual, remains.attached.clone())?;
         home.save()?;
         home.mark(tree, around, Origin::Rebuilt)?;
@@ -310,7 +303,7 @@ impl Home {
     /// open.
     ///
     /// # Errors
-    /// What the file system below answers.
+    /// Errors of the file system below.
     pub fn close_root(&self, tree: &dyn FileSystem, marks: Marks) -> Result<()> {
         let treatment = match self.description.umount {
             Umount::Closed => Treatment::Close,
@@ -337,7 +330,7 @@ impl Home {
     ///
     /// # Errors
     /// Where there are too many.
-    pub fn find_archives(&mut self, remains: &Remains) -> Result<()> {
+    pub fn find_archives(&mut self, remains: &SurvivingArchives) -> Result<()> {
         for archive in &remains.attached {
             let mut known = self.description.archives.iter_mut();
             match known.find(|known| known.id == archive.id) {
@@ -361,11 +354,12 @@ impl Home {
             )),
             _ => Error::File { path: settings.clone(), source: error },
         })?;
-        let description: Description = toml::from_str(&text).map_err(|error| Error::Settings {
-            path: settings.clone(),
-            line: line_of(&text, error.span()),
-            what: error.message().to_owned(),
-        })?;
+        let description: TierDescription =
+            toml::from_str(&text).map_err(|error| Error::Settings {
+                path: settings.clone(),
+                line: line_of(&text, error.span()),
+                what: error.message().to_owned(),
+            })?;
         if let Some((key, what)) = description.wrong() {
             let line = line_of_key(&text, key);
             return Err(Error::Settings { path: settings, line, what });
@@ -386,9 +380,9 @@ impl Home {
     /// Where it belongs to another tier, or the key is not its key.
     pub fn attach(&mut self, archive: &Path, id: Id, key: Option<PathBuf>) -> Result<()> {
         // Before anything is made.
-        let wanted = Attached { id, path: archive.to_owned(), key: key.clone() };
+        let wanted = ArchiveEntry { id, path: archive.to_owned(), key: key.clone() };
         settings_text(&self.path.join(SETTINGS), &wanted)?;
-        let mut made = Made::default();
+        let mut made = Cleanup::default();
         if !archive.join("archive.toml").exists() {
             DirectoryArchive::check_place(archive)?;
             init_archive(archive, id, self.description.tier, key.as_deref(), &mut made)?;
@@ -403,7 +397,7 @@ impl Home {
             return Err(refused(format!("a tier has at most {COPIES_MAX} archives")));
         }
         let path = archive.canonicalize().map_err(Error::file(archive))?;
-        let is_alive = |other: &&Attached| {
+        let is_alive = |other: &&ArchiveEntry| {
             other.id == found.id
                 && other.path != path
                 && DirectoryArchive::describe(&other.path).is_ok_and(|alive| alive.id == found.id)
@@ -416,7 +410,7 @@ impl Home {
             )));
         }
         self.description.archives.retain(|attached| attached.id != found.id);
-        self.description.archives.push(Attached { id: found.id, path, key });
+        self.description.archives.push(ArchiveEntry { id: found.id, path, key });
         // The home may name it, though it can't be said whether that will last.
         made.keep();
         self.save()
@@ -443,14 +437,14 @@ impl Home {
             return Err(refused(format!("archive {lost} is not lost: it is still at {path}")));
         }
         let key = key.or_else(|| old.key.clone());
-        let wanted = Attached { id: lost, path: archive.to_owned(), key: key.clone() };
+        let wanted = ArchiveEntry { id: lost, path: archive.to_owned(), key: key.clone() };
         // Before anything is made.
         settings_text(&self.path.join(SETTINGS), &wanted)?;
         DirectoryArchive::check_place(archive)?;
-        let mut made = Made::default();
+        let mut made = Cleanup::default();
         init_archive(archive, lost, self.description.tier, key.as_deref(), &mut made)?;
         let path = archive.canonicalize().map_err(Error::file(archive))?;
-        self.description.archives[known] = Attached { id: lost, path, key };
+        self.description.archives[known] = ArchiveEntry { id: lost, path, key };
         made.keep();
         self.save()
     }
@@ -485,7 +479,7 @@ impl Home {
         let home = self.path.as_os_str().as_bytes().to_vec();
         let mark = TreeMark { tier: self.description.tier, home };
         // A tree that belongs to the tier is known as one by then.
-        let known = writing::begin(tree, around, mark.tier, origin);
+        let known = writer_identity::begin(tree, around, mark.tier, origin);
         let marked = known.and_then(|()| marks.write_tree(tree, &own_request(), &mark));
         marked.map_err(|error| match error.errno() {
             Errno::PERM if marks != Marks::Trusted => {
@@ -500,8 +494,8 @@ impl Home {
         })
     }
 
-    /// Opens the archives for a tree. One that can't be is said, and is away until it can: files
-    /// that others hold too can be recalled without it.
+    /// Opens the archives for a tree. One that can't be is said, and is unavailable until it can:
+    /// files that others hold too can be recalled without it.
     ///
     /// # Errors
     /// Where none can be opened.
@@ -523,7 +517,8 @@ impl Home {
         for attached in &self.description.archives {
             let known = (attached.id, attached.path.display().to_string());
             let opener = self.opener(attached, used.clone(), &around.identities);
-            let (archive, problem) = AwayArchive::new(known, opener, Arc::clone(&around.clock));
+            let (archive, problem) =
+                ReconnectingArchive::new(known, opener, Arc::clone(&around.clock));
             archives.push(Arc::new(archive));
             problems.extend(problem);
         }
@@ -539,7 +534,7 @@ impl Home {
 
     fn opener(
         &self,
-        attached: &Attached,
+        attached: &ArchiveEntry,
         used: ArchiveUse,
         identities: &Arc<dyn Identities>,
     ) -> Opener {
@@ -549,7 +544,7 @@ impl Home {
 
     fn open_archive(
         &self,
-        attached: &Attached,
+        attached: &ArchiveEntry,
         used: &ArchiveUse,
         identities: &Arc<dyn Identities>,
     ) -> Result<Arc<dyn Archive>> {
@@ -564,7 +559,7 @@ impl Home {
 
     /// The file with the key of an archive: the one that was given, where it is the right one, as
     /// each archive may have its own. What is wrong with both is said when the archive is opened.
-    fn key_file<'a>(&'a self, attached: &'a Attached) -> Option<&'a Path> {
+    fn key_file<'a>(&'a self, attached: &'a ArchiveEntry) -> Option<&'a Path> {
         let known = attached.key.as_deref();
         let Ok(found) = DirectoryArchive::describe(&attached.path) else { return known };
         if found.encryption.is_none() {
@@ -603,8 +598,8 @@ impl Home {
     ///
     /// # Errors
     /// Names the file, the line and what is wrong with an entry.
-    pub fn deny(&self, programs: Arc<dyn Programs>) -> Result<Deny> {
-        Deny::new(&self.description.deny, programs).map_err(|what| {
+    pub fn deny(&self, programs: Arc<dyn Programs>) -> Result<DenyList> {
+        DenyList::new(&self.description.deny, programs).map_err(|what| {
             let path = self.path.join(SETTINGS);
             // The file was read just now; where it is gone, what is wrong is still said.
             let text = fs::read_to_string(&path).unwrap_or_default();
@@ -636,7 +631,7 @@ impl Home {
         let archives = match settings.read_only {
             true => self.archives_for(ArchiveUse::Read, &around)?,
             false => {
-                let writer = writing::writer_of(&tree, &around)?;
+                let writer = writer_identity::writer_of(&tree, &around)?;
                 self.archives(writer.as_ref(), &around)?
             }
         };
@@ -694,11 +689,11 @@ fn init_archive(
     id: Id,
     tier: Id,
     key: Option<&Path>,
-    made: &mut Made,
+    made: &mut Cleanup,
 ) -> Result<()> {
     let new = absent(archive, &DirectoryArchive::parts());
     let done = match key {
-        Some(key) => DirectoryArchive::init_sealed(archive, id, tier, &Key::read(key)?),
+        Some(key) => DirectoryArchive::init_encrypted(archive, id, tier, &Key::read(key)?),
         None => DirectoryArchive::init(archive, id, tier),
     };
     if !done.as_ref().is_err_and(is_taken) {
@@ -715,7 +710,7 @@ fn check_copies(copies: usize, found: usize) -> Result<()> {
     }
 }
 
-fn check_wish(wish: &Wish) -> Result<()> {
+fn check_options(wish: &InitOptions) -> Result<()> {
     let found = wish.archives.len();
     check_copies(wish.copies, found)?;
     if found > COPIES_MAX {
@@ -735,12 +730,6 @@ fn is_taken(error: &Error) -> bool {
 
 fn refused(what: String) -> Error {
     Error::Refused { what }
-}
-
-/// The line, from 1, on which something begins.
-pub(crate) fn line_of(text: &str, span: Option<std::ops::Range<usize>>) -> usize {
-    let start = span.map_or(0, |span| span.start);
-    1 + text.bytes().take(start).filter(|byte| *byte == b'\n').count()
 }
 
 /// The line on which a key has its value, or the first.

@@ -58,6 +58,12 @@ impl From<Id> for String {
     }
 }
 
+/// Makes identities that nobody else has.
+pub trait Identities: Send + Sync {
+    /// A new one.
+    fn make(&self) -> Id;
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -16,11 +16,11 @@ use fslab_vfs::{
 use parking_lot::RwLock;
 use slab::Slab;
 
-use crate::engine::{FileUse, ReadingPlace, Tier};
+use crate::engine::{FileUse, ReadAhead, Tier};
 use crate::stored::marks::is_ours;
 
-mod opening;
-mod showing;
+mod attributes;
+mod open;
 
 /// A tree whose files may be in archives, as a file system.
 pub struct TierFs {
@@ -35,7 +35,7 @@ struct OpenFile {
     handle: Handle,
     mode: OpenMode,
     used: FileUse,
-    reading: ReadingPlace,
+    reading: ReadAhead,
 }
 
 impl TierFs {

@@ -1,16 +1,18 @@
-//! Tiering: files that are not used go to archives, and come back when they are.
+//! Tiering: unused files go to archives and are recalled when a program reads them.
 //!
 //! The design of DMFS (W. Studenmund, USENIX 2000), taken further: any part of a file may be
-//! resident, a write to a file that is elsewhere recalls only the blocks at its edges, every change
-//! survives a crash at any moment, and an archive alone is enough to make the tree again.
+//! resident, a write to an offline file recalls only the blocks at its edges, every change survives
+//! a crash at any moment, and one archive is enough to rebuild the tree.
 //!
-//! - `stored`: what is stored, byte for byte. `archive`: where. `catalogue`: an index of it.
-//! - `engine`: moves bytes. `queue`: in which order, `limit`: how fast, `deny`: not for whom.
-//!   `layer`: the tree as programs see it.
-//! - `policy`: decides what goes. `rounds`: has that done every so often. `rebuild`: a tree from
-//!   archives alone.
-//! - `closed_root`: why released files do not read as zeros while the tree is not mounted.
-//! - `home`: the directory with a tier's settings. `command`: what users ask for, and answers.
+//! - `stored`: the records on disk. `object`: archived versions of files. `archive`: where objects
+//!   are kept. `catalogue`: an index of them.
+//! - `engine`: moves bytes between the tree and archives. `layer`: the tree as programs see it.
+//! - `policy`: decides which files are archived and released. `maintenance`: runs the policy at
+//!   intervals. `rebuild`: makes a tree from archives alone.
+//! - `rate_limit`, `deny_list`: how fast bytes move, and which programs may not recall.
+//! - `closed_root`, `poison`: why released files do not read as zeros while the tree is not
+//!   mounted.
+//! - `home`: the directory with a tier's settings. `command`, `event`: what users ask, and answers.
 //!
 //! **The truth about a file's bytes is an xattr on the file.** The catalogue can be lost.
 //!
@@ -18,37 +20,44 @@
 //! [`archive::Archive`], and the tree below only as a [`fslab_vfs::FileSystem`].
 
 pub mod archive;
+mod atomic_write;
+mod calendar;
 pub mod catalogue;
 pub mod closed_root;
 pub mod command;
-mod deny;
-mod durable;
+mod deny_list;
 mod engine;
 mod error;
+mod event;
 pub mod home;
 mod id;
 mod layer;
-pub mod limit;
 mod lower;
+mod maintenance;
+pub mod object;
 pub mod poison;
 pub mod policy;
 mod private;
-pub mod queue;
+pub mod rate_limit;
 pub mod rebuild;
-mod rounds;
 mod runs;
 mod spool;
 pub mod stored;
 mod surroundings;
 
-pub use deny::{Deny, Program, Programs};
+pub use calendar::age;
+pub use deny_list::{DenyList, Program, Programs};
+pub use engine::recall::queue;
 pub use engine::{
-    ArchiveState, Archived, ArchivedTree, Archiver, BUNDLED_BYTES_MAX, Closed, Expired, Heard,
-    Known, Outcome, Place, Recall, Released, Scanned, Scrubbed, Settings, Tier, Visit, age,
+    ArchiveState, Archived, ArchivedTree, Archiver, BUNDLED_BYTES_MAX, Expired, KnownResidency,
+    OutcomeSink, ProgressSink, Recall, Released, Scanned, Scrubbed, Settings, SkippedDirectories,
+    Tier, Visit, WalkEntry,
 };
 pub use error::{Error, Result};
 pub use id::{Id, NotAnId};
 pub use layer::TierFs;
 pub use lower::{Found, own_request};
 pub use runs::Runs;
-pub use surroundings::{Calendar, Identities, Surroundings, Tell, by_number_and_birth};
+pub use surroundings::{
+    Calendar, Identities, InodeIdentity, Surroundings, inode_by_number_and_birth,
+};

@@ -11,7 +11,7 @@ use fslab_vfs::{
     Permissions, Request, Result, SeekTo, SetAttr, SetTime, Timestamp, WriteOptions, XattrMode,
 };
 
-use crate::surroundings::Calendar;
+use crate::calendar::Calendar;
 
 /// What blocks of attributes count, in bytes.
 pub(crate) const SECTOR_BYTES: u64 = 512;
@@ -49,7 +49,7 @@ impl OwnFile {
     /// Opens a file for reading, and for writing where asked. Its time of access stays.
     ///
     /// # Errors
-    /// What the file system below answers.
+    /// Errors of the file system below.
     pub fn open(
         fs: &Arc<dyn FileSystem>,
         calendar: &Arc<dyn Calendar>,
@@ -86,7 +86,7 @@ impl OwnFile {
     /// Its attributes.
     ///
     /// # Errors
-    /// As all of these, what the file system below answers.
+    /// As all of these, errors of the file system below.
     pub fn attr(&self) -> Result<Attr> {
         self.fs.getattr(&self.request(), self.ino, Some(self.handle))
     }
@@ -94,7 +94,7 @@ impl OwnFile {
     /// Reads until the buffer is full or the file ends.
     ///
     /// # Errors
-    /// What the file system below answers.
+    /// Errors of the file system below.
     pub fn read(&self, offset: u64, buffer: &mut [u8]) -> Result<usize> {
         let mut done = 0;
         while done < buffer.len() {
@@ -116,7 +116,7 @@ impl OwnFile {
     /// Writes all of it.
     ///
     /// # Errors
-    /// What the file system below answers.
+    /// Errors of the file system below.
     pub fn write(&self, offset: u64, data: &[u8]) -> Result<()> {
         let (request, options) = (self.request(), WriteOptions::default());
         let mut done = 0;
@@ -133,7 +133,7 @@ impl OwnFile {
     /// Makes data, size, attributes and xattrs durable.
     ///
     /// # Errors
-    /// What the file system below answers.
+    /// Errors of the file system below.
     pub fn sync(&self) -> Result<()> {
         self.fs.fsync(&self.request(), self.ino, self.handle, false)
     }
@@ -141,7 +141,7 @@ impl OwnFile {
     /// Drops what the kernel has of it in memory and need not write.
     ///
     /// # Errors
-    /// What the file system below answers.
+    /// Errors of the file system below.
     pub(crate) fn drop_pages(&self) -> Result<()> {
         self.fs.drop_pages(self.ino, self.handle, 0..self.attr()?.size);
         Ok(())
@@ -150,7 +150,7 @@ impl OwnFile {
     /// Frees the bytes of a range; the size stays.
     ///
     /// # Errors
-    /// What the file system below answers.
+    /// Errors of the file system below.
     pub fn punch(&self, offset: u64, length: u64) -> Result<()> {
         let mode = FallocateMode::PUNCH_HOLE | FallocateMode::KEEP_SIZE;
         self.fs.fallocate(&self.request(), self.ino, self.handle, offset, length, mode)
@@ -159,7 +159,7 @@ impl OwnFile {
     /// Cuts a file off, or makes it longer by a hole.
     ///
     /// # Errors
-    /// What the file system below answers.
+    /// Errors of the file system below.
     pub fn set_size(&self, size: u64) -> Result<()> {
         let changes = SetAttr { size: Some(size), ..SetAttr::default() };
         self.fs.setattr(&self.request(), self.ino, Some(self.handle), &changes).map(drop)
@@ -168,7 +168,7 @@ impl OwnFile {
     /// Sets the time of the last modification.
     ///
     /// # Errors
-    /// What the file system below answers.
+    /// Errors of the file system below.
     pub fn set_modified(&self, modified: Timestamp) -> Result<()> {
         let changes = SetAttr { modified: Some(SetTime::To(modified)), ..SetAttr::default() };
         self.fs.setattr(&self.request(), self.ino, Some(self.handle), &changes).map(drop)
@@ -177,7 +177,7 @@ impl OwnFile {
     /// What a change of bytes is about to take away from the file, which has these attributes.
     ///
     /// # Errors
-    /// What the file system below answers.
+    /// Errors of the file system below.
     pub fn privileges(&self, attr: &Attr) -> Result<Privileges> {
         let name = OsStr::new(CAPABILITY);
         let capability = match self.fs.getxattr(&self.request(), self.ino, name) {
@@ -193,7 +193,7 @@ impl OwnFile {
     /// Gives back what a change of bytes has taken away.
     ///
     /// # Errors
-    /// What the file system below answers: it may be for root only to give.
+    /// Errors of the file system below: it may be for root only to give.
     pub fn give_back(&self, privileges: &Privileges) -> Result<()> {
         let Privileges { permissions, capability } = privileges;
         if permissions.has_set_id() && self.attr()?.permissions != *permissions {
@@ -208,7 +208,7 @@ impl OwnFile {
     /// Whether anything but a hole is between two offsets.
     ///
     /// # Errors
-    /// What the file system below answers.
+    /// Errors of the file system below.
     pub fn has_data(&self, from: u64, to: u64) -> Result<bool> {
         Ok(self.next_data(from)?.is_some_and(|data| data < to))
     }
@@ -216,7 +216,7 @@ impl OwnFile {
     /// Where the next bytes are, at or behind an offset, that may be anything but a hole.
     ///
     /// # Errors
-    /// What the file system below answers.
+    /// Errors of the file system below.
     pub fn next_data(&self, from: u64) -> Result<Option<u64>> {
         // Who can't tell may hold anything.
         self.seek(from, SeekTo::Data, Some(from))
@@ -225,7 +225,7 @@ impl OwnFile {
     /// Where the next hole begins, at or behind an offset, as far as that can be told.
     ///
     /// # Errors
-    /// What the file system below answers.
+    /// Errors of the file system below.
     pub fn next_hole(&self, from: u64) -> Result<Option<u64>> {
         self.seek(from, SeekTo::Hole, None)
     }
@@ -233,7 +233,7 @@ impl OwnFile {
     /// The next bytes at or behind an offset that are no hole, and up to where they go.
     ///
     /// # Errors
-    /// What the file system below answers, also where it can't tell.
+    /// Errors of the file system below, also where it can't tell.
     pub fn next_run(&self, from: u64) -> Result<Option<Range<u64>>> {
         let ask = |at, to| self.fs.lseek(&self.request(), self.ino, self.handle, at, to);
         let start = match ask(from, SeekTo::Data) {
@@ -297,10 +297,10 @@ fn open_with_leave(
 
 /// Does something to a file that its owner may not read or write, who is not root: it is his to say
 /// that he may, for that moment, in which nobody else may look at the file. A kill in between
-/// leaves it so. Answers whether its permissions are as before, too.
+/// leaves it so. Returns whether its permissions are as before, too.
 ///
 /// # Errors
-/// What the file system below answers.
+/// Errors of the file system below.
 pub(crate) fn with_leave<T>(
     fs: &dyn FileSystem,
     request: &Request,
@@ -339,7 +339,7 @@ impl Found {
     /// The root.
     ///
     /// # Errors
-    /// What the file system below answers.
+    /// Errors of the file system below.
     pub fn root(fs: &Arc<dyn FileSystem>) -> Result<Self> {
         let attr = fs.getattr(&own_request(), Ino::ROOT, None)?;
         Ok(Self { fs: Arc::clone(fs), attr, counts: false })
@@ -384,7 +384,7 @@ impl Drop for Found {
 /// The names of an inode's xattrs; none where there are no xattrs.
 ///
 /// # Errors
-/// What the file system below answers.
+/// Errors of the file system below.
 pub(crate) fn xattr_names(
     fs: &dyn FileSystem,
     request: &Request,
@@ -401,7 +401,7 @@ pub(crate) fn xattr_names(
 /// The names in a directory, without `.` and `..`.
 ///
 /// # Errors
-/// What the file system below answers.
+/// Errors of the file system below.
 pub fn names(fs: &dyn FileSystem, directory: Ino) -> Result<Vec<OsString>> {
     let request = own_request();
     let handle = fs.opendir(&request, directory)?;
@@ -414,4 +414,9 @@ pub fn names(fs: &dyn FileSystem, directory: Ino) -> Result<Vec<OsString>> {
     });
     fs.releasedir(&request, directory, handle)?;
     listed.map(|()| names)
+}
+
+/// Whether a file is missing, as opposed to unreachable.
+pub(crate) fn is_missing(error: &fslab_vfs::Error) -> bool {
+    matches!(error.errno(), Errno::NOENT | Errno::STALE)
 }

@@ -131,7 +131,7 @@ impl Poison {
     /// that were written because they can't be shared: those of a partial last block.
     ///
     /// # Errors
-    /// What the file system below answers: see [`is_refusal`].
+    /// Errors of the file system below: see [`is_refusal`].
     pub fn put(&self, file: (Ino, Handle), range: Range<u64>, size: u64) -> Result<u64> {
         let end = range.end.min(size);
         let (mut at, length) = (range.start, end.saturating_sub(range.start));

@@ -4,19 +4,20 @@
 //! while the file system is fuller than `high`, those that were not used for longest first, until
 //! it is no fuller than `low`; and copied already while it is fuller than `premigrate`.
 //!
-//! `rules`: reading them. `facts`: what is asked about a file and the file system. `freed`: whether
-//! releases free anything. `run`: doing what they say.
+//! `rules`: parsing. `file_facts`: the facts that rules ask of a file. `selection`, `candidates`:
+//! the files that a policy is about. `freed_space`: whether releases free space. `run`: running a
+//! policy.
 
 use std::time::Duration;
 
 use serde::Deserialize;
 
 mod candidates;
-mod choosing;
-mod facts;
-mod freed;
+mod file_facts;
+mod freed_space;
 mod rules;
 mod run;
+mod selection;
 
 use rules::Rule;
 pub use rules::Watermarks;

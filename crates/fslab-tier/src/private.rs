@@ -1,5 +1,5 @@
-//! What its owner alone may look into: archives and homes hold the bytes and names of every user's
-//! files, and are as closed as the most private of them.
+//! Files and directories that only their owner may read: archives and homes hold the bytes and
+//! names of every user's files.
 
 use std::fs::{self, DirBuilder, OpenOptions};
 use std::io;

@@ -1,21 +1,22 @@
-//! Making a tree from archives alone.
+//! Rebuilding a tree from archives alone.
 //!
-//! 1. What is in the directory already stays, and what its files name is where it belongs.
-//! 2. The last archived tree that is whole tells names and attributes; files come back as stubs
-//!    whose bytes are recalled when they are read.
-//! 3. Objects that are younger than the tree are put where they say they were: in the place of what
-//!    this run made, never of what was there.
-//! 4. Files whose objects are not where the tree says come back as the latest version of them.
+//! 1. Existing files stay, with the objects that they name.
+//! 2. The last whole archived tree gives names and attributes; files come back as stubs, whose
+//!    bytes are recalled when they are read.
+//! 3. Newer objects are put where they were archived from. They replace what this run made, never
+//!    what existed.
+//! 4. Files whose objects are not where the tree says come back as their latest version.
 //!
-//! In the end each object in the archives has a row: what no file names, because something later or
-//! something else is in its place, can come back by `undelete` for as long as such are kept.
+//! In the end each object in the archives has a row: an object that no file names can come back by
+//! `undelete` until it expires.
 //!
 //! Memory: what is told at the end; 8 bytes for each thing that got another name while the tree was
 //! walked, 70 for each file whose object is not where the tree says, the path of each directory
 //! that nobody may write to and of each empty file with several names; some 50 MB of containers.
 //!
-//! `younger`: what the tree does not tell of. `finishing`: what could not be made before all
-//! archives were read. `notes`: what is known of objects.
+//! `existing_files`: step 1. `last_tree`, `entries`: step 2. `newer_objects`: step 3.
+//! `second_pass`: step 4. `stubs`, `attributes`: making a file. `object_roles`: the role of each
+//! object.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -27,24 +28,23 @@ use crate::catalogue::{Catalogue, ObjectRow, sequence_at};
 use crate::error::{Error, Result};
 use crate::id::Id;
 use crate::lower::{Found, request_at};
+use crate::object::archived_tree::entries;
+pub use crate::object::archived_tree::trees;
+use crate::object::reader::ObjectReader;
 use crate::poison::Poison;
-use crate::stored::reader::ObjectReader;
 use crate::stored::{Attributes, Residency, Version};
 use crate::surroundings::Surroundings;
 
-mod dressing;
-mod finishing;
-mod looking;
-mod making;
-mod notes;
-mod reading;
+mod attributes;
+mod entries;
+mod existing_files;
+mod last_tree;
+mod newer_objects;
+mod object_roles;
+mod second_pass;
 mod stubs;
-mod younger;
 
-use notes::Notes;
-use reading::entries;
-pub use reading::trees;
-pub(crate) use reading::{check, listed, open_whole, order};
+use object_roles::ObjectRoles;
 
 /// What was made.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -76,7 +76,7 @@ pub struct Rebuilt {
     /// Set-id bits, capabilities and devices that were left out: whoever can write to an archive
     /// that is not encrypted can plant them.
     pub left_out: Vec<String>,
-    /// The archived tree had been made so, in seconds since 1970; nothing where there was none.
+    /// The archived tree had been made so, in seconds since 1970; none if there was none.
     pub tree_made: Option<i64>,
 }
 
@@ -89,7 +89,7 @@ struct Rebuilder<'a> {
     poison: Poison,
     /// Whether archives are believed what gives programs and users more rights.
     is_trusting: bool,
-    notes: Notes<'a>,
+    notes: ObjectRoles<'a>,
     rebuilt: Rebuilt,
     /// Objects above it are younger than the tree.
     since: u64,
@@ -160,14 +160,14 @@ pub fn rebuild_with(
 ) -> Result<Rebuilt> {
     // This use does not end in order: before anything expires, a scan looks at the new tree.
     catalogue.begin_use()?;
-    catalogue.forget_uses()?;
-    let notes = Notes::begin(catalogue)?;
+    catalogue.clear_open_epoch()?;
+    let notes = ObjectRoles::begin(catalogue)?;
     let mut rebuilder = Rebuilder::new(lower, archives, around, tier, notes);
     rebuilder.poison = Poison::new(lower, options.poison);
     rebuilder.until = options.before.map_or(u64::MAX, sequence_at);
     rebuilder.is_trusting = options.trust || archives.iter().all(|archive| archive.is_authentic());
     let tree = rebuilder.last_tree(request)?;
-    rebuilder.look_around(request)?;
+    rebuilder.survey_existing(request)?;
     if let Some(tree) = &tree {
         rebuilder.rebuilt.tree_made = Some(tree.heading().created.seconds);
         rebuilder.since = tree.heading().sequence;
@@ -182,7 +182,7 @@ pub fn rebuild_with(
     Ok(rebuilder.rebuilt)
 }
 
-/// Makes one file whose bytes are in archives, for good; answers its row, and what of it could not
+/// Makes one file whose bytes are in archives, for good; returns its row, and what of it could not
 /// be made as it was.
 pub(crate) fn make_one_stub(
     lower: &Arc<dyn FileSystem>,
@@ -192,7 +192,7 @@ pub(crate) fn make_one_stub(
     archived: (Id, Version),
 ) -> Result<(Option<ObjectRow>, Vec<String>)> {
     let catalogue = Catalogue::in_memory()?;
-    let notes = Notes::of_no_run(&catalogue);
+    let notes = ObjectRoles::of_no_run(&catalogue);
     let mut rebuilder = Rebuilder::new(lower, &[], around, tier, notes);
     (rebuilder.is_trusting, rebuilder.poison) = (trust, Poison::new(lower, poison));
     rebuilder.make_stub(attributes, Some(archived))?;
@@ -207,7 +207,7 @@ impl<'a> Rebuilder<'a> {
         archives: &'a [Arc<dyn Archive>],
         around: &'a Surroundings,
         tier: Id,
-        notes: Notes<'a>,
+        notes: ObjectRoles<'a>,
     ) -> Self {
         Self {
             lower,

@@ -1,5 +1,5 @@
-//! What is put together before it is written, as its length must be known first: in memory up to a
-//! block, and beyond that in a file without a name, in the directory for temporary ones.
+//! A buffer for data whose length must be known before it is written: up to a block in memory, the
+//! rest in a nameless temporary file.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_put_comes_out_in_blocks_however_much_it_is() {
+    fn spooled_data_is_read_in_blocks() {
         const BLOCK: usize = BLOCK_BYTES as usize;
         [0, 1, BLOCK - 1, BLOCK, BLOCK + 1, 3 * BLOCK, 3 * BLOCK + 7].into_iter().for_each(check);
     }

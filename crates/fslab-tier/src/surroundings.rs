@@ -2,25 +2,15 @@
 
 use std::sync::Arc;
 
-use fslab_vfs::{Attr, Clock, Timestamp};
+use fslab_vfs::{Attr, Clock};
 
+pub use crate::calendar::Calendar;
 use crate::id::Id;
+pub use crate::id::Identities;
 use crate::stored::Marks;
 
-/// Tells the time of day. Monotonic time comes from a [`Clock`].
-pub trait Calendar: Send + Sync {
-    /// Now.
-    fn now(&self) -> Timestamp;
-}
-
-/// Makes identities that nobody else has.
-pub trait Identities: Send + Sync {
-    /// A new one.
-    fn make(&self) -> Id;
-}
-
 /// What tells an inode below from every other one and from later uses of its number.
-pub type Tell = fn(&Attr) -> Id;
+pub type InodeIdentity = fn(&Attr) -> Id;
 
 /// Clocks, random numbers, and whose program this is.
 #[derive(Clone)]
@@ -31,8 +21,8 @@ pub struct Surroundings {
     pub calendar: Arc<dyn Calendar>,
     /// For new identities.
     pub identities: Arc<dyn Identities>,
-    /// What an inode is known by: [`by_number_and_birth`], but in tests that move trees.
-    pub tell: Tell,
+    /// What an inode is known by: [`inode_by_number_and_birth`], but in tests that move trees.
+    pub inode_identity: InodeIdentity,
     /// Whose xattrs tell where bytes are.
     pub marks: Marks,
 }
@@ -47,7 +37,7 @@ impl Surroundings {
     /// Whether an identity that was written down is that of an inode.
     #[must_use]
     pub fn is_of(&self, written: Id, attr: &Attr) -> bool {
-        let present = (self.tell)(attr);
+        let present = (self.inode_identity)(attr);
         written == present || is_earlier_form(written, present)
     }
 }
@@ -57,7 +47,7 @@ impl Surroundings {
     /// file systems on which numbers of directories don't last: a copy is born later.
     #[must_use]
     pub fn is_root(&self, written: Id, attr: &Attr) -> bool {
-        let ((_, born), (_, present)) = (halves(written), halves((self.tell)(attr)));
+        let ((_, born), (_, present)) = (halves(written), halves((self.inode_identity)(attr)));
         self.is_of(written, attr) || (born != 0 && born == present)
     }
 }
@@ -65,7 +55,7 @@ impl Surroundings {
 /// An inode is the number that the file system below knows it by in every session, and its time of
 /// birth, which tells it from who had the number before.
 #[must_use]
-pub fn by_number_and_birth(attr: &Attr) -> Id {
+pub fn inode_by_number_and_birth(attr: &Attr) -> Id {
     let born = attr.created.unwrap_or_default();
     let moment = born.seconds.wrapping_mul(1_000_000_000).wrapping_add(born.nanoseconds.into());
     let mut id = [0; 16];
@@ -100,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn what_earlier_versions_wrote_is_known_by_number_and_birth() {
+    fn inode_identity_of_earlier_versions_is_recognised() {
         let other = 1 << 48 | 77;
         let composed = |device: u64, number: u64| 1 << 63 | device << 48 | number;
         for (written, present, is_same) in [

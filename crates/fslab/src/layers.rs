@@ -15,8 +15,8 @@ use fslab_tier::home::Home;
 use fslab_tier::queue::{Fifo, Sweep};
 use fslab_tier::stored::Marks;
 use fslab_tier::{
-    Calendar, Id, Identities, Settings, Surroundings, Tier, TierFs, by_number_and_birth,
-    closed_root, own_request,
+    Calendar, Id, Identities, Settings, Surroundings, Tier, TierFs, closed_root,
+    inode_by_number_and_birth, own_request,
 };
 use fslab_vfs::{Cancellation, Claim, Errno, FileSystem, HostFs, HostOptions, Request, Timestamp};
 
@@ -162,7 +162,7 @@ fn open(
     let tier = home.open(inner, settings, around(surroundings))?;
     let every = options.duration("every");
     if !every.is_zero() && !read_only {
-        tier.start_rounds(every)?;
+        tier.start_maintenance(every)?;
     }
     Ok(tier)
 }
@@ -237,7 +237,7 @@ pub fn around(surroundings: &fslab_layers::Surroundings) -> Surroundings {
         clock: surroundings.clock(),
         calendar: Arc::new(SystemCalendar),
         identities: Arc::new(Drawn(surroundings.draws())),
-        tell: by_number_and_birth,
+        inode_identity: inode_by_number_and_birth,
         marks: Marks::of_this_process(),
     }
 }

@@ -24,11 +24,11 @@ use parking_lot::Mutex;
 use rustix::fs::{Advice, fadvise};
 use serde::{Deserialize, Serialize};
 
-use super::beneath::Place;
+use super::confined_dir::ConfinedDir;
 use super::lease::{Right, is_fresh, lease_for, share_lease, take_lease};
-use super::writer::{self, Writer};
+use super::writer_record::{self, Writer};
 use super::{Archive, ContainerKind, Key, Upload};
-use crate::durable::{sync_directory_of, write_durably};
+use crate::atomic_write::{sync_directory_of, write_durably};
 use crate::error::{Error, Result};
 use crate::id::Id;
 use crate::private;
@@ -40,7 +40,7 @@ const VERSION: u32 = 1;
 /// What an archive says of itself.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Description {
+pub struct ArchiveDescription {
     /// Of the layout.
     pub version: u32,
     /// Its identity.
@@ -66,7 +66,7 @@ pub struct Encryption {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Cipher {
-    /// As [`super::SealedArchive`] does it.
+    /// As [`super::EncryptedArchive`] does it.
     Chacha20Poly1305,
 }
 
@@ -75,7 +75,7 @@ pub enum Cipher {
 pub struct DirectoryArchive {
     root: PathBuf,
     label: String,
-    description: Description,
+    description: ArchiveDescription,
     /// Why nothing is written here, where another tree writes.
     refusal: Option<String>,
     /// Directories below `files`, by their digits, that this process has made durable.
@@ -90,20 +90,20 @@ impl DirectoryArchive {
     /// # Errors
     /// Where it holds something already.
     pub fn init(root: &Path, id: Id, owner: Id) -> Result<()> {
-        Self::make(root, &Description { version: VERSION, id, owner, encryption: None })
+        Self::make(root, &ArchiveDescription { version: VERSION, id, owner, encryption: None })
     }
 
     /// The same for an archive that is encrypted.
     ///
     /// # Errors
     /// As [`Self::init`].
-    pub fn init_sealed(root: &Path, id: Id, owner: Id, key: &Key) -> Result<()> {
+    pub fn init_encrypted(root: &Path, id: Id, owner: Id, key: &Key) -> Result<()> {
         let encryption = Encryption { cipher: Cipher::Chacha20Poly1305, key: key.mark(id) };
         let encryption = Some(encryption);
-        Self::make(root, &Description { version: VERSION, id, owner, encryption })
+        Self::make(root, &ArchiveDescription { version: VERSION, id, owner, encryption })
     }
 
-    fn make(root: &Path, description: &Description) -> Result<()> {
+    fn make(root: &Path, description: &ArchiveDescription) -> Result<()> {
         match private::create_dir(root) {
             Err(error) if error.kind() != ErrorKind::AlreadyExists => {
                 return Err(Error::file(root)(error));
@@ -155,7 +155,7 @@ impl DirectoryArchive {
     ///
     /// # Errors
     /// Where it is no archive, or one of a later fslab.
-    pub fn describe(root: &Path) -> Result<Description> {
+    pub fn describe(root: &Path) -> Result<ArchiveDescription> {
         let path = root.join(SETTINGS);
         let no_archive = |what: String| Error::NoArchive { path: root.to_owned(), what };
         let text = read_settings(root, SETTINGS).map_err(|error| match error.kind() {
@@ -165,7 +165,7 @@ impl DirectoryArchive {
             ErrorKind::NotFound => no_archive("is no archive: it has no archive.toml".to_owned()),
             _ => Error::File { path: path.clone(), source: error },
         })?;
-        let description: Description = toml::from_str(&text)
+        let description: ArchiveDescription = toml::from_str(&text)
             .map_err(|error| no_archive(format!("archive.toml: {}", error.message())))?;
         if description.version != VERSION {
             return Err(no_archive(format!("is of version {}", description.version)));
@@ -213,29 +213,29 @@ impl DirectoryArchive {
         Self::describe_own(root, owner)?;
         check_directories(root, Missing::IsWrong)?;
         let _lease = take_lease(root)?;
-        writer::take_over(root, writer)
+        writer_record::take_over(root, writer)
     }
 
     /// Who writes to an archive, since when, and when anything was written to it last.
     ///
     /// # Errors
-    /// What the system answers.
+    /// Errors of the system.
     pub fn holder(root: &Path) -> Result<String> {
-        let holder = writer::holder(root)?;
+        let holder = writer_record::holder(root)?;
         let holder = holder.unwrap_or_else(|| "does not say which tree writes to it".to_owned());
         let written = last_write(root).map_err(Error::file(root))?;
         // A clock that was set to before 1970 shows as 1970.
         let seconds = written.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs();
-        let written = writer::date(i64::try_from(seconds).unwrap_or(i64::MAX));
+        let written = writer_record::date(i64::try_from(seconds).unwrap_or(i64::MAX));
         Ok(format!("{holder}, last written to at {written}"))
     }
 
-    /// Why a tree only reads an archive; nothing where it may write.
+    /// Why a tree only reads an archive; none if it may write.
     ///
     /// # Errors
-    /// What the system answers.
+    /// Errors of the system.
     pub fn refusal(root: &Path, writer: Option<&Writer>) -> Result<Option<String>> {
-        writer::refusal(root, writer, is_fresh(root))
+        writer_record::refusal(root, writer, is_fresh(root))
     }
 
     /// Opens an archive of a tier to read from it; nobody may write to it meanwhile. Nothing is
@@ -250,7 +250,7 @@ impl DirectoryArchive {
         Ok(Self::with(root, description, share_lease(root)?))
     }
 
-    fn describe_own(root: &Path, owner: Id) -> Result<Description> {
+    fn describe_own(root: &Path, owner: Id) -> Result<ArchiveDescription> {
         let description = Self::describe(root)?;
         if description.owner != owner {
             let what = format!("belongs to tier {}, not to {owner}", description.owner);
@@ -259,13 +259,13 @@ impl DirectoryArchive {
         Ok(description)
     }
 
-    fn with(root: &Path, description: Description, lease: Option<File>) -> Self {
+    fn with(root: &Path, description: ArchiveDescription, lease: Option<File>) -> Self {
         let (root, label) = (root.to_owned(), root.display().to_string());
         let (refusal, durable) = (None, Arc::new(Mutex::new([false; 256])));
         Self { root, label, description, refusal, durable, _lease: lease }
     }
 
-    fn check_own(&self) -> io::Result<()> {
+    fn check_writable(&self) -> io::Result<()> {
         match &self.refusal {
             Some(refusal) => Err(io::Error::new(ErrorKind::ReadOnlyFilesystem, refusal.clone())),
             None => Ok(()),
@@ -280,7 +280,7 @@ impl DirectoryArchive {
 
     /// What was being written when its writer ended; nothing else.
     fn clear_incoming(&self) -> io::Result<()> {
-        let incoming = Place::at(&self.root)?.directory(INCOMING)?;
+        let incoming = ConfinedDir::at(&self.root)?.directory(INCOMING)?;
         for name in incoming.names()? {
             let name = name?;
             if name.parse::<Id>().is_ok() {
@@ -291,13 +291,13 @@ impl DirectoryArchive {
     }
 
     /// Its directory, where it is there.
-    fn place(&self) -> io::Result<Place> {
-        Place::at(&self.root).or_else(|error| self.check().and(Err(error)))
+    fn place(&self) -> io::Result<ConfinedDir> {
+        ConfinedDir::at(&self.root).or_else(|error| self.check().and(Err(error)))
     }
 
     /// Opens a container to read it.
     fn open_container(&self, kind: ContainerKind, container: Id) -> io::Result<File> {
-        Place::at(&self.root)?.file(&path_of(kind, container))
+        ConfinedDir::at(&self.root)?.file(&path_of(kind, container))
     }
 }
 
@@ -333,7 +333,7 @@ enum Missing {
 
 /// A link would lead reading, writing and deleting to where no archive is.
 fn check_directories(root: &Path, missing: Missing) -> Result<()> {
-    let place = Place::at(root).map_err(Error::file(root))?;
+    let place = ConfinedDir::at(root).map_err(Error::file(root))?;
     for name in directories() {
         match place.has_directory(name) {
             Err(error) if error.kind() == ErrorKind::NotADirectory => {
@@ -349,7 +349,7 @@ fn check_directories(root: &Path, missing: Missing) -> Result<()> {
 
 /// Reads a file with settings, or what a writer says of itself.
 pub(super) fn read_settings(root: &Path, name: &str) -> io::Result<String> {
-    Place::at(root)?.text(name)
+    ConfinedDir::at(root)?.text(name)
 }
 
 pub(super) fn directory_of(kind: ContainerKind) -> &'static str {
@@ -405,9 +405,9 @@ impl Archive for DirectoryArchive {
     }
 
     fn begin(&self, kind: ContainerKind, container: Id) -> io::Result<Box<dyn Upload>> {
-        self.check_own()?;
+        self.check_writable()?;
         let name = container.to_string();
-        let file = Place::at(&self.root)?.directory(INCOMING)?.create(&name)?;
+        let file = ConfinedDir::at(&self.root)?.directory(INCOMING)?.create(&name)?;
         let (root, durable) = (self.root.clone(), Arc::clone(&self.durable));
         let is_finished = false;
         Ok(Box::new(DirectoryUpload { file, root, kind, container, durable, is_finished }))
@@ -434,7 +434,7 @@ impl Archive for DirectoryArchive {
     }
 
     fn length(&self, kind: ContainerKind, container: Id) -> io::Result<u64> {
-        Place::at(&self.root)?.length(&path_of(kind, container))
+        ConfinedDir::at(&self.root)?.length(&path_of(kind, container))
     }
 
     fn list(&self, kind: ContainerKind, visit: &mut dyn FnMut(Id, u64)) -> io::Result<()> {
@@ -476,7 +476,7 @@ impl Archive for DirectoryArchive {
     }
 
     fn delete(&self, kind: ContainerKind, container: Id) -> io::Result<()> {
-        self.check_own()?;
+        self.check_writable()?;
         let place = self.place()?.directory(&home_of(kind, container));
         match place.and_then(|place| place.remove(&container.to_string())) {
             Err(error) if error.kind() == ErrorKind::NotFound => self.check(),
@@ -512,7 +512,7 @@ fn is_digits(name: &str) -> bool {
 
 /// Names that are no identities are none of ours, and left alone. What has one and is no file is
 /// told of by who reads it.
-fn list_directory(directory: &Place, visit: &mut dyn FnMut(Id, u64)) -> io::Result<()> {
+fn list_directory(directory: &ConfinedDir, visit: &mut dyn FnMut(Id, u64)) -> io::Result<()> {
     for name in directory.names()? {
         let name = name?;
         let Ok(id) = name.parse() else { continue };
@@ -537,7 +537,7 @@ struct DirectoryUpload {
 
 impl DirectoryUpload {
     /// Opens the directory of the container. It is made where it is not there, and durable.
-    fn target(&self, root: &Place) -> io::Result<Place> {
+    fn target(&self, root: &ConfinedDir) -> io::Result<ConfinedDir> {
         if self.kind == ContainerKind::Files {
             let (files, digits) = (root.directory(directory_of(self.kind))?, self.container.0[0]);
             let is_new = match files.make(&digits_of(self.container)) {
@@ -555,7 +555,7 @@ impl DirectoryUpload {
     }
 
     fn remove(&self) -> io::Result<()> {
-        Place::at(&self.root)?.directory(INCOMING)?.remove(&self.container.to_string())
+        ConfinedDir::at(&self.root)?.directory(INCOMING)?.remove(&self.container.to_string())
     }
 }
 
@@ -566,7 +566,7 @@ impl Upload for DirectoryUpload {
 
     fn finish(mut self: Box<Self>) -> io::Result<()> {
         self.file.sync_all()?;
-        let root = Place::at(&self.root)?;
+        let root = ConfinedDir::at(&self.root)?;
         let target = self.target(&root)?;
         root.directory(INCOMING)?.rename(&self.container.to_string(), &target)?;
         self.is_finished = true;
@@ -625,7 +625,7 @@ mod tests {
     }
 
     #[test]
-    fn who_cant_look_tells_nothing_of_an_archive() {
+    fn failed_check_does_not_make_an_archive_unavailable() {
         for (errno, is_known) in
             [(Errno::MFILE, false), (Errno::ACCESS, false), (Errno::IO, true), (Errno::STALE, true)]
         {
@@ -636,7 +636,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_made_is_its_owners_alone() {
+    fn archives_are_private_to_their_owner() {
         use std::os::unix::fs::MetadataExt;
         let (_scratch, archive) = made();
         for kind in [ContainerKind::Files, ContainerKind::Tree] {
@@ -721,7 +721,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_writer_left_unfinished_goes_at_the_next_start() {
+    fn unfinished_containers_are_removed_at_the_next_start() {
         let (_scratch, archive) = made();
         let root = archive.root.clone();
         let left = root.join(INCOMING).join(Id([9; 16]).to_string());

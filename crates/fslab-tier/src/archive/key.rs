@@ -12,7 +12,7 @@ use rustix::fs::OFlags;
 use zeroize::Zeroizing;
 
 use super::ContainerKind;
-use crate::durable::sync_directory_of;
+use crate::atomic_write::sync_directory_of;
 use crate::error::{Error, Result};
 use crate::id::Id;
 
@@ -83,7 +83,7 @@ impl Key {
     /// Writes it to a new file that its owner alone may read.
     ///
     /// # Errors
-    /// Where the file is there already, or what the system answers.
+    /// Where the file is there already, or errors of the system.
     pub fn write(&self, path: &Path) -> Result<()> {
         let digits: Vec<String> = self.0.iter().map(|byte| format!("{byte:02x}")).collect();
         let line = Zeroizing::new(format!("{PREFIX}{}\n", digits.concat()));

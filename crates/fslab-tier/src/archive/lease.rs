@@ -1,4 +1,4 @@
-//! Who uses an archive: whoever writes holds its lease alone, and those who read share it.
+//! The lease of an archive: a writer holds it exclusively, readers share it.
 
 use std::fs::File;
 use std::io::{self, ErrorKind};
@@ -8,9 +8,9 @@ use std::path::Path;
 use rustix::fs::{FlockOperation, OFlags, flock};
 
 use super::ContainerKind;
-use super::beneath::{Place, regular};
+use super::confined_dir::{ConfinedDir, regular};
 use super::directory::directory_of;
-use super::writer::{self, Writer};
+use super::writer_record::{self, Writer};
 use crate::error::{Error, Result};
 use crate::private;
 
@@ -26,7 +26,7 @@ pub(super) enum Right {
 
 pub(super) fn lease_for(root: &Path, writer: Option<&Writer>) -> Result<Right> {
     let is_fresh = is_fresh(root);
-    if let Some(refusal) = writer::refusal(root, writer, is_fresh)? {
+    if let Some(refusal) = writer_record::refusal(root, writer, is_fresh)? {
         return Ok(Right::Reads(refusal));
     }
     let lease = match take_lease(root) {
@@ -37,10 +37,10 @@ pub(super) fn lease_for(root: &Path, writer: Option<&Writer>) -> Result<Right> {
         lease => lease?,
     };
     // Somebody may have taken it over just before.
-    if let Some(refusal) = writer::refusal(root, writer, is_fresh)? {
+    if let Some(refusal) = writer_record::refusal(root, writer, is_fresh)? {
         return Ok(Right::Reads(refusal));
     }
-    writer.map_or(Ok(()), |writer| writer::record_opening(root, writer))?;
+    writer.map_or(Ok(()), |writer| writer_record::record_opening(root, writer))?;
     Ok(Right::Writes(lease))
 }
 
@@ -51,7 +51,8 @@ fn is_read_only(error: &Error) -> bool {
 /// Whether an archive has nothing that a tree could need.
 pub(super) fn is_fresh(root: &Path) -> bool {
     let is_empty = |kind| {
-        let place = Place::at(root).and_then(|place| place.directory(directory_of(kind))).ok()?;
+        let place =
+            ConfinedDir::at(root).and_then(|place| place.directory(directory_of(kind))).ok()?;
         Some(place.names().ok()?.next().is_none())
     };
     [ContainerKind::Files, ContainerKind::Tree].map(is_empty) == [Some(true), Some(true)]
@@ -75,7 +76,7 @@ pub(super) fn take_lease(root: &Path) -> Result<File> {
 /// A copy of an archive may have no lease, where empty files were left out: nobody writes there.
 pub(super) fn share_lease(root: &Path) -> Result<Option<File>> {
     let path = root.join(LEASE);
-    match Place::at(root).and_then(|place| place.file(Path::new(LEASE))) {
+    match ConfinedDir::at(root).and_then(|place| place.file(Path::new(LEASE))) {
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
         opened => {
             let lease = opened.map_err(Error::file(&path))?;

@@ -43,7 +43,7 @@ pub struct ObjectRow {
 /// What is to be said of an object, and what was said of it when that was found out.
 #[derive(Clone, Debug)]
 pub struct RowChange {
-    /// Nothing where it had no row.
+    /// None if it had no row.
     pub before: Option<ObjectRow>,
     /// The new row.
     pub after: ObjectRow,

@@ -1,4 +1,5 @@
-//! Containers on their way into all archives that take a copy, and copies that are read back.
+//! Copies in archives: writing one to several archives at once, and verifying it by reading it
+//! back.
 
 use std::sync::Arc;
 
@@ -7,58 +8,59 @@ use fslab_vfs::Request;
 use crate::archive::{Archive, ContainerKind, Upload};
 use crate::error::{Error, Result};
 use crate::id::Id;
-use crate::limit::Pace;
+use crate::object::reader::ObjectReader;
+use crate::object::writer::Sink;
+use crate::rate_limit::RateLimits;
 use crate::stored::Version;
 use crate::stored::bytes::Corrupt;
-use crate::stored::reader::ObjectReader;
-use crate::stored::writer::Sink;
+
+pub(super) mod combined;
+pub(super) mod recording;
+pub(super) mod repair;
+pub(super) mod scrubbing;
+pub(super) mod tree_copies;
 
 /// All archives that take a copy, as one sink.
-pub(super) struct Copies<'a> {
+pub(super) struct CopyWriter<'a> {
     uploads: Vec<(String, Box<dyn Upload>)>,
     container: Id,
-    pace: Pace<'a>,
+    limits: RateLimits<'a>,
     request: &'a Request,
 }
 
-impl<'a> Copies<'a> {
+impl<'a> CopyWriter<'a> {
     pub(super) fn begin(
         archives: &[Arc<dyn Archive>],
-        container: Id,
-        pace: Pace<'a>,
+        (kind, container): (ContainerKind, Id),
+        limits: RateLimits<'a>,
         request: &'a Request,
     ) -> Result<Self> {
         let mut uploads = Vec::new();
         for archive in archives {
             let label = archive.label();
-            let upload = archive.begin(ContainerKind::Files, container);
-            uploads.push((label.to_owned(), upload.map_err(failed(label, container))?));
+            let upload = archive.begin(kind, container);
+            uploads.push((label.to_owned(), upload.map_err(Error::archive(label, container))?));
         }
-        Ok(Self { uploads, container, pace, request })
+        Ok(Self { uploads, container, limits, request })
     }
 
     /// Makes every copy durable.
     pub(super) fn finish(self) -> Result<()> {
         let container = self.container;
-        self.uploads
-            .into_iter()
-            .try_for_each(|(archive, upload)| upload.finish().map_err(failed(&archive, container)))
+        self.uploads.into_iter().try_for_each(|(archive, upload)| {
+            upload.finish().map_err(Error::archive(&archive, container))
+        })
     }
 }
 
-impl Sink for Copies<'_> {
+impl Sink for CopyWriter<'_> {
     fn put(&mut self, bytes: &[u8]) -> Result<()> {
         for (archive, upload) in &mut self.uploads {
-            self.pace.pass(bytes.len() as u64, self.request)?;
-            upload.write(bytes).map_err(failed(archive, self.container))?;
+            self.limits.pass(bytes.len() as u64, self.request)?;
+            upload.write(bytes).map_err(Error::archive(archive, self.container))?;
         }
         Ok(())
     }
-}
-
-pub(super) fn failed(archive: &str, container: Id) -> impl FnOnce(std::io::Error) -> Error {
-    let archive = archive.to_owned();
-    move |source| Error::Archive { archive, container, source }
 }
 
 /// Reads a copy back, as it is there now: from the disk, not from what the kernel remembers of its
@@ -67,19 +69,21 @@ pub(super) fn verify(
     archive: &Arc<dyn Archive>,
     version: &Version,
     request: &Request,
-    pace: Pace<'_>,
+    limits: RateLimits<'_>,
 ) -> Result<()> {
-    archive.forget(ContainerKind::Files, version.location.container);
+    archive.forget(KIND, version.location.container);
     let reader = ObjectReader::open(archive, version)?;
     for block in 0..reader.blocks() {
         request.cancellation.check().or(Err(Error::Interrupted))?;
         if !reader.is_zeros(block)? {
-            pace.pass(reader.stored_bytes(block)?, request)?;
+            limits.pass(reader.stored_bytes(block)?, request)?;
             reader.block(block)?;
         }
     }
     Ok(())
 }
+
+const KIND: ContainerKind = ContainerKind::Files;
 
 /// Bytes that are written, and read back, in one piece.
 const PIECE: usize = 1 << 20;
@@ -90,15 +94,15 @@ pub(super) fn put_container(
     container: Id,
     bytes: &[u8],
     request: &Request,
-    pace: Pace<'_>,
+    limits: RateLimits<'_>,
 ) -> Result<()> {
-    let mut copies = Copies::begin(archives, container, pace, request)?;
+    let mut copies = CopyWriter::begin(archives, (KIND, container), limits, request)?;
     for piece in bytes.chunks(PIECE) {
         request.cancellation.check().or(Err(Error::Interrupted))?;
         copies.put(piece)?;
     }
     copies.finish()?;
-    archives.iter().try_for_each(|archive| holds(archive, container, bytes, request, pace))
+    archives.iter().try_for_each(|archive| holds(archive, container, bytes, request, limits))
 }
 
 fn holds(
@@ -106,20 +110,18 @@ fn holds(
     container: Id,
     bytes: &[u8],
     request: &Request,
-    pace: Pace<'_>,
+    limits: RateLimits<'_>,
 ) -> Result<()> {
-    let kind = ContainerKind::Files;
-    archive.forget(kind, container);
+    archive.forget(KIND, container);
     let mut buffer = vec![0; PIECE.min(bytes.len())];
     for (number, piece) in bytes.chunks(PIECE).enumerate() {
-        pace.pass(piece.len() as u64, request)?;
+        limits.pass(piece.len() as u64, request)?;
         let (offset, found) = ((number * PIECE) as u64, &mut buffer[..piece.len()]);
-        let read = archive.read(kind, container, offset, found);
-        let count = read.map_err(failed(archive.label(), container))?;
+        let read = archive.read(KIND, container, offset, found);
+        let count = read.map_err(Error::archive(archive.label(), container))?;
         if count != piece.len() || found != piece {
             let what = Corrupt("what was written is not what is read back");
-            let archive = archive.label().to_owned();
-            return Err(Error::Damaged { archive, object: container, what });
+            return Err(Error::damaged(archive.label(), container, what));
         }
     }
     Ok(())

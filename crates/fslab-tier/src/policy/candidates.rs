@@ -1,4 +1,4 @@
-//! Files whose bytes may go, in the order of their last use: as many as are remembered at once.
+//! Candidates for release, the least recently used first, in bounded memory.
 
 use std::collections::BinaryHeap;
 

@@ -1,4 +1,4 @@
-//! Reading rules: TOML that people write, into a [`Policy`] that is right or refused with its line.
+//! Parses the rules of a policy: TOML into a valid [`Policy`], or an error with its line.
 
 use std::io;
 use std::path::Path;
@@ -12,8 +12,7 @@ use toml::Spanned;
 
 use super::{Action, Facts, FileType, Policy};
 use crate::engine::BUNDLED_BYTES_MAX;
-use crate::error::{Error, Result};
-use crate::home::line_of;
+use crate::error::{Error, Result, line_of};
 
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]

@@ -1,11 +1,11 @@
-//! Doing what rules say, or saying what would be done.
+//! Runs a policy, or reports what it would do.
 //!
-//! Without watermarks, one walk: each file goes as soon as it is archived. With them, space that is
-//! short comes before copies: what is archived already goes first, in the order of last use, until
-//! enough is free; then copies are made; then what these allow goes, if more is wanted still.
+//! Without watermarks there is one walk: each file is released as soon as it is archived. With
+//! them, space comes before copies: archived files are released first, the least recently used
+//! first, until enough is free; then copies are made; then more is released if needed.
 //!
-//! Memory: as many files as a bundle has, or as [`CANDIDATES_MAX`] says, and those of several
-//! names. Where more files may go, the tree is walked again for the ones behind them.
+//! Memory: as many files as a bundle has, or [`CANDIDATES_MAX`], and the files with several names.
+//! If there are more candidates, the tree is walked again for the next ones.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -13,14 +13,14 @@ use std::sync::Arc;
 use fslab_vfs::Request;
 
 use super::candidates::{Candidate, Candidates};
-use super::choosing::{Chosen, Met};
-use super::facts::{bytes_wanted, fullness, here_for};
-use super::freed::{Freed, Measured};
+use super::file_facts::{bytes_wanted, fullness, here_for};
+use super::freed_space::{Freed, Measured};
+use super::selection::{Chosen, Met};
 use super::{Policy, Watermarks};
-use crate::command::{Event, Tell, go_on, tell_problem, total};
-use crate::engine::{Archived, Archiver, Outcome, Place, Released, Tier, Visit, is_gone};
+use crate::engine::{Archived, Archiver, OutcomeSink, Released, Tier, Visit, WalkEntry};
 use crate::error::{Error, Result, shown};
-use crate::lower::Found;
+use crate::event::{Event, EventSink, go_on, report_problem, total};
+use crate::lower::{Found, is_missing};
 
 /// Candidates that are remembered at once.
 const CANDIDATES_MAX: usize = 100_000;
@@ -64,7 +64,8 @@ struct Run<'a> {
 }
 
 /// What is done with each file that was chosen.
-type Deed<'a> = dyn FnMut(&mut Run<'_>, &Place<'_>, Chosen, &mut Tell<'_>) -> Result<()> + 'a;
+type Deed<'a> =
+    dyn FnMut(&mut Run<'_>, &WalkEntry<'_>, Chosen, &mut EventSink<'_>) -> Result<()> + 'a;
 
 /// Files that an archiver is done with, and what became of them.
 type Outcomes = Vec<(Vec<u8>, Result<Archived>)>;
@@ -75,13 +76,13 @@ pub(crate) fn run(
     rules: Option<(&str, &str)>,
     dry_run: bool,
     request: &Request,
-    tell: &mut Tell<'_>,
+    tell: &mut EventSink<'_>,
 ) -> Result<()> {
     let policy = match rules {
         Some((rules, origin)) => Policy::parse(rules, origin)?,
         None => usual(tier)?,
     };
-    tier.check_takers()?;
+    tier.check_copy_targets()?;
     let watermarks = policy.watermarks;
     let mut run = Run {
         tier,
@@ -117,7 +118,7 @@ fn usual(tier: &Tier) -> Result<Policy> {
 }
 
 impl Tally {
-    fn tell(&self, tell: &mut Tell<'_>) -> Result<()> {
+    fn tell(&self, tell: &mut EventSink<'_>) -> Result<()> {
         total(
             tell,
             &[
@@ -135,7 +136,7 @@ impl Tally {
 
 impl Run<'_> {
     /// Makes copies of all files that need some, and releases what may go: all in one walk.
-    fn archive_and_release(&mut self, tell: &mut Tell<'_>) -> Result<()> {
+    fn archive_and_release(&mut self, tell: &mut EventSink<'_>) -> Result<()> {
         self.each_file(tell, &mut |run, place, chosen, tell| {
             if chosen.needs_archiving() {
                 run.archive(place, chosen, tell)
@@ -148,7 +149,7 @@ impl Run<'_> {
     }
 
     /// Frees space above `high` and makes copies above `premigrate`.
-    fn keep_below(&mut self, watermarks: Watermarks, tell: &mut Tell<'_>) -> Result<()> {
+    fn keep_below(&mut self, watermarks: Watermarks, tell: &mut EventSink<'_>) -> Result<()> {
         let archives = fullness(self.tier)?.share() >= watermarks.premigrate;
         self.release_by_use(tell, &|_, _, chosen| !chosen.needs_archiving())?;
         if !archives {
@@ -179,8 +180,8 @@ impl Run<'_> {
     /// Releases what may go and fits, what was not used for longest first, until enough is free.
     fn release_by_use(
         &mut self,
-        tell: &mut Tell<'_>,
-        fits: &dyn Fn(&Run<'_>, &Place<'_>, &Chosen) -> bool,
+        tell: &mut EventSink<'_>,
+        fits: &dyn Fn(&Run<'_>, &WalkEntry<'_>, &Chosen) -> bool,
     ) -> Result<()> {
         let mut candidates = Candidates::of(CANDIDATES_MAX);
         let watermarks = self.policy.watermarks.filter(|_| !self.dry_run);
@@ -202,7 +203,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    fn release_some(&mut self, next: &[Candidate], tell: &mut Tell<'_>) -> Result<()> {
+    fn release_some(&mut self, next: &[Candidate], tell: &mut EventSink<'_>) -> Result<()> {
         for candidate in next {
             if self.wanted == 0 {
                 // What files have given back need not be free.
@@ -217,7 +218,7 @@ impl Run<'_> {
     }
 
     /// Has the file system tell what is wanted still, and whether releases free anything.
-    fn measure(&mut self, tell: &mut Tell<'_>) -> Result<()> {
+    fn measure(&mut self, tell: &mut EventSink<'_>) -> Result<()> {
         let Some(freed) = &mut self.freed else { return Ok(()) };
         let Some(measured) = freed.measure(self.tier)? else { return Ok(()) };
         self.wanted = measured.wanted;
@@ -236,7 +237,7 @@ impl Run<'_> {
 
     /// Walks the tree, and does something with each file that is to be archived or may go. What
     /// can't be looked at is told once, however many walks there are.
-    fn each_file(&mut self, tell: &mut Tell<'_>, deed: &mut Deed<'_>) -> Result<()> {
+    fn each_file(&mut self, tell: &mut EventSink<'_>, deed: &mut Deed<'_>) -> Result<()> {
         let (tier, request, mut met) = (self.tier, self.request, Met::default());
         tier.walk_on(b"", request, &mut |place| {
             // Whatever this is, files that wait for others have waited for it.
@@ -250,7 +251,7 @@ impl Run<'_> {
                 Err(error) if !self.has_walked => self.pass_over(&error, tell)?,
                 Ok(None) | Err(_) => {}
             }
-            Ok(Visit::Into)
+            Ok(Visit::Descend)
         })?;
         // What did not fill a bundle.
         self.by_archiver(tell, |archiver, told| archiver.finish(told))?;
@@ -260,7 +261,12 @@ impl Run<'_> {
     }
 
     /// Archives a file, now or with others. Without watermarks it goes when that is done.
-    fn archive(&mut self, place: &Place<'_>, chosen: Chosen, tell: &mut Tell<'_>) -> Result<()> {
+    fn archive(
+        &mut self,
+        place: &WalkEntry<'_>,
+        chosen: Chosen,
+        tell: &mut EventSink<'_>,
+    ) -> Result<()> {
         if chosen.may_go() && self.policy.watermarks.is_none() {
             self.on_their_way.insert(place.path.to_vec(), chosen.candidate);
         }
@@ -273,7 +279,7 @@ impl Run<'_> {
     }
 
     /// Why a file can't be archived, as far as that is known before it is tried.
-    fn hindrance(&self, place: &Place<'_>) -> Option<Error> {
+    fn hindrance(&self, place: &WalkEntry<'_>) -> Option<Error> {
         let (_, may_be_written) = self.tier.openings(place.found.ino());
         if !self.tier.surroundings().marks.are_believed(&place.found.attr) {
             Some(Error::Foreign { path: shown(place.path) })
@@ -284,12 +290,12 @@ impl Run<'_> {
         }
     }
 
-    fn would_archive(&self, place: &Place<'_>, chosen: &Chosen) -> bool {
+    fn would_archive(&self, place: &WalkEntry<'_>, chosen: &Chosen) -> bool {
         chosen.needs_archiving() && self.hindrance(place).is_none()
     }
 
     /// Whether a file was archived since the run began. What can't be told is not released.
-    fn is_new(&self, place: &Place<'_>) -> bool {
+    fn is_new(&self, place: &WalkEntry<'_>) -> bool {
         let known = self.tier.residency_of(&place.found.attr).ok().flatten();
         known.is_some_and(|known| !known.changed && known.version.sequence > self.begun)
     }
@@ -297,8 +303,8 @@ impl Run<'_> {
     /// Has the archiver do something, and notes what it tells of files, whether it fails or not.
     fn by_archiver(
         &mut self,
-        tell: &mut Tell<'_>,
-        work: impl FnOnce(&mut Archiver<'_>, &mut Outcome<'_>) -> Result<()>,
+        tell: &mut EventSink<'_>,
+        work: impl FnOnce(&mut Archiver<'_>, &mut OutcomeSink<'_>) -> Result<()>,
     ) -> Result<()> {
         let mut outcomes = Outcomes::new();
         let done = work(&mut self.archiver, &mut |path, outcome| {
@@ -309,7 +315,7 @@ impl Run<'_> {
         done
     }
 
-    fn note(&mut self, outcomes: Outcomes, tell: &mut Tell<'_>) -> Result<()> {
+    fn note(&mut self, outcomes: Outcomes, tell: &mut EventSink<'_>) -> Result<()> {
         for (path, outcome) in outcomes {
             let candidate = self.on_their_way.remove(&path);
             match outcome {
@@ -330,7 +336,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    fn release(&mut self, candidate: &Candidate, tell: &mut Tell<'_>) -> Result<()> {
+    fn release(&mut self, candidate: &Candidate, tell: &mut EventSink<'_>) -> Result<()> {
         self.request.cancellation.check().or(Err(Error::Interrupted))?;
         let released =
             if self.dry_run { self.would_release(candidate) } else { self.release_now(candidate) };
@@ -357,7 +363,7 @@ impl Run<'_> {
     /// Releases a file, unless it is gone, another is in its place or its bytes came back since.
     fn release_now(&self, candidate: &Candidate) -> Result<Released> {
         let found = match Found::at(self.tier.lower(), &candidate.path) {
-            Err(error) if is_gone(&error) => return Ok(Released::default()),
+            Err(error) if is_missing(&error) => return Ok(Released::default()),
             found => found.map_err(Error::below(&candidate.path))?,
         };
         let stays =
@@ -370,14 +376,14 @@ impl Run<'_> {
 
     /// Counts a file that can be neither archived nor released now, and tells what is wrong with
     /// one that never can.
-    fn pass_over(&mut self, error: &Error, tell: &mut Tell<'_>) -> Result<()> {
+    fn pass_over(&mut self, error: &Error, tell: &mut EventSink<'_>) -> Result<()> {
         match error {
             Error::Busy { .. } => self.tally.busy += 1,
             Error::Foreign { .. } => self.tally.foreign += 1,
             Error::OthersArchive { .. } if self.has_told_others => {}
             error => {
                 self.has_told_others |= matches!(error, Error::OthersArchive { .. });
-                tell_problem(tell, error)?;
+                report_problem(tell, error)?;
             }
         }
         Ok(())

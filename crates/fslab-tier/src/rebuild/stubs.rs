@@ -1,11 +1,11 @@
-//! Files whose bytes are in archives alone.
+//! Makes stubs: files whose bytes are in archives only.
 
 use std::ffi::OsStr;
 
 use fslab_vfs::{Attr, Handle, Ino, Name, OpenMode, SetAttr};
 
 use super::Rebuilder;
-use super::dressing::is_described;
+use super::attributes::is_described;
 use crate::catalogue::{ObjectRow, ObjectState};
 use crate::error::{Error, Result, shown};
 use crate::id::Id;
@@ -69,7 +69,9 @@ impl Rebuilder<'_> {
         attr: &Attr,
         handle: Handle,
     ) -> Result<()> {
-        let Some((file, version)) = archived else { return self.dress(attributes, attr.ino) };
+        let Some((file, version)) = archived else {
+            return self.apply_attributes(attributes, attr.ino);
+        };
         let (request, ino) = (self.request(), attr.ino);
         let below = || Error::below(&attributes.path);
         let poisoned = version.size > 0 && self.poison.is_ready(version.size);
@@ -90,7 +92,7 @@ impl Rebuilder<'_> {
             resize(version.size)?;
             write(&Residency { poisoned: false, ..residency })?;
         }
-        self.dress(&Attributes { modified: version.modified, ..attributes.clone() }, ino)
+        self.apply_attributes(&Attributes { modified: version.modified, ..attributes.clone() }, ino)
     }
 
     /// Makes a stub that has several names one of a later version. Its residency comes last: who is
@@ -138,8 +140,11 @@ impl Rebuilder<'_> {
         own.set_size(version.size).map_err(below())?;
         let (_, _, handle) = own.place();
         self.put_poison(residency, (ino, handle)).map_err(below())?;
-        self.undress(attributes, ino, is_described)?;
-        self.dress(&Attributes { modified: version.modified, ..attributes.clone() }, ino)?;
+        self.remove_extra_xattrs(attributes, ino, is_described)?;
+        self.apply_attributes(
+            &Attributes { modified: version.modified, ..attributes.clone() },
+            ino,
+        )?;
         own.sync().map_err(below())?;
         self.around.marks.write(&**self.lower, &self.request(), ino, residency).map_err(below())
     }
@@ -158,7 +163,7 @@ impl Rebuilder<'_> {
         Residency {
             tier: self.tier,
             file,
-            inode: (self.around.tell)(attr),
+            inode: (self.around.inode_identity)(attr),
             changed: false,
             moving: false,
             poisoned: false,
@@ -170,7 +175,7 @@ impl Rebuilder<'_> {
 
     /// Notes that a file is there and names an object.
     pub(super) fn note(&mut self, file: Id, version: &Version, attr: &Attr, path: &[u8]) {
-        let inode = (self.around.tell)(attr);
+        let inode = (self.around.inode_identity)(attr);
         let row = self.row(ObjectState::Live, file, inode, version, path);
         self.notes.put(row);
     }

@@ -66,7 +66,7 @@ impl Attributes {
         }
     }
 
-    /// What it is; nothing for a mode that means none.
+    /// What it is; none for a mode that means none.
     #[must_use]
     pub fn kind(&self) -> Option<FileKind> {
         FileKind::from_mode(self.mode)

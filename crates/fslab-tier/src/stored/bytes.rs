@@ -2,10 +2,7 @@
 
 use fslab_vfs::Timestamp;
 
-/// What is stored is not what it should be.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0}")]
-pub struct Corrupt(pub &'static str);
+pub use crate::error::Corrupt;
 
 /// The result of reading what is stored.
 pub type Result<T> = std::result::Result<T, Corrupt>;

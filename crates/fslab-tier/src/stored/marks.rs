@@ -59,22 +59,23 @@ impl Marks {
         if own.is_root() { Self::Trusted } else { Self::Own(own.as_raw()) }
     }
 
+    fn choose(self, trusted: &'static str, user: &'static str) -> &'static str {
+        match self {
+            Self::Trusted => trusted,
+            Self::Own(_) => user,
+        }
+    }
+
     /// The xattr that holds a file's residency.
     #[must_use]
     pub fn residency_name(self) -> &'static str {
-        match self {
-            Self::Trusted => TRUSTED_RESIDENCY_NAME,
-            Self::Own(_) => USER_RESIDENCY_NAME,
-        }
+        self.choose(TRUSTED_RESIDENCY_NAME, USER_RESIDENCY_NAME)
     }
 
     /// The xattr on the root of a tree that says whose the tree is.
     #[must_use]
     pub fn tree_name(self) -> &'static str {
-        match self {
-            Self::Trusted => TRUSTED_TREE_NAME,
-            Self::Own(_) => USER_TREE_NAME,
-        }
+        self.choose(TRUSTED_TREE_NAME, USER_TREE_NAME)
     }
 
     /// Whether marks on an inode are believed.
@@ -86,7 +87,7 @@ impl Marks {
         }
     }
 
-    /// The residency of a file; nothing for one that was never archived.
+    /// The residency of a file; none for one that was never archived.
     ///
     /// # Errors
     /// `EACCES` where the file is this user's who may not read it; what the file system below
@@ -122,7 +123,7 @@ impl Marks {
     /// owner who may not read it gives himself leave.
     ///
     /// # Errors
-    /// What the file system below answers, or what is wrong with the value.
+    /// Errors of the file system below, or what is wrong with the value.
     pub fn read_at_rest(
         self,
         fs: &dyn FileSystem,
@@ -149,7 +150,7 @@ impl Marks {
     /// Whether a file is a stub by a mark that is not believed: its bytes are in no file here.
     ///
     /// # Errors
-    /// What the file system below answers.
+    /// Errors of the file system below.
     pub fn is_unbelieved_stub(
         self,
         fs: &dyn FileSystem,
@@ -168,7 +169,7 @@ impl Marks {
     /// file meanwhile, as with [`Self::read_at_rest`].
     ///
     /// # Errors
-    /// `E2BIG` where it has too many runs; what the file system below answers.
+    /// `E2BIG` where it has too many runs; errors of the file system below.
     pub fn write(
         self,
         fs: &dyn FileSystem,
@@ -185,10 +186,10 @@ impl Marks {
         }
     }
 
-    /// What the root of a tree says; nothing where it belongs to no tier of this user's.
+    /// What the root of a tree says; none if it belongs to no tier of this user's.
     ///
     /// # Errors
-    /// What the file system below answers, or what is wrong with the mark.
+    /// Errors of the file system below, or what is wrong with the mark.
     pub fn read_tree(
         self,
         fs: &dyn FileSystem,
@@ -216,7 +217,7 @@ impl Marks {
     /// Marks a tree as a tier's.
     ///
     /// # Errors
-    /// `EPERM` where the tree belongs to another user; what the file system below answers.
+    /// `EPERM` where the tree belongs to another user; errors of the file system below.
     pub fn write_tree(
         self,
         fs: &dyn FileSystem,
@@ -230,38 +231,35 @@ impl Marks {
         fs.setxattr(request, Ino::ROOT, OsStr::new(self.tree_name()), &value, XattrMode::empty())
     }
 
-    fn uses_name(self) -> &'static str {
-        match self {
-            Self::Trusted => TRUSTED_USES_NAME,
-            Self::Own(_) => USER_USES_NAME,
-        }
+    fn open_epoch_name(self) -> &'static str {
+        self.choose(TRUSTED_USES_NAME, USER_USES_NAME)
     }
 
-    /// How often engines began to use a tree, by what its root says; nothing where that says
+    /// How often engines began to use a tree, by what its root says; none if that says
     /// nothing that can be read.
     ///
     /// # Errors
-    /// What the file system below answers.
-    pub fn read_uses(
+    /// Errors of the file system below.
+    pub fn read_open_epoch(
         self,
         fs: &dyn FileSystem,
         request: &Request,
     ) -> fslab_vfs::Result<Option<u64>> {
-        let value = get(fs, request, Ino::ROOT, self.uses_name())?;
+        let value = get(fs, request, Ino::ROOT, self.open_epoch_name())?;
         Ok(value.and_then(|value| value.try_into().ok()).map(u64::from_le_bytes))
     }
 
-    /// Says durably how often.
+    /// Records durably how often.
     ///
     /// # Errors
-    /// What the file system below answers.
-    pub fn write_uses(
+    /// Errors of the file system below.
+    pub fn write_open_epoch(
         self,
         fs: &dyn FileSystem,
         request: &Request,
         uses: u64,
     ) -> fslab_vfs::Result<()> {
-        write_durably(fs, request, self.uses_name(), &uses.to_le_bytes())
+        write_durably(fs, request, self.open_epoch_name(), &uses.to_le_bytes())
     }
 
     fn check(

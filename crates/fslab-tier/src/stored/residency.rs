@@ -80,7 +80,7 @@ pub struct Residency {
 }
 
 impl Residency {
-    /// As the xattr's value; nothing where there are too many runs for one.
+    /// As the xattr's value; none if there are too many runs for one.
     #[must_use]
     pub fn encode(&self) -> Option<Vec<u8>> {
         let Version { object, location, size, sequence, modified, root, copies } = &self.version;

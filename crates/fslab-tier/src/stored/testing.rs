@@ -9,18 +9,19 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use zerocopy::{FromBytes, IntoBytes};
 
-use super::bundle::contents_of;
+use super::TreeEntry;
 use super::format::{
     BLOCK_BYTES, CHUNK_BYTES, EntryRecord, HEAD_MAGIC, HeadRecord, PAGE_ENTRIES, SealRecord,
     TAG_BYTES, TAIL_MAGIC, TailRecord, VERSION, crc_of,
 };
-use super::reader::ObjectReader;
 use super::residency::{self, Residency};
-use super::{TreeEntry, dump};
 use crate::archive::memory::MemoryArchive;
-use crate::archive::{Archive, ContainerKind, Key, SealedArchive};
+use crate::archive::{Archive, ContainerKind, EncryptedArchive, Key};
 use crate::id::Id;
-use crate::surroundings::Identities;
+use crate::id::Identities;
+use crate::object::bundle::contents_of;
+use crate::object::dump;
+use crate::object::reader::ObjectReader;
 
 /// Objects and blocks of one container that are read.
 const OBJECTS: usize = 64;
@@ -63,12 +64,12 @@ pub fn check_container(bytes: &[u8]) {
     check_encrypted(bytes);
 }
 
-/// What is believed of an encrypted container is what sealing writes, chunk by chunk; answers how
+/// What is believed of an encrypted container is what sealing writes, chunk by chunk; returns how
 /// many chunks that are.
 fn check_encrypted(bytes: &[u8]) -> usize {
     let inner = Arc::new(MemoryArchive::new(ARCHIVE, "bytes"));
     inner.put(KIND, CONTAINER, bytes.to_vec());
-    let archive = SealedArchive::new(inner, Key::new(KEY), Arc::new(Salt::of(bytes)));
+    let archive = EncryptedArchive::new(inner, Key::new(KEY), Arc::new(Salt::of(bytes)));
     let Ok(length) = archive.length(KIND, CONTAINER) else { return 0 };
     assert!(length < bytes.len() as u64, "{length} bytes are in {}", bytes.len());
     let mut plain = vec![0; length as usize];
@@ -98,8 +99,11 @@ fn check_encrypted(bytes: &[u8]) -> usize {
 /// A container as it is written with the key and the salt of the check.
 fn sealed_with_key(plain: &[u8], salt: Salt) -> io::Result<Vec<u8>> {
     let inner = Arc::new(MemoryArchive::new(ARCHIVE, "bytes"));
-    let archive =
-        SealedArchive::new(Arc::clone(&inner) as Arc<dyn Archive>, Key::new(KEY), Arc::new(salt));
+    let archive = EncryptedArchive::new(
+        Arc::clone(&inner) as Arc<dyn Archive>,
+        Key::new(KEY),
+        Arc::new(salt),
+    );
     let mut upload = archive.begin(KIND, CONTAINER)?;
     upload.write(plain)?;
     upload.finish()?;
@@ -210,11 +214,11 @@ mod tests {
     use rand::{Rng, RngExt, SeedableRng};
     use rand_pcg::Pcg64Mcg;
 
-    use super::super::bundle::{enclose, list_bytes};
     use super::super::format::{KIND_BUNDLE, KIND_FILE, MEMBERS_MAX};
-    use super::super::writer::{Heading, ObjectWriter};
     use super::super::{Attributes, Location};
     use super::*;
+    use crate::object::bundle::{enclose, list_bytes};
+    use crate::object::writer::{Heading, ObjectWriter};
 
     const GOLDEN: &str = "tests/golden";
 

@@ -54,7 +54,7 @@ fn a_full_archive_leaves_the_file_and_no_object() {
 
 /// The most usual reason to attach an archive is that the one before is full.
 #[test]
-fn what_a_full_or_damaging_archive_does_not_take_the_next_one_does() {
+fn copies_fail_over_from_a_full_or_damaging_archive() {
     let clock = Arc::new(Hands::default());
     let lower = Arc::new(MemFs::default());
     let bench = Bench::by_clock(lower, Settings::of(TIER), 2, Arc::clone(&clock) as Arc<_>);
@@ -166,7 +166,7 @@ fn a_file_is_not_released_while_an_archive_misses_its_copy() {
 }
 
 #[test]
-fn what_was_replaced_or_removed_is_kept_for_a_while_and_then_goes() {
+fn old_versions_expire_after_their_retention_time() {
     let bench = Bench::new();
     let client = bench.client();
     let ino = bench.offline(&client, "file", &noise(25, MIB));

@@ -10,7 +10,7 @@ use fslab_tier::catalogue::Catalogue;
 use fslab_tier::command::{Command, Event, execute};
 use fslab_tier::queue::OF_A_USER_MAX;
 use fslab_tier::stored::{Location, Marks, TreeMark};
-use fslab_tier::{Archived, Found, Place, Settings, Tier, own_request, rebuild};
+use fslab_tier::{Archived, Found, Settings, Tier, WalkEntry, own_request, rebuild};
 use fslab_vfs::{
     Entry, Errno, FileSystem, Handle, Ino, MemFs, Name, OpenMode, Opened, Request, SetAttr,
     SetTime, Timestamp,
@@ -132,7 +132,7 @@ fn a_file_of_several_names_is_in_a_bundle_once_and_a_large_one_in_none() {
 }
 
 #[test]
-fn who_changes_a_file_before_its_bundle_goes_out_keeps_it() {
+fn change_before_the_bundle_is_written_is_kept() {
     let bench = Bench::new();
     let client = bench.client();
     let names = ["file0", "file1"];
@@ -148,7 +148,7 @@ fn who_changes_a_file_before_its_bundle_goes_out_keeps_it() {
     };
     for name in names {
         let found = Found::at(&bench.lower, name.as_bytes()).unwrap();
-        archiver.archive(&Place { path: name.as_bytes(), found: &found }, &mut told).unwrap();
+        archiver.archive(&WalkEntry { path: name.as_bytes(), found: &found }, &mut told).unwrap();
     }
     assert!(bench.archive(ino_of(&bench, 0), "file0").is_err(), "it is on its way");
     let file = client.open(ino_of(&bench, 0), OpenMode::READ_WRITE).unwrap();
@@ -264,7 +264,7 @@ fn a_bundle_goes_with_its_last_member() {
 }
 
 #[test]
-fn what_is_needed_of_a_bundle_moves_and_what_is_gone_gives_its_space_back() {
+fn repacking_moves_needed_members_and_frees_the_rest() {
     let bench = two_copies();
     bundled(&bench, 10);
     let old = place_of(&bench, 8).container;
@@ -326,7 +326,7 @@ fn a_time_that_was_set_by_hand_moves_along() {
 /// A removed file can come back for as long as such are kept, whatever moved meanwhile; whoever
 /// still names its object, as a snapshot of the tree does, finds it as long.
 #[test]
-fn what_was_removed_stays_where_it_is_and_comes_back() {
+fn removed_member_stays_in_its_bundle_and_can_be_undeleted() {
     let bench = Bench::new();
     bundled(&bench, 10);
     let client = bench.client();
@@ -464,7 +464,7 @@ fn few_files_are_open_while_many_go_out_together() {
 
 /// Programs that do not wait ask for one file after the other, and nothing comes.
 #[test]
-fn what_nobody_waits_for_does_not_pile_up() {
+fn unwaited_recalls_do_not_pile_up() {
     const FILES: u64 = OF_A_USER_MAX as u64 + 50;
     let patience = Some(Duration::ZERO);
     let settings = Settings { movers: 0, patience, ..Settings::of(TIER) };
@@ -518,7 +518,7 @@ fn a_file_that_has_grown_since_it_was_found_goes_alone() {
         told.push(archived?);
         Ok(())
     };
-    archiver.archive(&Place { path: b"file0", found: &found }, &mut tell).unwrap();
+    archiver.archive(&WalkEntry { path: b"file0", found: &found }, &mut tell).unwrap();
     archiver.finish(&mut tell).unwrap();
     assert_eq!(told, [Archived::Now { bytes: 3 << 20 }]);
     assert_eq!(place_of(&bench, 0).offset, 0, "in a container of its own");

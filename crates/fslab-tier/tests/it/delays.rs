@@ -8,13 +8,15 @@ use std::time::Duration;
 use fslab_tier::catalogue::Catalogue;
 use fslab_tier::command::{Command, execute};
 use fslab_tier::stored::Marks;
-use fslab_tier::{Archived, Archiver, Error, Found, Place, Settings, Tier, TierFs, own_request};
+use fslab_tier::{
+    Archived, Archiver, Error, Found, Settings, Tier, TierFs, WalkEntry, own_request,
+};
 use fslab_vfs::{FileSystem, Ino, MemFs, SteppingClock};
 use fslab_vfs_testing::client::Client;
 use parking_lot::Mutex;
 
-use crate::beside::Meddled;
 use crate::bundles::contents;
+use crate::concurrency::Meddled;
 use crate::measure::row_of;
 use crate::support::{Bench, Hands, TIER, open};
 
@@ -30,7 +32,7 @@ fn gather(
     told: &mut Told,
 ) -> fslab_tier::Result<()> {
     let found = Found::at(lower, name.as_bytes()).unwrap();
-    let place = Place { path: name.as_bytes(), found: &found };
+    let place = WalkEntry { path: name.as_bytes(), found: &found };
     archiver.archive(&place, &mut |path, outcome| note(told, path, &outcome))
 }
 
@@ -45,7 +47,7 @@ fn note(
 }
 
 #[test]
-fn what_was_gathered_goes_out_after_a_minute() {
+fn gathered_files_are_bundled_after_a_minute() {
     let hands = Arc::new(Hands::default());
     let lower = Arc::new(MemFs::default());
     let bench = Bench::by_clock(lower, Settings::of(TIER), 1, hands.clone());

@@ -13,7 +13,7 @@ use fslab_tier::catalogue::Catalogue;
 use fslab_tier::command::{Command, Event, execute};
 use fslab_tier::stored::{Marks, TreeMark};
 use fslab_tier::{
-    Id, Settings, Surroundings, Tier, TierFs, by_number_and_birth, own_request, rebuild,
+    Id, Settings, Surroundings, Tier, TierFs, inode_by_number_and_birth, own_request, rebuild,
 };
 use fslab_vfs::{FileSystem, HostFs, HostOptions, Ino, MonotonicClock, OpenMode};
 use fslab_vfs_testing::client::Client;
@@ -68,7 +68,7 @@ impl Drill {
             clock: Arc::new(MonotonicClock),
             calendar: self.dates.clone(),
             identities: Arc::new(Counted(AtomicU64::new(life << 32))),
-            tell: by_number_and_birth,
+            inode_identity: inode_by_number_and_birth,
             marks: Marks::Trusted,
         }
     }

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fslab_tier::archive::memory::MemoryArchive;
-use fslab_tier::archive::{Archive, Key, SealedArchive};
+use fslab_tier::archive::{Archive, EncryptedArchive, Key};
 use fslab_tier::catalogue::Catalogue;
 use fslab_tier::command::{Command, Event, execute};
-use fslab_tier::home::{Home, Remains, Wish};
+use fslab_tier::home::{Home, InitOptions, SurvivingArchives};
 use fslab_tier::stored::{Marks, TreeMark};
 use fslab_tier::{Id, Settings, Tier, own_request, rebuild};
 use fslab_vfs::{Errno, FileSystem, Ino, MemFs, OpenMode};
@@ -22,7 +22,7 @@ pub fn sealed(bench: &Bench, archives: &[Arc<MemoryArchive>]) -> Vec<Arc<dyn Arc
     let seal = |(archive, key): (&Arc<MemoryArchive>, u8)| {
         let identities = Arc::clone(&bench.around.identities);
         let inner: Arc<dyn Archive> = Arc::clone(archive) as Arc<dyn Archive>;
-        Arc::new(SealedArchive::new(inner, Key::new([key; 32]), identities)) as Arc<dyn Archive>
+        Arc::new(EncryptedArchive::new(inner, Key::new([key; 32]), identities)) as Arc<dyn Archive>
     };
     archives.iter().zip(1..).map(seal).collect()
 }
@@ -130,7 +130,7 @@ fn each_chunk_is_mended_from_where_it_is_whole() {
 
 /// A damaged head costs a whole container, which comes back but for what the other copy lacks.
 #[test]
-fn what_neither_archive_has_costs_nothing_else() {
+fn part_lost_in_both_archives_costs_no_other_part() {
     let (bench, tier, fs) = bench();
     let container = large_bundle(&bench, &tier, &*fs);
     bench.archives[0].damage_at(container, 30);
@@ -204,7 +204,7 @@ fn a_key_that_is_given_takes_the_place_of_its_own_file_only() {
     std::fs::rename(of("one.key"), of("moved.key")).unwrap();
     let opened = |home: &Home| {
         let archives = home.archives(None, &bench.around).unwrap();
-        archives.iter().filter(|archive| archive.why_away().is_none()).count()
+        archives.iter().filter(|archive| archive.why_unavailable().is_none()).count()
     };
     assert_eq!(opened(&home), 1);
     home.key = Some(of("moved.key"));
@@ -220,7 +220,8 @@ fn with_a_key_no_plain_archive_alone_is_rebuilt() {
     let bench = Bench::new();
     home_of(&MemFs::default(), &of("home"), &of("plain"), None, &bench).unwrap();
     let again = |keys: &[PathBuf]| {
-        let remains = Remains::open(&[of("plain")], keys, None, &bench.around.identities)?;
+        let remains =
+            SurvivingArchives::open(&[of("plain")], keys, None, &bench.around.identities)?;
         Home::again(&of("again"), &MemFs::default(), &remains, &bench.around)
     };
     let refused = again(&[of("key")]).unwrap_err().to_string();
@@ -228,10 +229,10 @@ fn with_a_key_no_plain_archive_alone_is_rebuilt() {
     again(&[]).unwrap();
 }
 
-fn wish(archive: &Path, key: Option<PathBuf>) -> Wish {
+fn wish(archive: &Path, key: Option<PathBuf>) -> InitOptions {
     std::fs::create_dir_all(archive).unwrap();
     let archives = vec![archive.to_owned()];
-    Wish { bundled: 0, keep: Duration::ZERO, ..Wish::usual(archives, key) }
+    InitOptions { bundled: 0, keep: Duration::ZERO, ..InitOptions::usual(archives, key) }
 }
 
 fn home_of(

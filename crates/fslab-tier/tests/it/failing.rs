@@ -443,7 +443,7 @@ fn a_disk_below_that_fails_at_any_call_loses_nothing() {
 
 /// The same checks see what is not there.
 #[test]
-fn what_a_disk_says_to_be_written_and_is_not_is_seen() {
+fn lost_write_of_an_archive_is_detected() {
     let swept = sweep(EDGES, None, Then::Ends).into_iter().enumerate();
     let unseen: Vec<_> =
         swept.filter(|(_, (call, wrong))| *call == "write" && wrong.is_empty()).collect();

@@ -7,11 +7,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
-use fslab_tier::archive::{Archive, ContainerKind, DirectoryArchive, Key, SealedArchive};
+use fslab_tier::archive::{Archive, ContainerKind, DirectoryArchive, EncryptedArchive, Key};
 use fslab_tier::catalogue::{Catalogue, ObjectState};
 use fslab_tier::command::{Command, execute};
-use fslab_tier::stored::{Marks, TreeMark, dump};
-
+use fslab_tier::object::dump;
+use fslab_tier::stored::{Marks, TreeMark};
 use fslab_tier::{Id, Settings, Surroundings, Tier, TierFs, own_request, rebuild};
 use fslab_vfs::{FileSystem, Ino, MemFs, MonotonicClock, OpenMode, SetAttr, SetTime, Timestamp};
 use fslab_vfs_testing::client::Client;
@@ -30,7 +30,7 @@ fn around() -> Surroundings {
         clock: Arc::new(MonotonicClock),
         calendar: Arc::new(Dates(AtomicU64::new(0))),
         identities: Arc::new(Counted(AtomicU64::new(0))),
-        tell: |_| Id([5; 16]),
+        inode_identity: |_| Id([5; 16]),
         marks: Marks::Trusted,
     }
 }
@@ -190,7 +190,7 @@ fn bundle(name: &str, key: Option<Key>) -> Arc<dyn Archive> {
     if is_blessed(name) {
         std::fs::remove_dir_all(&root).ok();
         match &key {
-            Some(key) => DirectoryArchive::init_sealed(&root, ARCHIVE, TIER, key).unwrap(),
+            Some(key) => DirectoryArchive::init_encrypted(&root, ARCHIVE, TIER, key).unwrap(),
             None => DirectoryArchive::init(&root, ARCHIVE, TIER).unwrap(),
         }
     }
@@ -200,7 +200,7 @@ fn bundle(name: &str, key: Option<Key>) -> Arc<dyn Archive> {
     };
     let archive: Arc<dyn Archive> = Arc::new(opened.unwrap());
     let archive = match key {
-        Some(key) => Arc::new(SealedArchive::new(archive, key, around().identities)),
+        Some(key) => Arc::new(EncryptedArchive::new(archive, key, around().identities)),
         None => archive,
     };
     if is_blessed(name) {

@@ -92,7 +92,7 @@ const PLANTED: [(&str, Planted); 5] = [
 ];
 
 #[test]
-fn what_is_no_file_is_no_container() {
+fn only_regular_files_are_containers() {
     for (what, plant) in PLANTED {
         let scratch = Scratch::new();
         let place = scratch.place(KIND);
@@ -180,7 +180,7 @@ fn settings_of_an_archive_are_files_of_a_bounded_length() {
 /// Who can't tell which tree writes only reads, and whoever takes the archive over writes to it
 /// alone.
 #[test]
-fn what_says_who_writes_to_an_archive_is_a_file_in_it() {
+fn writer_record_must_be_a_file_inside_the_archive() {
     let scratch = Scratch::new();
     let (record, lease) = (scratch.root.join("writer.toml"), scratch.root.join("lease"));
     pipe(&record);

@@ -31,7 +31,7 @@ fn forge(bench: &Bench, from: Ino, to: Ino, name: &str) {
     let marks = bench.around.marks;
     let mut known = marks.read(&*bench.lower, &own_request(), from).unwrap().unwrap();
     let attr = bench.lower.getattr(&own_request(), to, None).unwrap();
-    known.inode = (bench.around.tell)(&attr);
+    known.inode = (bench.around.inode_identity)(&attr);
     bench.below().setxattr(to, name, &known.encode().unwrap()).unwrap();
 }
 

@@ -10,7 +10,9 @@ use fslab_tier::archive::memory::MemoryArchive;
 use fslab_tier::archive::{Archive, ContainerKind, Upload};
 use fslab_tier::catalogue::{Catalogue, ObjectRow, ObjectState};
 use fslab_tier::stored::{Location, Marks, Residency, TreeMark, Version};
-use fslab_tier::{Id, Settings, Surroundings, Tier, by_number_and_birth, own_request, rebuild};
+use fslab_tier::{
+    Id, Settings, Surroundings, Tier, inode_by_number_and_birth, own_request, rebuild,
+};
 use fslab_vfs::{FileSystem, Ino, MemFs, MonotonicClock, SetAttr, SetTime, Timestamp};
 use fslab_vfs_testing::client::Client;
 use fslab_vfs_testing::environment::number;
@@ -69,7 +71,7 @@ fn around() -> Surroundings {
         clock: Arc::new(MonotonicClock),
         calendar: Arc::new(Dates(AtomicU64::new(0))),
         identities: Arc::new(Counted(AtomicU64::new(0))),
-        tell: by_number_and_birth,
+        inode_identity: inode_by_number_and_birth,
         marks: Marks::Trusted,
     }
 }
@@ -160,7 +162,7 @@ fn populate(lower: &Arc<dyn FileSystem>, files: u64) {
         let known = Residency {
             tier: TIER,
             file: id(1),
-            inode: by_number_and_birth(&attr),
+            inode: inode_by_number_and_birth(&attr),
             changed: false,
             moving: false,
             poisoned: false,

@@ -12,7 +12,7 @@ use fslab_vfs::{
 use crate::support::{Bench, MIB, TIER, noise};
 
 #[test]
-fn what_was_released_is_read_back_by_range() {
+fn released_file_is_recalled_by_range() {
     let bench = Bench::new();
     let client = bench.client();
     let data = noise(1, 9 * MIB + 12_345);
@@ -192,7 +192,7 @@ fn a_file_in_use_or_changed_is_not_released() {
 }
 
 #[test]
-fn what_was_changed_behind_the_mount_is_kept() {
+fn edit_below_the_mount_is_kept() {
     let mut bench = Bench::new();
     {
         let client = bench.client();
@@ -263,7 +263,7 @@ fn a_time_set_by_hand_does_not_make_a_file_changed() {
 }
 
 #[test]
-fn who_waits_for_a_stalled_archive_ends_with_his_signal() {
+fn waiting_for_a_stalled_archive_is_interruptible() {
     let bench = Bench::new();
     let client = bench.client();
     let data = noise(16, 2 * MIB);

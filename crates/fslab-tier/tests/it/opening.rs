@@ -31,7 +31,7 @@ fn archived(bench: &Bench, modified: Timestamp) -> Ino {
 }
 
 #[test]
-fn who_opens_for_writing_and_does_not_write_changes_nothing() {
+fn opening_for_writing_without_a_write_changes_nothing() {
     let bench = Bench::new();
     let ino = archived(&bench, LONG_AGO);
     let client = bench.client();
@@ -50,7 +50,7 @@ fn who_opens_for_writing_and_does_not_write_changes_nothing() {
 type Deed = fn(&Bench, Ino, &File<'_>);
 
 #[test]
-fn whoever_changed_a_file_leaves_it_changed() {
+fn written_file_stays_changed_after_close() {
     let deeds: [(&str, Deed); 4] = [
         ("writes", |_, _, file| file.write_all(0, b"new").unwrap()),
         ("has the kernel write to the file that it was handed", |bench, ino, _| {
@@ -106,7 +106,7 @@ fn killed_in_a_recall(bench: &mut Bench, data: &[u8]) -> Ino {
 }
 
 #[test]
-fn what_was_changed_behind_the_mount_after_a_kill_is_kept() {
+fn edit_below_the_mount_after_a_kill_is_kept() {
     let mut bench = Bench::new();
     let mut data = noise(69, 2 * MIB);
     let ino = killed_in_a_recall(&mut bench, &data);
@@ -187,7 +187,7 @@ fn a_recall_that_outlives_its_reader_overwrites_nothing() {
 /// What came back or was written is not released by a policy until it has stayed for long enough,
 /// by what its xattr says; who asks for it himself may.
 #[test]
-fn what_came_back_stays_as_long_as_the_policy_says() {
+fn recalled_file_stays_as_long_as_the_policy_says() {
     const HOUR: u64 = 3600;
     let mut bench = Bench::new();
     let data = noise(68, 2 * MIB);

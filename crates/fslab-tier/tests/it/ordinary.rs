@@ -164,7 +164,7 @@ fn files_that_nobody_may_write_to_go_and_come_back() {
 }
 
 #[test]
-fn what_becomes_read_only_while_it_is_elsewhere_is_read() {
+fn offline_file_that_became_read_only_is_readable() {
     let (lower, bench) = Ordinary::bench();
     let data = noise(65, MIB);
     let ino = lower.file(Ino::ROOT, "file", &data, (OWNER, 0o644));

@@ -5,8 +5,8 @@ use std::sync::atomic::Ordering;
 
 use fslab_tier::archive::{Archive, ContainerKind};
 use fslab_tier::catalogue::{Catalogue, ObjectRow, ObjectState};
-use fslab_tier::stored::bundle::{contents_of, enclose};
-use fslab_tier::stored::reader::ObjectReader;
+use fslab_tier::object::bundle::{contents_of, enclose};
+use fslab_tier::object::reader::ObjectReader;
 use fslab_tier::stored::{Location, Marks, TreeMark};
 use fslab_tier::{Id, own_request, rebuild};
 use fslab_vfs::{FileSystem, Ino, MemFs};
@@ -62,7 +62,7 @@ fn are_whole(bench: &Bench, lower: Arc<dyn FileSystem>, numbers: impl IntoIterat
 }
 
 #[test]
-fn what_is_gone_comes_back_from_a_bundle_of_which_the_rest_is_here() {
+fn lost_member_of_a_bundle_is_repaired_from_another_copy() {
     let bench = two_copies();
     let client = bench.client();
     for number in 0..4 {
@@ -84,7 +84,7 @@ fn what_is_gone_comes_back_from_a_bundle_of_which_the_rest_is_here() {
 
 /// The tree was walked while the files were told that they are archived: it knows it of some.
 #[test]
-fn what_the_tree_does_not_name_of_a_bundle_comes_back_beside_what_it_names() {
+fn bundle_members_that_the_tree_does_not_name_are_rebuilt() {
     let bench = two_copies();
     bundled(&bench, 4);
     let mut rows = Vec::new();
@@ -111,7 +111,7 @@ fn what_the_tree_does_not_name_of_a_bundle_comes_back_beside_what_it_names() {
 }
 
 #[test]
-fn what_is_damaged_in_one_archive_is_found_in_the_other() {
+fn damaged_member_is_read_from_the_other_archive() {
     let mut bench = two_copies();
     bundled(&bench, 4);
     let damaged = place_of(&bench, 1);
@@ -161,7 +161,7 @@ fn a_copy_that_was_cut_off_shortens_no_other() {
 
 /// The end is where who has an archive alone looks for the list.
 #[test]
-fn what_stands_behind_a_bundle_goes_and_is_passed_on_to_no_other_copy() {
+fn bytes_after_a_bundle_are_dropped_and_not_copied() {
     let bench = two_copies();
     bundled(&bench, 4);
     let first = place_of(&bench, 0);
@@ -236,7 +236,7 @@ fn a_list_that_somebody_made_up_fills_no_other_archive() {
 
 /// A container with one object is as long as that, however long another copy is.
 #[test]
-fn what_stands_behind_an_object_is_passed_on_to_no_other_copy() {
+fn bytes_after_an_object_are_not_copied() {
     let bench = two_copies();
     let ino = bench.client().file(Ino::ROOT, "file0", &contents(0)).unwrap();
     bench.archive(ino, "file0").unwrap();
@@ -251,7 +251,7 @@ fn what_stands_behind_an_object_is_passed_on_to_no_other_copy() {
 
 /// Nobody wants back what expired while it was read.
 #[test]
-fn what_goes_while_it_is_scrubbed_is_neither_damaged_nor_made_again() {
+fn object_deleted_during_a_scrub_is_neither_damaged_nor_copied() {
     let bench = two_copies();
     bundled(&bench, 1);
     bench.client().unlink(Ino::ROOT, "file0").unwrap();
@@ -274,7 +274,7 @@ fn what_goes_while_it_is_scrubbed_is_neither_damaged_nor_made_again() {
 /// A scrub may take days, and who kept the catalogue as it was at the beginning would keep all
 /// space of its file from being used again.
 #[test]
-fn what_went_before_a_scrub_comes_to_it_is_not_read() {
+fn object_deleted_before_the_scrub_reaches_it_is_not_read() {
     let bench = Bench::new();
     bundled(&bench, 100);
     let faults = bench.archives[0].faults();

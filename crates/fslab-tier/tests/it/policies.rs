@@ -128,7 +128,7 @@ fn used(client: &Client<'_>, name: &str, data: &[u8], used: i64) -> Ino {
 /// Above the mark, space comes before copies: nothing waits for what is yet to be archived. What
 /// was used longest ago goes first, and only as much as must.
 #[test]
-fn what_is_archived_goes_before_anything_is_archived_in_the_order_of_use() {
+fn archived_files_are_released_first_least_recently_used_first() {
     let (lower, bench) = Watched::bench(10 * MIB);
     let client = bench.client();
     let mut files: Vec<(i64, Ino)> = Vec::new();
@@ -154,7 +154,7 @@ fn what_is_archived_goes_before_anything_is_archived_in_the_order_of_use() {
 
 /// What a run has archived itself goes, too, where what was archived before is not enough.
 #[test]
-fn what_was_archived_just_now_goes_where_more_is_wanted() {
+fn newly_archived_files_are_released_if_space_is_short() {
     let (lower, bench) = Watched::bench(10 * MIB);
     let client = bench.client();
     let before = used(&client, "before", &noise(1, MIB), 900);
@@ -186,7 +186,7 @@ fn a_file_of_several_names_counts_once() {
 
 /// A hole frees nothing, and is no reason to stop above the mark.
 #[test]
-fn what_is_freed_is_space_and_not_length() {
+fn freed_space_is_counted_in_blocks_not_length() {
     let (lower, bench) = Watched::bench(10 * MIB);
     let client = bench.client();
     let sparse = client.file(Ino::ROOT, "sparse", b"").unwrap();
@@ -267,7 +267,7 @@ fn a_small_file_goes_by_whichever_of_its_names_is_met_last() {
 }
 
 #[test]
-fn what_was_changed_behind_the_mount_is_archived_again() {
+fn file_edited_below_the_mount_is_archived_again() {
     let bench = Bench::new();
     let ino = bench.client().file(Ino::ROOT, "file", &noise(12, MIB)).unwrap();
     bench.archive(ino, "file").unwrap();
@@ -324,7 +324,7 @@ fn an_inode_that_cant_be_read_is_a_problem_and_the_rest_is_done() {
 
 /// Whoever can't ask whether a file is pinned does not take its bytes.
 #[test]
-fn what_may_be_pinned_stays() {
+fn possibly_pinned_file_stays() {
     let (lower, bench) = Watched::bench(10 * MIB);
     let ino = bench.client().file(Ino::ROOT, "file", &noise(11, MIB)).unwrap();
     *lower.unreadable.lock() = Some((ino, fslab_tier::command::PIN_NAME));
@@ -349,7 +349,7 @@ fn a_file_of_which_a_rule_cant_be_asked_is_left_alone_and_told() {
 
 /// What went to an archive is no hole.
 #[test]
-fn what_a_file_is_and_whose_decides() {
+fn rules_match_file_type_and_owner() {
     let (_, bench) = Watched::bench(20 * MIB);
     let client = bench.client();
     let file = |name: &str| client.file(Ino::ROOT, name, &noise(13, 2 * MIB)).unwrap();

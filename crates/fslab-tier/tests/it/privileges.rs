@@ -107,7 +107,7 @@ fn rights(client: &Client<'_>, ino: Ino) -> (u32, Option<Vec<u8>>) {
 }
 
 #[test]
-fn what_lets_a_program_do_more_stays_while_its_bytes_go_and_come() {
+fn set_id_bits_and_capabilities_survive_release_and_recall() {
     let (_, bench) = Strict::bench();
     let (client, data) = (bench.client(), noise(90, 2 * MIB));
     let ino = privileged(&bench, &data);

@@ -56,7 +56,7 @@ fn slow() -> Bench {
 
 /// Whatever was waited for, and whatever was here already when the reader came.
 #[test]
-fn who_reads_in_order_waits_for_no_block_that_was_not_asked_for() {
+fn sequential_reader_finds_its_blocks_requested() {
     let bench = slow();
     let client = bench.client();
     let data = noise(1, BLOCKS * MIB);
@@ -96,7 +96,7 @@ fn two_readers_of_a_file_do_not_disturb_each_other() {
 }
 
 #[test]
-fn who_reads_here_and_there_has_nothing_recalled_but_what_he_reads() {
+fn random_reader_recalls_only_the_blocks_that_it_reads() {
     let seed = seed();
     let bench = slow();
     let client = bench.client();

@@ -36,7 +36,7 @@ fn release_beside(bench: &Bench, ino: Ino, deed: impl FnOnce() + Send) -> Result
 }
 
 #[test]
-fn who_uses_a_file_waits_for_no_archive_that_its_release_asks() {
+fn users_of_a_file_do_not_wait_for_archives_that_a_release_asks() {
     let (bench, data) = (Bench::new(), noise(90, 2 * MIB));
     let (fs, client) = (&*bench.fs, bench.client());
     let ino = client.file(Ino::ROOT, "file", &data).unwrap();
@@ -100,7 +100,7 @@ impl FileSystem for Asked {
 
 /// Its new version is in archives, too, but these were asked for the old one.
 #[test]
-fn what_is_archived_anew_while_it_is_released_stays() {
+fn file_archived_anew_during_its_release_stays() {
     let lower = Arc::new(Asked::default());
     let bench = Bench::over(lower.clone());
     let ino = bench.client().file(Ino::ROOT, "file", &noise(91, MIB)).unwrap();

@@ -52,7 +52,7 @@ fn handing_down(bench: &Bench) -> Ino {
 }
 
 #[test]
-fn what_is_made_again_takes_no_list_from_its_directory() {
+fn rebuilt_file_inherits_no_acl() {
     let bench = Bench::new();
     handing_down(&bench);
     bench.tier.archive_tree(&own_request()).unwrap();
@@ -69,7 +69,7 @@ fn what_is_made_again_takes_no_list_from_its_directory() {
 }
 
 #[test]
-fn what_is_younger_than_the_tree_takes_no_list_from_its_directory() {
+fn newer_object_inherits_no_acl() {
     let bench = Bench::new();
     let directory = handing_down(&bench);
     bench.client().removexattr(directory, DEFAULT).unwrap();
@@ -84,7 +84,7 @@ fn what_is_younger_than_the_tree_takes_no_list_from_its_directory() {
 }
 
 #[test]
-fn what_is_undeleted_takes_no_list_from_its_directory() {
+fn undeleted_file_inherits_no_acl() {
     let bench = Bench::new();
     let directory = handing_down(&bench);
     let client = bench.client();
@@ -110,7 +110,7 @@ fn what_is_undeleted_takes_no_list_from_its_directory() {
 
 /// Both names of it get the later version, and nothing of what the earlier one had.
 #[test]
-fn what_an_earlier_version_had_goes_where_a_later_one_takes_its_place() {
+fn xattrs_of_an_earlier_version_are_replaced_by_the_later() {
     let bench = Bench::new();
     let client = bench.client();
     let ino = client.file(Ino::ROOT, "f", &noise(4, 2 * MIB)).unwrap();

@@ -11,7 +11,7 @@ use fslab_tier::rebuild::Options;
 use fslab_tier::stored::{Marks, TreeMark};
 use fslab_tier::{
     Archived, Calendar, Id, Identities, Released, Result, Settings, Surroundings, Tier, TierFs,
-    by_number_and_birth, own_request,
+    inode_by_number_and_birth, own_request,
 };
 use fslab_vfs::{
     Clock, Errno, FileSystem, Handle, Ino, MemFs, MonotonicClock, Request, StatFs, Timestamp,
@@ -175,7 +175,7 @@ impl Bench {
             clock,
             calendar: dates.clone(),
             identities: Arc::new(Counted(AtomicU64::new(0))),
-            tell: by_number_and_birth,
+            inode_identity: inode_by_number_and_birth,
             marks,
         };
         let archives: Vec<_> = (0..archives)

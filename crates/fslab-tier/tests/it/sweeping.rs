@@ -183,7 +183,7 @@ fn a_bundle_is_read_once_in_its_order_however_its_files_are_asked_for() {
 
 /// So that there is something to choose from, and no thread that recalls is idle.
 #[test]
-fn who_asks_for_many_files_has_them_asked_for_at_once() {
+fn bulk_recall_requests_many_files_at_once() {
     let shelf = Shelf::new();
     shelf.archive.hold();
     std::thread::scope(|scope| {

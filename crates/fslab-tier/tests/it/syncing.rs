@@ -167,7 +167,7 @@ fn lose_recalled(size: u64, fail: impl FnOnce(&File<'_>) -> Result<()>) {
 }
 
 #[test]
-fn what_was_recalled_and_a_failed_sync_lost_is_recalled_again() {
+fn blocks_lost_by_a_failed_sync_are_recalled_again() {
     for size in [100_000, 4 * MIB, 4 * MIB + 100_000] {
         lose_recalled(size, |file| file.fsync(false));
     }
@@ -177,7 +177,7 @@ fn what_was_recalled_and_a_failed_sync_lost_is_recalled_again() {
 
 /// Nobody hears of it but the log: the last user is gone.
 #[test]
-fn what_a_failed_sync_at_the_end_of_a_use_lost_is_recalled_again() {
+fn blocks_lost_by_a_failed_last_sync_are_recalled_again() {
     let (lower, mut bench) = lossy();
     let data = noise(311, MIB + 100_000);
     let ino = bench.offline(&bench.client(), "file", &data);
@@ -215,7 +215,7 @@ fn a_file_of_which_a_sync_failed_is_as_good_as_before_once_it_was_closed() {
 
 /// A tail that was cut off, and synced so, stays away when the file grows.
 #[test]
-fn what_was_cut_off_does_not_come_back_behind_a_power_cut() {
+fn truncated_blocks_stay_gone_after_a_power_cut() {
     let (lower, mut bench) = lossy();
     let (data, other) = (noise(305, 3 * MIB), noise(306, MIB));
     let ino = bench.offline(&bench.client(), "file", &data);

@@ -177,7 +177,7 @@ fn moved_while_walked(from: &str, to: &str) -> (Bench, Vec<String>) {
 }
 
 #[test]
-fn what_gets_another_name_while_a_tree_is_walked_is_in_it_once() {
+fn renamed_file_is_in_the_archived_tree_once() {
     for (from, to) in [("last", "first"), ("first", "last")] {
         let (bench, expected) = moved_while_walked(from, to);
         let lower: Arc<dyn FileSystem> = Arc::new(MemFs::default());
@@ -291,7 +291,7 @@ fn a_tree_that_is_damaged_in_one_archive_is_taken_from_the_other() {
 }
 
 #[test]
-fn where_the_last_tree_is_damaged_the_one_before_is_taken_and_that_is_told() {
+fn damaged_last_tree_is_reported_and_the_previous_one_used() {
     let bench = two_trees(1);
     let whole = rebuild_in(&bench, &empty_tree());
     damage_last_tree(&bench.archives[0]);

@@ -7,13 +7,13 @@ use std::sync::atomic::Ordering;
 
 use fslab_tier::archive::Archive;
 use fslab_tier::catalogue::{ObjectRow, ObjectState};
-use fslab_tier::home::{Home, Wish};
+use fslab_tier::home::{Home, InitOptions};
 use fslab_tier::stored::Marks;
 use fslab_tier::{Id, own_request, rebuild};
 use fslab_vfs::{Entry, Errno, FileSystem, Ino, MemFs, Name, Request};
 use parking_lot::Mutex;
 
-use crate::expiring::seen_by_no_scan;
+use crate::expiry::seen_by_no_scan;
 use crate::support::{Bench, MIB, noise};
 
 /// What of a tree answers EIO.
@@ -77,7 +77,7 @@ fn said_to_be_gone() -> (Arc<Flaky>, Bench, Ino) {
 }
 
 #[test]
-fn what_a_file_may_name_that_cant_be_read_is_kept() {
+fn objects_that_an_unreadable_file_may_name_are_kept() {
     for broken in [Broken::Xattrs, Broken::Names] {
         let (lower, bench, ino) = said_to_be_gone();
         *lower.broken.lock() = Some(broken);
@@ -89,7 +89,7 @@ fn what_a_file_may_name_that_cant_be_read_is_kept() {
 }
 
 #[test]
-fn what_a_damaged_residency_may_name_is_kept() {
+fn objects_that_a_damaged_residency_may_name_are_kept() {
     let (_, bench, ino) = said_to_be_gone();
     let whole = bench.below().getxattr(ino, Marks::Trusted.residency_name()).unwrap();
     let mut damaged = whole.clone();
@@ -121,7 +121,7 @@ fn no_tree_is_archived_while_it_cant_be_told_what_archives_hold() {
 fn settings_that_cant_be_are_refused_by_line_and_what_to_do() {
     let scratch = tempfile::tempdir().unwrap();
     let home = scratch.path().join("home");
-    let wish = Wish::usual(vec![scratch.path().join("archive")], None);
+    let wish = InitOptions::usual(vec![scratch.path().join("archive")], None);
     Home::init(&home, &MemFs::default(), &wish, &Bench::new().around).unwrap();
     let path = home.join("tier.toml");
     let before = std::fs::read_to_string(&path).unwrap();
@@ -151,7 +151,7 @@ fn settings_that_cant_be_are_refused_by_line_and_what_to_do() {
 fn settings_that_cant_be_written_are_refused_before_anything_is_made() {
     let scratch = tempfile::tempdir().unwrap();
     let of = |name: &[u8]| scratch.path().join(OsStr::from_bytes(name));
-    let wish = |archive: &[u8]| Wish::usual(vec![of(archive)], None);
+    let wish = |archive: &[u8]| InitOptions::usual(vec![of(archive)], None);
     let around = Bench::new().around;
     let init =
         |archive: &[u8]| Home::init(&of(b"home"), &MemFs::default(), &wish(archive), &around);

@@ -103,7 +103,7 @@ fn gauges_tell_how_much_is_awaited_and_for_how_long() {
 
 /// It asks for nothing itself.
 #[test]
-fn who_waits_waits_for_what_is_on_its_way_and_asks_for_nothing() {
+fn wait_starts_no_recalls() {
     let (bench, ino) = stalled();
     let wait = |path: &[u8], request: &Request| {
         told(&bench, &Command::Wait { paths: vec![path.to_vec()] }, request)

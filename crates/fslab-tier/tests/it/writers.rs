@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 use fslab_tier::archive::DirectoryArchive;
 use fslab_tier::catalogue::{Catalogue, ObjectState};
 use fslab_tier::command::{Command, Event, execute};
-use fslab_tier::home::{Home, Remains, Wish};
+use fslab_tier::home::{Home, InitOptions, SurvivingArchives};
 use fslab_tier::stored::Marks;
 use fslab_tier::{Error, Id, Tier, TierFs, own_request, rebuild};
 use fslab_vfs::{Attr, FileKind, FileSystem, Ino, MemFs, SetAttr, SetTime};
@@ -45,7 +45,7 @@ impl World {
     fn of(bench: Bench) -> (Self, Tree) {
         let world = Self { scratch: tempfile::tempdir().unwrap(), bench };
         let lower: Arc<dyn FileSystem> = Arc::new(MemFs::default());
-        let wish = Wish::usual(vec![world.path("archive")], None);
+        let wish = InitOptions::usual(vec![world.path("archive")], None);
         let home = Home::init(&world.path("home"), &*lower, &wish, &world.bench.around).unwrap();
         let first = Tree { lower, home };
         let (tier, tiered) = world.open(&first);
@@ -82,7 +82,8 @@ impl World {
     fn made_again_in(&self, lower: Arc<dyn FileSystem>, home: &str) -> Tree {
         let around = &self.bench.around;
         let remains =
-            Remains::open(&[self.path("archive")], &[], None, &around.identities).unwrap();
+            SurvivingArchives::open(&[self.path("archive")], &[], None, &around.identities)
+                .unwrap();
         let home = Home::again(&self.path(home), &*lower, &remains, around).unwrap();
         let (catalogue, request) = (home.catalogue().unwrap(), own_request());
         let archives = &remains.archives;
@@ -249,7 +250,7 @@ fn written_by(world: &World, tree: &Tree) -> Option<String> {
 #[test]
 fn only_the_copy_of_a_tree_that_opened_an_archive_last_writes_to_it() {
     let mut bench = Bench::new();
-    bench.around.tell = by_size;
+    bench.around.inode_identity = by_size;
     let (world, first) = World::of(bench);
     let second = world.cloned(&first, "second");
     // Whichever of them comes first.
@@ -273,7 +274,7 @@ fn only_the_copy_of_a_tree_that_opened_an_archive_last_writes_to_it() {
 #[test]
 fn tree_that_was_rolled_back_only_reads() {
     let mut bench = Bench::new();
-    bench.around.tell = by_size;
+    bench.around.inode_identity = by_size;
     let (world, first) = World::of(bench);
     let snapshot = world.cloned(&first, "snapshot");
     for _ in 0..3 {
@@ -283,7 +284,7 @@ fn tree_that_was_rolled_back_only_reads() {
 }
 
 #[test]
-fn who_takes_an_archive_over_writes_and_the_other_reads_until_it_is_taken_back() {
+fn take_over_moves_writing_to_one_tree_and_back() {
     let (world, first) = World::new();
     let second = world.made_again("second");
     let (tier, tiered) = world.open(&first);
@@ -312,7 +313,7 @@ fn who_takes_an_archive_over_writes_and_the_other_reads_until_it_is_taken_back()
 
 /// A kill left an object on its way, and another tree has the archive since: it may be there.
 #[test]
-fn what_was_on_its_way_waits_until_the_tree_writes_again() {
+fn interrupted_upload_waits_until_the_tree_may_write_again() {
     let (world, first) = World::new();
     let pending = |catalogue: &Catalogue| catalogue.pending().unwrap().len();
     let catalogue = first.home.catalogue().unwrap();
@@ -355,7 +356,7 @@ fn a_tree_that_lost_its_home_or_its_catalogue_needs_to_take_nothing_over() {
 
 /// Earlier versions noted nothing: who wrote then may be the tree that a new one is made again of.
 #[test]
-fn what_earlier_versions_made_goes_on_as_it_did() {
+fn tiers_of_earlier_versions_still_work() {
     let (world, first) = World::new();
     let forget = || fs::remove_file(world.path("archive/writer.toml")).unwrap();
     forget();
@@ -433,7 +434,7 @@ fn an_archive_of_its_own_gets_copies_and_the_others_is_left_as_it_is() {
 }
 
 #[test]
-fn who_has_an_archive_of_his_own_recalls_nothing_for_it_and_removes_nothing_of_the_others() {
+fn tree_with_its_own_archive_deletes_nothing_from_others() {
     let (world, first) = World::new();
     let mut second = world.made_again("second");
     second.home.attach(&world.path("own"), Id([9; 16]), None).unwrap();

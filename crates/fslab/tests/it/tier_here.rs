@@ -7,7 +7,7 @@ use std::time::SystemTime;
 
 use fslab_tier::home::Home;
 use fslab_tier::stored::Marks;
-use fslab_tier::{Calendar, Id, Identities, Surroundings, Tier, by_number_and_birth};
+use fslab_tier::{Calendar, Id, Identities, Surroundings, Tier, inode_by_number_and_birth};
 use fslab_vfs::{HostFs, HostOptions, MonotonicClock, Timestamp};
 
 use crate::tiering::Tiered;
@@ -21,7 +21,7 @@ pub fn opened(tiered: &Tiered) -> Arc<Tier> {
         clock: Arc::new(MonotonicClock),
         calendar: Arc::new(Now),
         identities: Arc::new(Counted(AtomicU64::new(0))),
-        tell: by_number_and_birth,
+        inode_identity: inode_by_number_and_birth,
         marks: Marks::Trusted,
     };
     home.open(Arc::new(tree), home.settings(), around).unwrap()

@@ -15,16 +15,13 @@ impl Marks {
     /// The xattr that keeps the mode of a closed root.
     #[must_use]
     pub fn mode_name(self) -> &'static str {
-        match self {
-            Self::Trusted => TRUSTED_MODE_NAME,
-            Self::Own(_) => USER_MODE_NAME,
-        }
+        self.choose(TRUSTED_MODE_NAME, USER_MODE_NAME)
     }
 
-    /// Returns the kept mode; nothing where none is kept or the root is another user's.
+    /// Returns the kept mode; none if none is kept or the root is another user's.
     ///
     /// # Errors
-    /// What the file system below answers.
+    /// Errors of the file system below.
     pub fn read_mode(self, fs: &dyn FileSystem, request: &Request) -> Result<Option<Permissions>> {
         let Some(value) = get(fs, request, Ino::ROOT, self.mode_name())? else { return Ok(None) };
         let is_believed = self.are_believed(&fs.getattr(request, Ino::ROOT, None)?);
@@ -34,7 +31,7 @@ impl Marks {
     /// Keeps a mode. It is durable once the root is synced.
     ///
     /// # Errors
-    /// What the file system below answers.
+    /// Errors of the file system below.
     pub fn write_mode(
         self,
         fs: &dyn FileSystem,
@@ -48,7 +45,7 @@ impl Marks {
     /// Keeps no mode any longer.
     ///
     /// # Errors
-    /// What the file system below answers.
+    /// Errors of the file system below.
     pub fn remove_mode(self, fs: &dyn FileSystem, request: &Request) -> Result<()> {
         fs.removexattr(request, Ino::ROOT, OsStr::new(self.mode_name()))
     }

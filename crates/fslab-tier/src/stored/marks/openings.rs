@@ -42,17 +42,14 @@ impl Opening {
 
 impl Marks {
     fn openings_name(self) -> &'static str {
-        match self {
-            Self::Trusted => TRUSTED_OPENINGS_NAME,
-            Self::Own(_) => USER_OPENINGS_NAME,
-        }
+        self.choose(TRUSTED_OPENINGS_NAME, USER_OPENINGS_NAME)
     }
 
-    /// What a tree knows of archives that it opened; nothing where its root says nothing that can
+    /// What a tree knows of archives that it opened; none if its root says nothing that can
     /// be read.
     ///
     /// # Errors
-    /// What the file system below answers.
+    /// Errors of the file system below.
     pub fn read_openings(
         self,
         fs: &dyn FileSystem,
@@ -68,7 +65,7 @@ impl Marks {
     /// are forgotten first that it opened the longest ago.
     ///
     /// # Errors
-    /// What the file system below answers.
+    /// Errors of the file system below.
     pub fn write_opening(
         self,
         fs: &dyn FileSystem,

@@ -43,16 +43,13 @@ impl WriterMark {
 
 impl Marks {
     fn writer_name(self) -> &'static str {
-        match self {
-            Self::Trusted => TRUSTED_WRITER_NAME,
-            Self::Own(_) => USER_WRITER_NAME,
-        }
+        self.choose(TRUSTED_WRITER_NAME, USER_WRITER_NAME)
     }
 
-    /// What a tree is known by; nothing where its root says nothing that can be read.
+    /// What a tree is known by; none if its root says nothing that can be read.
     ///
     /// # Errors
-    /// What the file system below answers.
+    /// Errors of the file system below.
     pub fn read_writer(
         self,
         fs: &dyn FileSystem,
@@ -62,10 +59,10 @@ impl Marks {
         Ok(value.and_then(|value| WriterMark::decode(&value)))
     }
 
-    /// Says durably what a tree is known by.
+    /// Records durably what a tree is known by.
     ///
     /// # Errors
-    /// `EPERM` where the tree belongs to another user; what the file system below answers.
+    /// `EPERM` where the tree belongs to another user; errors of the file system below.
     pub fn write_writer(
         self,
         fs: &dyn FileSystem,
@@ -84,7 +81,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_tree_is_known_by_survives_being_written_down() {
+    fn writer_mark_round_trips() {
         for is_rebuilt in [false, true] {
             let mark = WriterMark { id: Id([7; 16]), is_rebuilt, root: Id([9; 16]) };
             assert_eq!(WriterMark::decode(&mark.encode()), Some(mark));

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use fslab_tier::archive::ContainerKind;
-use fslab_tier::{Found, Place, Tier, own_request};
+use fslab_tier::{Found, Tier, WalkEntry, own_request};
 use fslab_vfs::{FallocateMode, Ino, OpenMode, Timestamp};
 use fslab_vfs_testing::client::{Client, File};
 use fslab_vfs_testing::crash::CrashFs;
@@ -160,7 +160,7 @@ impl<'a> Script<'a> {
         };
         for name in self.names.keys() {
             let (path, found) = (name.as_bytes(), Found::at(lower, name.as_bytes()).unwrap());
-            archiver.archive(&Place { path, found: &found }, &mut told).unwrap();
+            archiver.archive(&WalkEntry { path, found: &found }, &mut told).unwrap();
         }
         archiver.finish(&mut told).unwrap();
         said.join(" ")

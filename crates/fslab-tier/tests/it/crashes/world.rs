@@ -66,7 +66,7 @@ fn around(dates: &Arc<Dates>) -> Surroundings {
         clock: Arc::new(MonotonicClock),
         calendar: dates.clone(),
         identities: Arc::new(Counted(AtomicU64::new(life << 32))),
-        tell: by_owner,
+        inode_identity: by_owner,
         marks: Marks::Trusted,
     }
 }

@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use fslab_tier::archive::{DirectoryArchive, Key};
-use fslab_tier::home::{Attached, Home, Poison, Remains, Umount, Wish, writer_of};
+use fslab_tier::home::{
+    ArchiveEntry, Home, InitOptions, Poison, SurvivingArchives, Umount, writer_of,
+};
 use fslab_tier::stored::Marks;
 use fslab_tier::{Surroundings, own_request, poison, rebuild};
 use fslab_vfs::Size;
@@ -73,9 +75,9 @@ fn parse_umount(text: &str) -> Result<Umount, String> {
 }
 
 impl Wanted {
-    fn wish(&self, tree: &Path) -> Result<Wish> {
+    fn wish(&self, tree: &Path) -> Result<InitOptions> {
         must_lie_outside(tree, self.archives.iter().chain([&self.home]).chain(&self.key))?;
-        Ok(Wish {
+        Ok(InitOptions {
             archives: self.archives.iter().map(|path| resolved(path)).collect::<Result<_>>()?,
             copies: self.copies,
             zstd_level: self.zstd_level,
@@ -119,7 +121,12 @@ impl Init {
 }
 
 /// Says who can read released files while the tree is not mounted, and what they read.
-fn say_what_umount_leaves(wish: &Wish, marks: Marks, tree: &Path, lower: &Arc<dyn FileSystem>) {
+fn say_what_umount_leaves(
+    wish: &InitOptions,
+    marks: Marks,
+    tree: &Path,
+    lower: &Arc<dyn FileSystem>,
+) {
     let is_poisoned = wish.poison == Poison::Auto && poison::is_possible(lower);
     let what = if is_poisoned {
         "released files as the text \"fslab: this file is in an archive\""
@@ -316,7 +323,7 @@ impl Rebuild {
         // What is not there would be unneeded.
         let is_whole = made.problems.is_empty() && made.unplaced.is_empty();
         let takes_over = self.take_over && is_whole;
-        for Attached { path, .. } in remains.attached.iter().filter(|_| takes_over) {
+        for ArchiveEntry { path, .. } in remains.attached.iter().filter(|_| takes_over) {
             if !json {
                 say!("{} {}", path.display(), DirectoryArchive::holder(path)?);
             }
@@ -324,7 +331,7 @@ impl Rebuild {
             made.problems.extend(taken.err().map(|error| error.to_string()));
         }
         let mut refusals = Vec::new();
-        for Attached { path, .. } in &home.description.archives {
+        for ArchiveEntry { path, .. } in &home.description.archives {
             match refusal(path, &tree, &around) {
                 Ok(refusal) => refusals.extend(refusal.map(|refusal| (path.clone(), refusal))),
                 Err(error) => made.problems.push(error.to_string()),
@@ -337,13 +344,13 @@ impl Rebuild {
         &self,
         left: Option<&Home>,
         identities: &Arc<dyn fslab_tier::Identities>,
-    ) -> Result<Remains> {
+    ) -> Result<SurvivingArchives> {
         let places = self.archives.iter().chain([&self.home]).chain(&self.keys);
         must_lie_outside(&self.tree, places)?;
         let all = |paths: &[PathBuf]| paths.iter().map(|path| resolved(path)).collect();
         let (archives, keys): (Result<Vec<_>>, Result<Vec<_>>) =
             (all(&self.archives), all(&self.keys));
-        Ok(Remains::open(&archives?, &keys?, left, identities)?)
+        Ok(SurvivingArchives::open(&archives?, &keys?, left, identities)?)
     }
 }
 
@@ -362,7 +369,7 @@ fn home_again(
     path: &Path,
     left: Option<Home>,
     tree: &dyn FileSystem,
-    remains: &Remains,
+    remains: &SurvivingArchives,
     around: &Surroundings,
 ) -> Result<Home> {
     let Some(mut home) = left else { return Ok(Home::again(path, tree, remains, around)?) };

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::io::Write;
 
 use anyhow::{Context, Result};
-use fslab_tier::command::{Command, Event, State, WaitingProgram};
+use fslab_tier::command::{Command, Event, FileSummary, Residence, WaitingProgram};
 
 use super::access::Access;
 use crate::exit::{Code, Coded};
@@ -233,18 +233,18 @@ fn waiting_programs(by: &[WaitingProgram]) -> String {
 }
 
 /// As `ls` of DMFS: `a` for archived, `A` for archived and not here; `p` in between, `!` damaged.
-fn state_line(state: &State) -> String {
-    let letter = match (&state.state[..], state.changed) {
-        ("offline", _) => 'A',
-        ("partly-resident", _) => 'p',
-        ("archived", _) => 'a',
-        ("changed", _) => 'c',
-        ("damaged", _) => '!',
-        _ => '-',
+fn state_line(state: &FileSummary) -> String {
+    let letter = match state.state {
+        Residence::Offline => 'A',
+        Residence::PartlyResident => 'p',
+        Residence::Archived => 'a',
+        Residence::Changed => 'c',
+        Residence::Damaged => '!',
+        Residence::Resident => '-',
     };
     format!(
         "{letter} {:<15} {:>10} of {:>10} here  copies {}  {}",
-        state.state,
+        state.state.name(),
         units::bytes(state.resident_bytes),
         units::bytes(state.bytes),
         state.copies.len(),

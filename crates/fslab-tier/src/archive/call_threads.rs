@@ -1,0 +1,48 @@
+//! Threads that make calls which may never return: about as many as there were calls at a time.
+
+use std::io;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Weak};
+
+use parking_lot::Mutex;
+
+/// What a thread is given to do. It does not panic.
+pub(super) type Job = Box<dyn FnOnce() + Send>;
+
+/// Threads and those of them that are idle. Dropped, all end.
+#[derive(Default)]
+pub(super) struct CallThreads(Arc<Idle>);
+
+type Idle = Mutex<Vec<Worker>>;
+
+/// A thread, which puts this among the idle ones when its job is done.
+struct Worker(Sender<(Job, Self)>);
+
+impl CallThreads {
+    /// Has a thread do something.
+    ///
+    /// # Errors
+    /// Where no thread can be started.
+    pub(super) fn run(&self, job: Job) -> io::Result<()> {
+        let idle = self.0.lock().pop();
+        let worker = idle.map_or_else(|| self.start(), Ok)?;
+        let sender = worker.0.clone();
+        sender.send((job, worker)).or(Err(io::ErrorKind::BrokenPipe.into()))
+    }
+
+    fn start(&self) -> io::Result<Worker> {
+        let (sender, jobs) = channel();
+        let idle = Arc::downgrade(&self.0);
+        let thread = std::thread::Builder::new().name("fslab-archive".to_owned());
+        thread.spawn(move || work(&idle, &jobs))?;
+        Ok(Worker(sender))
+    }
+}
+
+fn work(idle: &Weak<Idle>, jobs: &Receiver<(Job, Worker)>) {
+    while let Ok((job, worker)) = jobs.recv() {
+        job();
+        let Some(idle) = idle.upgrade() else { return };
+        idle.lock().push(worker);
+    }
+}

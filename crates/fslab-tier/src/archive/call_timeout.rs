@@ -1,0 +1,391 @@
+//! A time limit for each call of an archive. A server that hangs, or a disk that does not answer,
+//! makes its archive unavailable: whoever asked gets `NotConnected`, and other archives are asked.
+//!
+//! A call can't be taken back: a thread of its own makes it and may stay in it for ever. While one
+//! is late, no other call is begun, so an archive that hangs holds as many threads as it had calls
+//! then. Once all late calls have returned the archive is available again.
+
+use std::io::{self, ErrorKind};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::mpsc::{RecvTimeoutError, sync_channel};
+use std::time::Duration;
+
+use fslab_vfs::Clock;
+use parking_lot::{Condvar, Mutex};
+
+use super::call_threads::CallThreads;
+use super::{Archive, ContainerKind, Upload};
+use crate::id::Id;
+
+/// How often a waiting caller looks at the clock, which is not the one that the system waits by.
+const LOOK_EVERY: Duration = Duration::from_millis(20);
+
+/// An archive that moves bytes more slowly than this is late: they are added to the limit.
+const CALL_BYTES_A_SECOND: u64 = 1 << 20;
+
+/// The same of the end of a container, which waits until all of it is durable.
+const FINISH_BYTES_A_SECOND: u64 = 4 << 20;
+
+/// Bytes of a container that go out in one call: a thread takes some time to wake up, and small
+/// containers come in small pieces.
+const TOGETHER_BYTES: usize = 128 << 10;
+
+/// Containers that a listing may be ahead of its caller.
+const LISTED_AHEAD: usize = 1024;
+
+/// Called once an archive that was late answers again.
+pub(crate) type Returned = Box<dyn Fn() + Send + Sync>;
+
+/// An archive whose calls have a time limit.
+pub(crate) struct TimeoutArchive {
+    archive: Arc<dyn Archive>,
+    calls: Arc<Calls>,
+}
+
+/// What the threads that make calls share.
+struct Calls {
+    label: String,
+    clock: Arc<dyn Clock>,
+    limit: Duration,
+    workers: CallThreads,
+    /// Calls that have not returned.
+    under_way: AtomicUsize,
+    /// Calls that have passed their limit and not returned.
+    late: AtomicUsize,
+    came_back: AtomicBool,
+    returned: Returned,
+}
+
+/// A call under way.
+struct Call<T> {
+    state: Mutex<State<T>>,
+    returned: Condvar,
+    begun_ns: Mutex<u64>,
+    limit: Duration,
+}
+
+enum State<T> {
+    UnderWay,
+    Returned(io::Result<T>),
+    /// Its caller has the outcome, or has gone.
+    Gone,
+}
+
+impl TimeoutArchive {
+    pub(crate) fn new(
+        archive: Arc<dyn Archive>,
+        (clock, limit): (Arc<dyn Clock>, Duration),
+        returned: Returned,
+    ) -> Self {
+        let (label, workers) = (archive.label().to_owned(), CallThreads::default());
+        let (late, came_back) = (AtomicUsize::new(0), AtomicBool::new(false));
+        let under_way = AtomicUsize::new(0);
+        let calls = Calls { label, clock, limit, workers, under_way, late, came_back, returned };
+        Self { archive, calls: Arc::new(calls) }
+    }
+
+    fn call<T: Send + 'static>(
+        &self,
+        bytes: usize,
+        ask: impl FnOnce(&dyn Archive) -> io::Result<T> + Send + 'static,
+    ) -> io::Result<T> {
+        let limit = self.calls.limit_of(bytes as u64, CALL_BYTES_A_SECOND);
+        let archive = Arc::clone(&self.archive);
+        let call = self.calls.begin(limit, move || ask(&*archive))?;
+        self.calls.wait(&call)
+    }
+}
+
+impl Calls {
+    fn limit_of(&self, bytes: u64, bytes_a_second: u64) -> Duration {
+        self.limit.saturating_add(Duration::from_secs(bytes / bytes_a_second))
+    }
+
+    fn why_late(&self) -> Option<String> {
+        let late = self.late.load(Ordering::SeqCst);
+        let limit = self.limit.as_secs();
+        (late > 0).then(|| format!("it has not answered within {limit} seconds"))
+    }
+
+    fn check(&self) -> io::Result<()> {
+        self.why_late().map_or(Ok(()), |why| Err(not_connected(&why)))
+    }
+
+    /// Has a thread make a call.
+    fn begin<T: Send + 'static>(
+        self: &Arc<Self>,
+        limit: Duration,
+        ask: impl FnOnce() -> io::Result<T> + Send + 'static,
+    ) -> io::Result<Arc<Call<T>>> {
+        self.check()?;
+        let call = Arc::new(Call {
+            state: Mutex::new(State::UnderWay),
+            returned: Condvar::new(),
+            begun_ns: Mutex::new(self.clock.now_ns()),
+            limit,
+        });
+        let (calls, made) = (Arc::downgrade(self), Arc::clone(&call));
+        self.under_way.fetch_add(1, Ordering::SeqCst);
+        let started = self.workers.run(Box::new(move || {
+            // What the call held of the archive is dropped before its caller goes on.
+            let outcome = catch_unwind(AssertUnwindSafe(ask));
+            let outcome = outcome.unwrap_or_else(|_| Err(io::Error::other("the archive panicked")));
+            let calls = calls.upgrade();
+            calls.iter().for_each(|calls| calls.has_returned());
+            let was_late = made.end(outcome);
+            if let Some(calls) = calls.filter(|_| was_late) {
+                calls.one_returned();
+            }
+        }));
+        started.inspect_err(|_| self.has_returned())?;
+        Ok(call)
+    }
+
+    /// Waits for a call until its limit has passed.
+    fn wait<T>(&self, call: &Call<T>) -> io::Result<T> {
+        let mut state = call.state.lock();
+        loop {
+            if matches!(*state, State::Returned(_))
+                && let State::Returned(outcome) = std::mem::replace(&mut *state, State::Gone)
+            {
+                return outcome;
+            }
+            let has_waited = call.returned.wait_for(&mut state, LOOK_EVERY).timed_out();
+            if has_waited && matches!(*state, State::UnderWay) && self.is_late(call) {
+                *state = State::Gone;
+                return Err(self.one_is_late());
+            }
+        }
+    }
+
+    /// Gives a call up whose limit has passed.
+    fn give_up<T>(&self, call: &Call<T>) -> io::Result<()> {
+        let mut state = call.state.lock();
+        if self.is_late(call) && matches!(*state, State::UnderWay) {
+            *state = State::Gone;
+            return Err(self.one_is_late());
+        }
+        Ok(())
+    }
+
+    fn is_late<T>(&self, call: &Call<T>) -> bool {
+        let took_ns = self.clock.now_ns().saturating_sub(*call.begun_ns.lock());
+        Duration::from_nanos(took_ns) >= call.limit
+    }
+
+    fn one_is_late(&self) -> io::Error {
+        self.late.fetch_add(1, Ordering::SeqCst);
+        let why = self.why_late().unwrap_or_default();
+        tracing::warn!("the archive {} is unavailable for now: {why}", self.label);
+        not_connected(&why)
+    }
+
+    fn has_returned(&self) {
+        self.under_way.fetch_sub(1, Ordering::SeqCst);
+    }
+
+    fn one_returned(&self) {
+        if self.late.fetch_sub(1, Ordering::SeqCst) == 1 {
+            tracing::warn!("the archive {} answers again", self.label);
+            self.came_back.store(true, Ordering::SeqCst);
+            (self.returned)();
+        }
+    }
+}
+
+impl<T> Call<T> {
+    /// Ends it; returns whether it was late.
+    fn end(&self, outcome: io::Result<T>) -> bool {
+        let mut state = self.state.lock();
+        let was_late = matches!(*state, State::Gone);
+        if !was_late {
+            *state = State::Returned(outcome);
+            self.returned.notify_all();
+        }
+        was_late
+    }
+
+    /// It goes on: its limit begins anew.
+    fn goes_on(&self, clock: &dyn Clock) {
+        *self.begun_ns.lock() = clock.now_ns();
+    }
+}
+
+fn not_connected(why: &str) -> io::Error {
+    io::Error::new(ErrorKind::NotConnected, format!("the archive is unavailable: {why}"))
+}
+
+impl Archive for TimeoutArchive {
+    fn id(&self) -> Id {
+        self.archive.id()
+    }
+
+    fn label(&self) -> &str {
+        &self.calls.label
+    }
+
+    fn refusal(&self) -> Option<String> {
+        self.archive.refusal()
+    }
+
+    fn is_authentic(&self) -> bool {
+        self.archive.is_authentic()
+    }
+
+    fn why_unavailable(&self) -> Option<String> {
+        self.calls.why_late().or_else(|| self.archive.why_unavailable())
+    }
+
+    fn is_busy(&self) -> bool {
+        self.calls.under_way.load(Ordering::SeqCst) > 0
+    }
+
+    fn check(&self) -> io::Result<()> {
+        self.call(0, |archive| archive.check())
+    }
+
+    fn look(&self) -> bool {
+        let came_back = self.calls.came_back.swap(false, Ordering::SeqCst);
+        self.archive.look() || came_back
+    }
+
+    fn begin(&self, kind: ContainerKind, container: Id) -> io::Result<Box<dyn Upload>> {
+        let upload = self.call(0, move |archive| archive.begin(kind, container))?;
+        let (calls, pending) = (Arc::clone(&self.calls), Vec::new());
+        Ok(Box::new(TimedUpload { upload: Some(upload), calls, pending, bytes: 0 }))
+    }
+
+    fn read(
+        &self,
+        kind: ContainerKind,
+        container: Id,
+        offset: u64,
+        buffer: &mut [u8],
+    ) -> io::Result<usize> {
+        let length = buffer.len();
+        let (count, bytes) = self.call(length, move |archive| {
+            let mut bytes = vec![0; length];
+            Ok((archive.read(kind, container, offset, &mut bytes)?, bytes))
+        })?;
+        buffer[..count].copy_from_slice(&bytes[..count]);
+        Ok(count)
+    }
+
+    fn length(&self, kind: ContainerKind, container: Id) -> io::Result<u64> {
+        self.call(0, move |archive| archive.length(kind, container))
+    }
+
+    fn list(&self, kind: ContainerKind, visit: &mut dyn FnMut(Id, u64)) -> io::Result<()> {
+        let (listed, found) = sync_channel(LISTED_AHEAD);
+        let (archive, limit) = (Arc::clone(&self.archive), self.calls.limit);
+        let call = self.calls.begin(limit, move || {
+            // Nobody listens any more where it was late.
+            archive.list(kind, &mut |id, length| listed.send((id, length)).unwrap_or_default())
+        })?;
+        loop {
+            match found.recv_timeout(LOOK_EVERY) {
+                Ok((id, length)) => {
+                    visit(id, length);
+                    call.goes_on(&*self.calls.clock);
+                }
+                Err(RecvTimeoutError::Timeout) => self.calls.give_up(&call)?,
+                Err(RecvTimeoutError::Disconnected) => return self.calls.wait(&call),
+            }
+        }
+    }
+
+    fn forget(&self, kind: ContainerKind, container: Id) {
+        let forgotten = self.call(0, move |archive| {
+            archive.forget(kind, container);
+            Ok(())
+        });
+        if let Err(error) = forgotten {
+            tracing::debug!(%error, "an archive that does not answer remembers a container");
+        }
+    }
+
+    fn delete(&self, kind: ContainerKind, container: Id) -> io::Result<()> {
+        self.call(0, move |archive| archive.delete(kind, container))
+    }
+
+    fn position(&self, container: Id, offset: u64) -> (u64, u64) {
+        self.archive.position(container, offset)
+    }
+}
+
+/// A container that is being written. A call that is late keeps it, and it ends there.
+struct TimedUpload {
+    upload: Option<Box<dyn Upload>>,
+    calls: Arc<Calls>,
+    /// What no call has taken yet.
+    pending: Vec<u8>,
+    bytes: u64,
+}
+
+impl TimedUpload {
+    fn take(&mut self) -> io::Result<(Box<dyn Upload>, Vec<u8>)> {
+        self.calls.check()?;
+        let ended = || not_connected("an earlier call for the container failed or is late");
+        Ok((self.upload.take().ok_or_else(ended)?, std::mem::take(&mut self.pending)))
+    }
+
+    fn call<T: Send + 'static>(
+        &self,
+        limit: Duration,
+        ask: impl FnOnce() -> io::Result<T> + Send + 'static,
+    ) -> io::Result<T> {
+        let call = self.calls.begin(limit, ask)?;
+        self.calls.wait(&call)
+    }
+}
+
+impl Upload for TimedUpload {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.calls.check()?;
+        self.pending.extend(bytes);
+        self.bytes += bytes.len() as u64;
+        if self.pending.len() < TOGETHER_BYTES {
+            return Ok(());
+        }
+        let (mut upload, bytes) = self.take()?;
+        let limit = self.calls.limit_of(bytes.len() as u64, CALL_BYTES_A_SECOND);
+        let upload = self.call(limit, move || {
+            upload.write(&bytes)?;
+            Ok(upload)
+        })?;
+        self.upload = Some(upload);
+        Ok(())
+    }
+
+    fn finish(mut self: Box<Self>) -> io::Result<()> {
+        let (mut upload, bytes) = self.take()?;
+        let limit = self.calls.limit_of(self.bytes, FINISH_BYTES_A_SECOND);
+        self.call(limit, move || {
+            upload.write(&bytes)?;
+            upload.finish()
+        })
+    }
+}
+
+impl Drop for TimedUpload {
+    /// What was written is removed, which may take as long as any other call.
+    fn drop(&mut self) {
+        let Some(upload) = self.upload.take() else { return };
+        if self.calls.why_late().is_some() {
+            let removing = self.calls.workers.run(Box::new(move || drop(upload)));
+            if let Err(error) = removing {
+                tracing::debug!(%error, "an unfinished container is removed at once");
+            }
+            return;
+        }
+        let dropped = self.call(self.calls.limit, move || {
+            drop(upload);
+            Ok(())
+        });
+        if let Err(error) = dropped {
+            tracing::debug!(%error, "an unfinished container is left to its archive");
+        }
+    }
+}

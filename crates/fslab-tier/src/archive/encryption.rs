@@ -1,0 +1,296 @@
+//! An archive that is encrypted here, before it leaves this machine.
+//!
+//! A container is sealed in chunks of 64 KiB by ChaCha20-Poly1305, under a key of its own that is
+//! derived from the archive's key, the archive, the container and a salt. The nonce is the number
+//! of the chunk and whether it is the last: it never repeats, because no key is used for two
+//! writings. So what is read was written here, in this place of this container, and is all there
+//! was: chunks that were changed, moved, cut off or brought from elsewhere are refused. Reading a
+//! range takes the chunks that it meets. A damaged byte costs its chunk, and one in the head, where
+//! the salt is, the container: only another copy helps there.
+
+use std::io::{self, ErrorKind};
+use std::sync::Arc;
+
+use chacha20poly1305::aead::{AeadInOut, KeyInit};
+use chacha20poly1305::{ChaCha20Poly1305, Nonce, Tag};
+use quick_cache::sync::Cache;
+use zerocopy::{FromBytes, IntoBytes};
+
+use super::{Archive, ContainerKind, Key, Upload};
+use crate::id::Id;
+use crate::id::Identities;
+use crate::stored::format::{
+    CHUNK_BYTES, CHUNK_LOG2, SEAL_MAGIC, SealRecord, TAG_BYTES, VERSION, crc_of,
+};
+
+const HEAD_BYTES: u64 = size_of::<SealRecord>() as u64;
+const SEALED_BYTES: u64 = CHUNK_BYTES + TAG_BYTES;
+
+/// Containers whose keys and lengths are remembered.
+const OPENED: usize = 256;
+
+/// An archive whose containers are encrypted.
+pub struct EncryptedArchive {
+    inner: Arc<dyn Archive>,
+    key: Key,
+    identities: Arc<dyn Identities>,
+    opened: Cache<(ContainerKind, Id), Arc<Opened>>,
+}
+
+/// What is known of a container.
+struct Opened {
+    cipher: ChaCha20Poly1305,
+    length: u64,
+}
+
+impl EncryptedArchive {
+    /// Encrypts what goes into an archive, and decrypts what comes from it.
+    #[must_use]
+    pub fn new(inner: Arc<dyn Archive>, key: Key, identities: Arc<dyn Identities>) -> Self {
+        Self { inner, key, identities, opened: Cache::new(OPENED) }
+    }
+
+    fn cipher(&self, kind: ContainerKind, container: Id, salt: &[u8; 32]) -> ChaCha20Poly1305 {
+        let key = self.key.of_container(self.inner.id(), kind, container, salt);
+        ChaCha20Poly1305::new((&*key).into())
+    }
+
+    fn open(&self, kind: ContainerKind, container: Id) -> io::Result<Arc<Opened>> {
+        if let Some(opened) = self.opened.get(&(kind, container)) {
+            return Ok(opened);
+        }
+        let length = plain_length(self.inner.length(kind, container)?)?;
+        let mut head = [0; HEAD_BYTES as usize];
+        if self.inner.read(kind, container, 0, &mut head)? != head.len() {
+            return Err(wrong("the archive answers fewer bytes than it holds"));
+        }
+        let head = SealRecord::read_from_bytes(&head).ok().filter(is_head);
+        let head = head.ok_or_else(|| wrong("an encrypted container has no whole head"))?;
+        let opened = Opened { cipher: self.cipher(kind, container, &head.salt), length };
+        let opened = Arc::new(opened);
+        self.opened.insert((kind, container), Arc::clone(&opened));
+        Ok(opened)
+    }
+
+    fn read_opened(
+        &self,
+        (kind, container): (ContainerKind, Id),
+        opened: &Opened,
+        offset: u64,
+        buffer: &mut [u8],
+    ) -> io::Result<usize> {
+        let end = opened.length.min(offset.saturating_add(buffer.len() as u64));
+        // An empty container has one chunk too, and only that says that it is empty.
+        let last_met = end.saturating_sub(1) / CHUNK_BYTES;
+        let chunks = (offset / CHUNK_BYTES).min(last_met)..=last_met;
+        let last = opened.length.saturating_sub(1) / CHUNK_BYTES;
+        let sealed = self.sealed(kind, container, &chunks, opened.length)?;
+        for (number, chunk) in chunks.zip(sealed.chunks(SEALED_BYTES as usize)) {
+            let plain = opened.unseal(number, number == last, chunk)?;
+            let begin = number * CHUNK_BYTES;
+            let (from, to) = (offset.max(begin), end.min(begin + plain.len() as u64));
+            if from < to {
+                let target = (from - offset) as usize..(to - offset) as usize;
+                buffer[target]
+                    .copy_from_slice(&plain[(from - begin) as usize..(to - begin) as usize]);
+            }
+        }
+        Ok(end.saturating_sub(offset) as usize)
+    }
+
+    /// The bytes of chunks as the archive has them.
+    fn sealed(
+        &self,
+        kind: ContainerKind,
+        container: Id,
+        chunks: &std::ops::RangeInclusive<u64>,
+        length: u64,
+    ) -> io::Result<Vec<u8>> {
+        let start = chunks.start() * SEALED_BYTES;
+        let end = ((chunks.end() + 1) * SEALED_BYTES).min(sealed_length(length) - HEAD_BYTES);
+        let mut sealed = vec![0; (end - start) as usize];
+        if self.inner.read(kind, container, HEAD_BYTES + start, &mut sealed)? != sealed.len() {
+            return Err(wrong("the archive answers fewer bytes than it holds"));
+        }
+        Ok(sealed)
+    }
+}
+
+impl Opened {
+    fn unseal(&self, number: u64, is_last: bool, chunk: &[u8]) -> io::Result<Vec<u8>> {
+        let refused = || {
+            wrong(
+                "a chunk is not what was written there with this key: it was damaged or exchanged",
+            )
+        };
+        let (plain, tag) =
+            chunk.split_last_chunk::<{ TAG_BYTES as usize }>().ok_or_else(refused)?;
+        let mut plain = plain.to_vec();
+        let tag = Tag::from(*tag);
+        let unsealed = self.cipher.decrypt_inout_detached(
+            &nonce(number, is_last),
+            b"",
+            (&mut plain[..]).into(),
+            &tag,
+        );
+        unsealed.map(|()| plain).map_err(|_same| refused())
+    }
+}
+
+fn wrong(what: &'static str) -> io::Error {
+    io::Error::new(ErrorKind::InvalidData, what)
+}
+
+fn nonce(number: u64, is_last: bool) -> Nonce {
+    let mut nonce = [0; 12];
+    nonce[..8].copy_from_slice(&number.to_le_bytes());
+    nonce[8] = is_last.into();
+    nonce.into()
+}
+
+fn is_head(head: &SealRecord) -> bool {
+    head.magic == SEAL_MAGIC
+        && (head.version, head.chunk_log2) == (VERSION, CHUNK_LOG2)
+        && head.crc.get() == crc_of(head.as_bytes())
+}
+
+/// Bytes of a container, of those that the archive has for it.
+fn plain_length(sealed: u64) -> io::Result<u64> {
+    let chunks = sealed.saturating_sub(HEAD_BYTES).div_ceil(SEALED_BYTES);
+    let plain = sealed.checked_sub(HEAD_BYTES + chunks * TAG_BYTES).filter(|_| chunks > 0);
+    plain.ok_or_else(|| wrong("an encrypted container is cut off"))
+}
+
+/// Bytes that an archive has for a container.
+fn sealed_length(plain: u64) -> u64 {
+    HEAD_BYTES + plain + plain.div_ceil(CHUNK_BYTES).max(1) * TAG_BYTES
+}
+
+impl Archive for EncryptedArchive {
+    fn id(&self) -> Id {
+        self.inner.id()
+    }
+
+    fn label(&self) -> &str {
+        self.inner.label()
+    }
+
+    fn refusal(&self) -> Option<String> {
+        self.inner.refusal()
+    }
+
+    fn is_authentic(&self) -> bool {
+        true
+    }
+
+    fn check(&self) -> io::Result<()> {
+        self.inner.check()
+    }
+
+    fn begin(&self, kind: ContainerKind, container: Id) -> io::Result<Box<dyn Upload>> {
+        let mut salt = [0; 32];
+        salt[..16].copy_from_slice(&self.identities.make().0);
+        salt[16..].copy_from_slice(&self.identities.make().0);
+        let cipher = self.cipher(kind, container, &salt);
+        let mut head = SealRecord {
+            magic: SEAL_MAGIC,
+            version: VERSION,
+            chunk_log2: CHUNK_LOG2,
+            zero: [0; 10],
+            salt,
+            crc: 0.into(),
+        };
+        head.crc = crc_of(head.as_bytes()).into();
+        let mut inner = self.inner.begin(kind, container)?;
+        inner.write(head.as_bytes())?;
+        Ok(Box::new(SealingUpload { inner, cipher, pending: Vec::new(), chunks: 0 }))
+    }
+
+    fn read(
+        &self,
+        kind: ContainerKind,
+        container: Id,
+        offset: u64,
+        buffer: &mut [u8],
+    ) -> io::Result<usize> {
+        let opened = self.open(kind, container)?;
+        let read = self.read_opened((kind, container), &opened, offset, buffer);
+        if read.as_ref().is_ok() {
+            return read;
+        }
+        // It may have been written anew since it was opened, with another salt.
+        self.opened.remove(&(kind, container));
+        let opened = self.open(kind, container)?;
+        self.read_opened((kind, container), &opened, offset, buffer)
+    }
+
+    fn length(&self, kind: ContainerKind, container: Id) -> io::Result<u64> {
+        plain_length(self.inner.length(kind, container)?)
+    }
+
+    fn list(&self, kind: ContainerKind, visit: &mut dyn FnMut(Id, u64)) -> io::Result<()> {
+        // One that is cut off is seen, and refused by who reads it.
+        self.inner.list(kind, &mut |id, length| visit(id, plain_length(length).unwrap_or(0)))
+    }
+
+    fn forget(&self, kind: ContainerKind, container: Id) {
+        self.opened.remove(&(kind, container));
+        self.inner.forget(kind, container);
+    }
+
+    fn delete(&self, kind: ContainerKind, container: Id) -> io::Result<()> {
+        self.opened.remove(&(kind, container));
+        self.inner.delete(kind, container)
+    }
+
+    fn position(&self, container: Id, offset: u64) -> (u64, u64) {
+        let chunk = offset / CHUNK_BYTES;
+        self.inner.position(container, HEAD_BYTES + chunk * SEALED_BYTES + offset % CHUNK_BYTES)
+    }
+}
+
+/// A container that is sealed as it is written.
+struct SealingUpload {
+    inner: Box<dyn Upload>,
+    cipher: ChaCha20Poly1305,
+    /// Less than a chunk, or a whole one that may be the last.
+    pending: Vec<u8>,
+    chunks: u64,
+}
+
+impl SealingUpload {
+    fn seal(&mut self, is_last: bool) -> io::Result<()> {
+        let nonce = nonce(self.chunks, is_last);
+        let sealed =
+            self.cipher.encrypt_inout_detached(&nonce, b"", (&mut self.pending[..]).into());
+        let tag = sealed.map_err(|_same| wrong("a chunk is too long to be sealed"))?;
+        self.inner.write(&self.pending)?;
+        self.inner.write(&tag)?;
+        self.pending.clear();
+        self.chunks += 1;
+        Ok(())
+    }
+}
+
+impl Upload for SealingUpload {
+    fn write(&mut self, mut bytes: &[u8]) -> io::Result<()> {
+        while !bytes.is_empty() {
+            if self.pending.len() as u64 == CHUNK_BYTES {
+                self.seal(false)?;
+            }
+            let room = CHUNK_BYTES as usize - self.pending.len();
+            let (now, rest) = bytes.split_at(room.min(bytes.len()));
+            self.pending.extend(now);
+            bytes = rest;
+        }
+        Ok(())
+    }
+
+    fn finish(mut self: Box<Self>) -> io::Result<()> {
+        self.seal(true)?;
+        self.inner.finish()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,18 @@
+//! The time of day, which tiering never reads from the system itself.
+
+use std::time::Duration;
+
+use fslab_vfs::Timestamp;
+
+/// Tells the time of day. Monotonic time comes from a [`Clock`].
+pub trait Calendar: Send + Sync {
+    /// Now.
+    fn now(&self) -> Timestamp;
+}
+
+/// Returns how long ago something was; zero if the clock was set back.
+#[must_use]
+pub fn age(since: Timestamp, now: Timestamp) -> Duration {
+    let seconds = u64::try_from(now.seconds.saturating_sub(since.seconds)).unwrap_or(0);
+    Duration::from_secs(seconds)
+}

@@ -1,0 +1,180 @@
+//! Recalling files because a user asks for it.
+//!
+//! The blocks of several files are requested before the first is waited for: so the queue can
+//! choose an order, and no mover is idle while files are small.
+
+use std::collections::VecDeque;
+use std::ops::Range;
+use std::sync::Arc;
+
+use fslab_vfs::{FileSystem, Ino, Request};
+
+use super::{EventSink, each_file, go_on, report_done};
+use crate::command::Event;
+use crate::engine::{FileUse, Tier, WalkEntry};
+use crate::error::{Error, Result, shown};
+use crate::lower::{Found, own_request};
+use crate::rate_limit::RateLimit;
+use crate::stored::BLOCK_BYTES;
+use crate::stored::format::{blocks_met, blocks_of};
+
+/// Blocks that are asked for at once, but for what one file more adds: so many still come when who
+/// asked is gone.
+const BLOCKS_MAX: u64 = 64;
+
+/// Brings files back and waits for them, within a limit where there is one.
+pub(super) fn recall(
+    tier: &Arc<Tier>,
+    paths: &[Vec<u8>],
+    range: Option<(u64, u64)>,
+    limit: Option<&RateLimit>,
+    request: &Request,
+    tell: &mut EventSink<'_>,
+) -> Result<()> {
+    let blocks = range.map_or(0..u64::MAX, |(offset, length)| blocks_met(offset, length));
+    let mut round = Round { tier, blocks, request, asked: VecDeque::new(), waiting: 0 };
+    let walked = each_file(tier, paths, request, tell, &mut |place, tell| match limit {
+        Some(limit) => round.one_by_one(place, limit, tell),
+        None => round.ask(place, tell),
+    });
+    if !matches!(walked, Err(Error::Interrupted)) {
+        while !round.asked.is_empty() {
+            round.finish_first(tell)?;
+        }
+    }
+    walked
+}
+
+/// A file of which blocks were asked for.
+struct Asked {
+    used: FileUse,
+    /// The inode is remembered until the file is done.
+    _found: Found,
+    path: Vec<u8>,
+    size: u64,
+    resident_before: u64,
+    /// Blocks that were asked for.
+    blocks: u64,
+}
+
+struct Round<'a> {
+    tier: &'a Arc<Tier>,
+    blocks: Range<u64>,
+    request: &'a Request,
+    /// The first first.
+    asked: VecDeque<Asked>,
+    /// Blocks of all these.
+    waiting: u64,
+}
+
+impl Round<'_> {
+    /// Asks for a file, and waits for others where many are asked for.
+    fn ask(&mut self, place: &WalkEntry<'_>, tell: &mut EventSink<'_>) -> Result<()> {
+        let mut asked = self.begin(place)?;
+        let blocks = self.blocks.clone();
+        let wanted = self.tier.ask_in_advance(&asked.used.file, blocks, self.request);
+        asked.blocks = wanted.map_err(Error::below(place.path))?;
+        self.waiting += asked.blocks;
+        self.asked.push_back(asked);
+        while self.has_enough() {
+            self.finish_first(tell)?;
+        }
+        Ok(())
+    }
+
+    /// Whether the first is to be waited for before more is asked for, or need not be waited for.
+    fn has_enough(&self) -> bool {
+        let is_here = self.asked.front().is_some_and(|first| first.blocks == 0);
+        is_here || self.waiting > BLOCKS_MAX || self.asked.len() as u64 > BLOCKS_MAX
+    }
+
+    fn begin(&self, place: &WalkEntry<'_>) -> Result<Asked> {
+        let below = || Error::below(place.path);
+        let found = Found::at(self.tier.lower(), place.path).map_err(below())?;
+        let (used, size) = (self.tier.enter(found.ino()), found.attr.size);
+        let resident_before = self.tier.resident_bytes(&used.file, size).map_err(below())?;
+        let path = place.path.to_vec();
+        self.check_room(&used, &path)?;
+        Ok(Asked { used, _found: found, path, size, resident_before, blocks: 0 })
+    }
+
+    /// Fails where a file, with all that was asked for before, does not fit into the file system
+    /// below: a recall that fills it up would have other programs fail.
+    fn check_room(&self, used: &FileUse, path: &[u8]) -> Result<()> {
+        let below = || Error::below(path);
+        let wanted = self.tier.offline_blocks(&used.file, &self.blocks).map_err(below())?;
+        let stat = self.tier.lower().statfs(&own_request(), Ino::ROOT).map_err(below())?;
+        let free = stat.blocks_available.saturating_mul(stat.fragment_size.into());
+        let awaited = self.waiting * BLOCK_BYTES;
+        if wanted == 0 || wanted * BLOCK_BYTES + awaited <= free {
+            return Ok(());
+        }
+        let wanted = wanted * BLOCK_BYTES;
+        let others = if awaited == 0 {
+            String::new()
+        } else {
+            format!(", of which {awaited} are for files that are being recalled")
+        };
+        let path = shown(path);
+        Err(Error::Refused {
+            what: format!(
+                "{path}: recalling it takes {wanted} bytes, and the file system below has {free} \
+                 free{others}; release other files first, or recall a part with --range"
+            ),
+        })
+    }
+
+    /// Waits for the file that was asked for first. What goes wrong with it is told.
+    fn finish_first(&mut self, tell: &mut EventSink<'_>) -> Result<()> {
+        let Some(asked) = self.asked.pop_front() else { return Ok(()) };
+        self.waiting -= asked.blocks;
+        let brought = self.bring(&asked, self.blocks.clone());
+        match brought.and_then(|()| self.tell_recalled(&asked, tell)) {
+            Err(error) if !matches!(error, Error::Interrupted) => {
+                go_on(tell(Event::Problem { what: error.to_string() }))
+            }
+            done => done,
+        }
+    }
+
+    fn bring(&self, asked: &Asked, blocks: Range<u64>) -> Result<()> {
+        let Asked { used, path, .. } = asked;
+        self.tier.recall_in_bulk(&used.file, path, blocks, self.request).map_err(
+            |error| match error {
+                Error::NoCopy { .. } => {
+                    Error::Refused { what: format!("{}: {error}", shown(path)) }
+                }
+                error => error,
+            },
+        )
+    }
+
+    fn tell_recalled(&self, asked: &Asked, tell: &mut EventSink<'_>) -> Result<()> {
+        let after = self.tier.resident_bytes(&asked.used.file, asked.size);
+        let after = after.map_err(Error::below(&asked.path))?;
+        // Somebody may have released other blocks meanwhile.
+        match after.saturating_sub(asked.resident_before) {
+            0 => Ok(()),
+            bytes => report_done(tell, "recalled", &asked.path, bytes),
+        }
+    }
+
+    /// One block after the other: what is in the queue comes as fast as the tier lets it.
+    fn one_by_one(
+        &self,
+        place: &WalkEntry<'_>,
+        limit: &RateLimit,
+        tell: &mut EventSink<'_>,
+    ) -> Result<()> {
+        let asked = self.begin(place)?;
+        let end = self.blocks.end.min(blocks_of(asked.size));
+        for block in self.blocks.start..end {
+            let is_here = self.tier.is_here(&asked.used.file, block);
+            if !is_here.map_err(Error::below(place.path))? {
+                limit.pass(BLOCK_BYTES, self.request)?;
+                self.bring(&asked, block..block + 1)?;
+            }
+        }
+        self.tell_recalled(&asked, tell)
+    }
+}

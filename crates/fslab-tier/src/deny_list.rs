@@ -1,0 +1,159 @@
+//! The list of programs that may not recall, such as indexers and `updatedb`. Their reads of
+//! offline blocks fail at once, with the error of a recall that takes too long.
+
+use std::collections::HashSet;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use globset::{Glob, GlobMatcher};
+use parking_lot::Mutex;
+
+/// Bytes of a program's name that the kernel keeps.
+const NAME_BYTES: usize = 15;
+
+/// Programs whose first refusal is said; those of later ones are counted only.
+const TOLD_MAX: usize = 100;
+
+/// What a process runs.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Program {
+    /// As the kernel calls it: at most 15 bytes.
+    pub name: String,
+    /// Its file, where that can be seen.
+    pub executable: Option<PathBuf>,
+    /// The control groups it is in.
+    pub groups: Vec<String>,
+}
+
+/// Tells what processes run.
+pub trait Programs: Send + Sync {
+    /// What a process or thread runs; none if that can't be seen.
+    fn of(&self, pid: u32) -> Option<Program>;
+}
+
+/// Programs that do not recall.
+#[derive(Clone, Default)]
+pub struct DenyList {
+    rules: Vec<Rule>,
+    programs: Option<Arc<dyn Programs>>,
+    told: Arc<Mutex<HashSet<String>>>,
+}
+
+impl std::fmt::Debug for DenyList {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_struct("DenyList").field("rules", &self.rules).finish_non_exhaustive()
+    }
+}
+
+impl DenyList {
+    /// Programs by name (`updatedb`), by their file (`/usr/libexec/tracker*`), or by control group
+    /// and those below it (`cgroup:/system.slice/plocate.service`).
+    ///
+    /// # Errors
+    /// Which entry is none of these, and why.
+    pub fn new(entries: &[String], programs: Arc<dyn Programs>) -> Result<Self, String> {
+        let rules = entries.iter().map(|entry| Rule::parse(entry)).collect::<Result<_, _>>()?;
+        Ok(Self { rules, programs: Some(programs), ..Self::default() })
+    }
+
+    /// The name of the program that a process runs, where that can be seen.
+    pub(crate) fn name_of(&self, pid: u32) -> Option<String> {
+        Some(self.programs.as_ref()?.of(pid)?.name)
+    }
+
+    /// The program that a process runs, if it does not recall.
+    pub(crate) fn refused(&self, pid: u32) -> Option<Program> {
+        if self.rules.is_empty() {
+            return None;
+        }
+        let program = self.programs.as_ref()?.of(pid)?;
+        self.rules.iter().any(|rule| rule.fits(&program)).then_some(program)
+    }
+
+    /// Whether a refusal is to be said: the first one of each program.
+    pub(crate) fn is_first(&self, program: &Program) -> bool {
+        let mut told = self.told.lock();
+        told.len() < TOLD_MAX && told.insert(program.name.clone())
+    }
+}
+
+#[derive(Clone, Debug)]
+enum Rule {
+    Name(String),
+    Executable(GlobMatcher),
+    Group(String),
+}
+
+impl Rule {
+    fn parse(entry: &str) -> Result<Self, String> {
+        if let Some(group) = entry.strip_prefix("cgroup:") {
+            if !group.starts_with('/') {
+                return Err(format!("'{entry}': a control group begins with a slash"));
+            }
+            return Ok(Self::Group(group.trim_end_matches('/').to_owned()));
+        }
+        if entry.starts_with('/') {
+            let glob = Glob::new(entry).map_err(|error| error.to_string())?;
+            return Ok(Self::Executable(glob.compile_matcher()));
+        }
+        if entry.is_empty() || entry.contains('/') {
+            return Err(format!("'{entry}' is no name of a program, and no path from the root"));
+        }
+        Ok(Self::Name(kept(entry)))
+    }
+
+    fn fits(&self, program: &Program) -> bool {
+        match self {
+            Self::Name(name) => *name == program.name,
+            Self::Executable(glob) => {
+                program.executable.as_ref().is_some_and(|path| glob.is_match(path))
+            }
+            Self::Group(group) => program.groups.iter().any(|found| {
+                found
+                    .strip_prefix(&group[..])
+                    .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+            }),
+        }
+    }
+}
+
+/// What the kernel keeps of a name.
+fn kept(name: &str) -> String {
+    let end = (0..=NAME_BYTES.min(name.len())).rev().find(|end| name.is_char_boundary(*end));
+    name[..end.unwrap_or(0)].to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn program() -> Program {
+        Program {
+            name: "tracker-extract".to_owned(),
+            executable: Some("/usr/libexec/tracker-extract-3".into()),
+            groups: vec!["/user.slice/user-7.slice/search.service".to_owned()],
+        }
+    }
+
+    #[test]
+    fn programs_are_known_by_name_file_and_group() {
+        for (entry, fits) in [
+            ("tracker-extract", true),
+            ("tracker-extract-3", true),
+            ("tracker", false),
+            ("/usr/libexec/tracker-extract-3", true),
+            ("/usr/libexec/tracker*", true),
+            ("/usr/bin/tracker*", false),
+            ("cgroup:/user.slice/user-7.slice", true),
+            ("cgroup:/user.slice/user-7.slice/search.service/", true),
+            ("cgroup:/user.slice/user-7", false),
+            ("cgroup:/", true),
+        ] {
+            assert_eq!(Rule::parse(entry).unwrap().fits(&program()), fits, "{entry}");
+        }
+        assert!(!Rule::parse("/usr/**").unwrap().fits(&Program::default()));
+        for entry in ["", "bin/updatedb", "cgroup:system.slice", "/usr/[bin"] {
+            Rule::parse(entry).unwrap_err();
+        }
+    }
+}

@@ -1,0 +1,224 @@
+//! The archives of the tier: attached ones, and known ones that are not attached.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use crate::archive::{Archive, ArchiveEntry};
+use crate::catalogue::{ObjectRow, ObjectState};
+use crate::engine::Tier;
+use crate::error::{Error, Result};
+use crate::id::Id;
+use crate::stored::Version;
+
+/// The state of an archive.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ArchiveState {
+    /// Its identity.
+    pub id: Id,
+    /// Its directory, where the tier's home names one.
+    pub path: Option<PathBuf>,
+    /// Whether it can be used.
+    pub is_attached: bool,
+    /// Why it is only read, where another tree writes to it.
+    pub refusal: Option<String>,
+    /// Why it is unavailable, where it is.
+    pub away: Option<String>,
+    /// Whether it is known to be encrypted.
+    pub is_encrypted: bool,
+    /// Bytes that are free where it is, as far as that can be told.
+    pub free_bytes: Option<u64>,
+    /// Last versions of files that it has a copy of.
+    pub objects: u64,
+    /// Their bytes, as they are stored.
+    pub bytes: u64,
+}
+
+impl Tier {
+    /// The archives that are attached and not away. Those that are unavailable are looked for,
+    /// which takes as long as they do: never with a file locked.
+    #[must_use]
+    pub fn archives(&self) -> Vec<Arc<dyn Archive>> {
+        self.look_for_archives();
+        let archives = self.archives.read();
+        archives.iter().filter(|archive| archive.why_unavailable().is_none()).cloned().collect()
+    }
+
+    /// Attaches one more archive.
+    pub fn attach(&self, archive: Arc<dyn Archive>) {
+        let movers = self.mover_count();
+        let archive = self.recalls.with_time_limit(archive, &self.settings, &self.around, movers);
+        self.archives.write().push(archive);
+    }
+
+    /// The archives that hold a version, as far as they are attached and not away.
+    pub(super) fn holders(&self, version: &Version) -> Vec<Arc<dyn Archive>> {
+        let mut holders = self.holders_anywhere(version);
+        holders.retain(|archive| archive.why_unavailable().is_none());
+        holders
+    }
+
+    /// The archives that hold a version, as far as they are attached, also those that are
+    /// unavailable.
+    pub(super) fn holders_anywhere(&self, version: &Version) -> Vec<Arc<dyn Archive>> {
+        let archives = self.archives.read();
+        let holds = |archive: &&Arc<dyn Archive>| version.copies.contains(&archive.id());
+        archives.iter().filter(holds).cloned().collect()
+    }
+
+    /// Whether an archive that holds a version is unavailable: it can't be asked for it, nor to
+    /// remove it.
+    pub(super) fn is_partly_unavailable(&self, version: &Version) -> bool {
+        self.holders_anywhere(version).iter().any(|archive| archive.why_unavailable().is_some())
+    }
+
+    pub(super) fn look_for_archives(&self) {
+        let archives = self.archives.read().clone();
+        if archives.iter().filter(|archive| archive.look()).count() > 0 {
+            self.queue().resume_postponed();
+        }
+    }
+
+    /// The archives that are here, those first that are said to hold a version. Others may hold it
+    /// too: a scrub can't tell a file that has another name by now of a copy that it made.
+    pub(super) fn may_hold(&self, version: &Version) -> Vec<Arc<dyn Archive>> {
+        let mut archives = self.archives();
+        archives.sort_by_key(|archive| !version.copies.contains(&archive.id()));
+        archives
+    }
+
+    /// What the first archive answers that holds a version and does not fail.
+    pub(super) fn ask_holders<T>(
+        &self,
+        version: &Version,
+        mut ask: impl FnMut(&Arc<dyn Archive>) -> Result<T>,
+    ) -> Result<T> {
+        let mut problem = self.is_there(version).err();
+        for archive in self.may_hold(version) {
+            match ask(&archive) {
+                Ok(answer) => return Ok(answer),
+                Err(error) => drop(problem.get_or_insert(error)),
+            }
+        }
+        Err(problem.unwrap_or_else(|| self.no_copy(version)))
+    }
+
+    /// All archives that the tier's home names, that are attached, or that have copies.
+    ///
+    /// # Errors
+    /// Errors of the catalogue.
+    pub fn archive_states(&self) -> Result<Vec<ArchiveState>> {
+        self.look_for_archives();
+        let mut ids: Vec<Id> = self.settings.known_archives.iter().map(|known| known.id).collect();
+        ids.extend(self.archives.read().iter().map(|archive| archive.id()));
+        let mut held: BTreeMap<Id, (u64, u64)> = BTreeMap::new();
+        self.each_copy(&mut |row, archive| {
+            let (objects, bytes) = held.entry(archive).or_default();
+            if row.state == ObjectState::Live {
+                *objects += 1;
+                *bytes += row.version.location.length;
+            }
+        })?;
+        ids.extend(held.keys());
+        let mut states: Vec<ArchiveState> = Vec::new();
+        for id in ids {
+            if states.iter().all(|state| state.id != id) {
+                let (objects, bytes) = held.get(&id).copied().unwrap_or_default();
+                states.push(ArchiveState { objects, bytes, ..self.archive_state(id) });
+            }
+        }
+        Ok(states)
+    }
+
+    fn archive_state(&self, id: Id) -> ArchiveState {
+        let (known, attached) = (self.known_archive(id), self.attached(id));
+        let away = attached.as_ref().and_then(|archive| archive.why_unavailable());
+        let is_attached = attached.is_some() && away.is_none();
+        let refusal = attached.and_then(|archive| archive.refusal());
+        let path = known.map(|known| known.path.clone());
+        let free_bytes = path.as_deref().filter(|_| is_attached).and_then(free_bytes);
+        ArchiveState {
+            id,
+            path,
+            is_attached,
+            refusal,
+            away,
+            is_encrypted: known.is_some_and(|known| known.key.is_some()),
+            free_bytes,
+            objects: 0,
+            bytes: 0,
+        }
+    }
+
+    fn known_archive(&self, id: Id) -> Option<&ArchiveEntry> {
+        self.settings.known_archives.iter().find(|known| known.id == id)
+    }
+
+    fn attached(&self, id: Id) -> Option<Arc<dyn Archive>> {
+        self.archives.read().iter().find(|archive| archive.id() == id).cloned()
+    }
+
+    pub(super) fn is_attached(&self, id: Id) -> bool {
+        self.attached(id).is_some_and(|archive| archive.why_unavailable().is_none())
+    }
+
+    /// What to call an archive in messages, attached or not.
+    fn name_of_archive(&self, id: Id) -> String {
+        match self.known_archive(id) {
+            Some(known) => format!("{id} ({})", known.path.display()),
+            None => id.to_string(),
+        }
+    }
+
+    /// Archives that are said to hold a version and are not attached, or away, for messages.
+    pub(super) fn missing_holders(&self, version: &Version) -> Vec<String> {
+        let missing = version.copies.iter().filter(|id| !self.is_attached(**id));
+        missing.map(|id| self.name_of_archive(*id)).collect()
+    }
+
+    /// Archives that are unavailable, for messages.
+    pub(super) fn unavailable_archives(&self) -> Vec<String> {
+        let archives = self.archives.read().clone();
+        let away = archives.iter().filter(|archive| archive.why_unavailable().is_some());
+        away.map(|archive| self.name_of_archive(archive.id())).collect()
+    }
+
+    /// Fails where no archive is attached that is said to hold a version.
+    pub(super) fn is_there(&self, version: &Version) -> Result<()> {
+        if self.holders(version).is_empty() { Err(self.no_copy(version)) } else { Ok(()) }
+    }
+
+    pub(super) fn no_copy(&self, version: &Version) -> Error {
+        Error::NoCopy { missing: self.missing_holders(version) }
+    }
+
+    /// A line for each archive that has copies and is not attached, or away: nobody can look at
+    /// those.
+    pub(super) fn missing_archives(&self) -> Result<Vec<String>> {
+        self.look_for_archives();
+        let mut missing: BTreeMap<Id, u64> = BTreeMap::new();
+        self.each_copy(&mut |_, archive| *missing.entry(archive).or_default() += 1)?;
+        missing.retain(|archive, _| !self.is_attached(*archive));
+        let line = |(archive, copies): (&Id, &u64)| {
+            let archive = self.name_of_archive(*archive);
+            format!("archive {archive} is not attached: {copies} copies were not looked at")
+        };
+        Ok(missing.iter().map(line).collect())
+    }
+
+    /// Calls `visit` with each object and each archive that is said to have it.
+    fn each_copy(&self, visit: &mut dyn FnMut(&ObjectRow, Id)) -> Result<()> {
+        self.catalogue.for_each(&mut |row| {
+            if row.state != ObjectState::Pending {
+                row.version.copies.iter().for_each(|archive| visit(&row, *archive));
+            }
+            Ok(())
+        })
+    }
+}
+
+/// Bytes that whoever writes there may still use.
+fn free_bytes(path: &Path) -> Option<u64> {
+    let found = rustix::fs::statvfs(path).ok()?;
+    Some(found.f_bavail.saturating_mul(found.f_frsize))
+}

@@ -1,0 +1,450 @@
+//! Scrubbing: reads every copy of every needed object, repairs copies from each other, and makes
+//! missing ones.
+
+use std::collections::HashSet;
+use std::io::ErrorKind;
+use std::iter;
+use std::sync::Arc;
+
+use fslab_vfs::Request;
+
+use crate::archive::{Archive, ContainerKind};
+use crate::catalogue::{ObjectRow, ObjectState};
+use crate::engine::Tier;
+use crate::engine::copies::combined::CombinedCopies;
+use crate::engine::copies::repair::{Repair, first_listed, listed, whole_length};
+use crate::engine::copies::verify;
+use crate::error::{Error, Result, shown};
+use crate::id::Id;
+use crate::object::bundle::Contents;
+use crate::object::reader::ObjectReader;
+use crate::rate_limit::{RateLimit, RateLimits};
+use crate::stored::bytes::Corrupt;
+use crate::stored::{Location, Version};
+
+/// The result of a scrub.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Scrubbed {
+    /// Copies that were read.
+    pub copies: u64,
+    /// Copies that were damaged or gone and are whole again.
+    pub mended: u64,
+    /// Copies that were made because there were fewer than the tier asks for.
+    pub made: u64,
+    /// Files whose bytes are here, and which are to be archived anew, as no copy is whole.
+    pub anew: u64,
+    /// Versions that have fewer whole copies all the same.
+    pub short: u64,
+    /// Archives that are not attached, or away, with how many copies nobody looked at for that.
+    pub missing: Vec<String>,
+    /// Damaged copies, with what is wrong, that no other copy could repair, and copies that could
+    /// not be made.
+    pub damaged: Vec<String>,
+}
+
+/// Told now and then what was found so far. Who takes lists out of it does not find them again.
+pub type ProgressSink<'a, T> = dyn FnMut(&mut T) -> Result<()> + 'a;
+
+/// Copies that the catalogue is told of at once.
+const BATCH: usize = 500;
+
+impl Tier {
+    /// Reads all copies, and returns all that was found.
+    ///
+    /// # Errors
+    /// As [`Self::scrub_within`].
+    pub fn scrub(self: &Arc<Self>, request: &Request) -> Result<Scrubbed> {
+        self.scrub_within(request, None, &mut |_| Ok(()))
+    }
+
+    /// Reads all copies within a limit, which counts what is written, too.
+    ///
+    /// # Errors
+    /// What the catalogue or `heard` answers. What archives answer is what was found.
+    pub fn scrub_within(
+        self: &Arc<Self>,
+        request: &Request,
+        limit: Option<&RateLimit>,
+        heard: &mut ProgressSink<'_, Scrubbed>,
+    ) -> Result<Scrubbed> {
+        let mut scrub = Scrub {
+            tier: self,
+            request,
+            limits: RateLimits([limit, None]),
+            found: Scrubbed { missing: self.missing_archives()?, ..Scrubbed::default() },
+            bundles: HashSet::new(),
+            full: HashSet::new(),
+            away: HashSet::new(),
+            made: Vec::new(),
+        };
+        heard(&mut scrub.found)?;
+        let scrubbed = self.catalogue.for_each_in_turn(&mut |row| {
+            scrub.row(row)?;
+            heard(&mut scrub.found)
+        });
+        // What was made is there, however this ended.
+        scrub.note_made(0)?;
+        scrubbed?;
+        self.scrub_trees(request, &mut scrub.found)?;
+        heard(&mut scrub.found)?;
+        Ok(scrub.found)
+    }
+
+    /// Whether an object is no more where its row said, or needed no more.
+    fn is_elsewhere(&self, row: &ObjectRow) -> Result<bool> {
+        let now = self.catalogue.get(row.version.object)?;
+        Ok(now.is_none_or(|now| now.version.location != row.version.location))
+    }
+}
+
+/// One reading of all copies.
+struct Scrub<'a> {
+    tier: &'a Arc<Tier>,
+    request: &'a Request,
+    limits: RateLimits<'a>,
+    found: Scrubbed,
+    /// Those whose lists were read.
+    bundles: HashSet<Id>,
+    /// Archives that could not take a copy: each is told once.
+    full: HashSet<Id>,
+    /// Archives, by what they are called, that went away meanwhile.
+    away: HashSet<String>,
+    /// Versions with the copies that were made, of which the catalogue does not know yet.
+    made: Vec<Version>,
+}
+
+impl Scrub<'_> {
+    fn row(&mut self, row: ObjectRow) -> Result<()> {
+        if row.state == ObjectState::Pending {
+            return Ok(());
+        }
+        let made = self.object(&row)?;
+        let row = ObjectRow { version: row.version.clone().with_copies(&made), ..row };
+        if !made.is_empty() {
+            let named = self.tier.record_copies(&row, &row.version);
+            self.tell(named, &row.path)?;
+            self.made.push(row.version.clone());
+            self.note_made(BATCH)?;
+        }
+        // Only what is in a bundle has something before it.
+        let location = row.version.location;
+        if location.offset > 0 && self.bundles.insert(location.container) {
+            self.lists(&row)?;
+        }
+        Ok(())
+    }
+
+    /// Looks at all copies of an object; returns the archives with those that it made.
+    fn object(&mut self, row: &ObjectRow) -> Result<Vec<Id>> {
+        let wanted = self.tier.settings.copies.max(1);
+        let (mut whole, mut damaged) = (Vec::new(), Vec::new());
+        for archive in self.tier.holders(&row.version) {
+            let verified = self.verify(&archive, row);
+            match verified {
+                Ok(()) => whole.push(archive),
+                Err(Error::Interrupted) => return Err(Error::Interrupted),
+                Err(error) if error.is_unavailable() => {
+                    self.note_unavailable(&error);
+                    continue;
+                }
+                Err(error) => damaged.push((archive, error)),
+            }
+            self.found.copies += 1;
+        }
+        if damaged.is_empty() && (own(&whole) >= wanted || self.others(row).is_empty()) {
+            self.found.short += u64::from(own(&whole) < wanted);
+            return Ok(Vec::new());
+        }
+        // What went or moved meanwhile is not damaged, and must not be made again.
+        let _stays = self.tier.nobody_else(self.request)?;
+        if self.tier.is_elsewhere(row)? {
+            return Ok(Vec::new());
+        }
+        let is_lost = is_lost(&row.version, &damaged);
+        self.repair_damaged(row, &mut whole, damaged)?;
+        let made = self.make_missing(row, &mut whole, wanted)?;
+        if whole.is_empty() && is_lost && self.archive_anew(row)? {
+            self.found.anew += 1;
+        } else {
+            self.found.short += u64::from(own(&whole) < wanted);
+        }
+        Ok(made)
+    }
+
+    fn archive_anew(&mut self, row: &ObjectRow) -> Result<bool> {
+        match self.tier.archive_anew(row) {
+            Ok(is_said) => Ok(is_said),
+            Err(error) => self.tell(Err(error), &row.path).map(|()| false),
+        }
+    }
+
+    fn verify(&self, archive: &Arc<dyn Archive>, row: &ObjectRow) -> Result<()> {
+        verify(archive, &row.version, self.request, self.limits)
+    }
+
+    /// Archives that are attached, and not said to hold an object.
+    fn others(&self, row: &ObjectRow) -> Vec<Arc<dyn Archive>> {
+        let mut archives = self.tier.archives();
+        archives.retain(|archive| !row.version.copies.contains(&archive.id()));
+        archives.retain(|archive| archive.refusal().is_none());
+        archives.retain(|archive| !self.full.contains(&archive.id()));
+        archives
+    }
+
+    fn repair_damaged(
+        &mut self,
+        row: &ObjectRow,
+        whole: &mut Vec<Arc<dyn Archive>>,
+        damaged: Vec<(Arc<dyn Archive>, Error)>,
+    ) -> Result<()> {
+        let from = match whole.first() {
+            Some(whole) => Some(Arc::clone(whole)),
+            None if damaged.is_empty() => None,
+            None => self.put_together(row)?,
+        };
+        for (archive, error) in damaged {
+            let mended = match &from {
+                Some(from) if archive.refusal().is_none() => {
+                    let mended = self.copy(row, from, &archive);
+                    self.or_damaged(mended, error)
+                }
+                _ => Err(error),
+            };
+            if mended.is_ok() {
+                self.found.mended += 1;
+                whole.push(archive);
+            }
+            self.tell(mended, &row.path)?;
+        }
+        Ok(())
+    }
+
+    /// Has other archives take copies until there are as many as are asked for.
+    fn make_missing(
+        &mut self,
+        row: &ObjectRow,
+        whole: &mut Vec<Arc<dyn Archive>>,
+        wanted: usize,
+    ) -> Result<Vec<Id>> {
+        let mut made = Vec::new();
+        for archive in self.others(row) {
+            if own(whole) >= wanted {
+                break;
+            }
+            // A run that ended before it could say so may have left it there.
+            let is_there = self.verify(&archive, row);
+            let copied = match (is_there, whole.first()) {
+                (Err(Error::Interrupted), _) => return Err(Error::Interrupted),
+                (Err(_), None) => continue,
+                (Err(_), Some(from)) => self.copy(row, from, &archive),
+                (Ok(()), _) => Ok(()),
+            };
+            match copied {
+                Ok(()) => {
+                    self.found.made += 1;
+                    made.push(archive.id());
+                    whole.push(archive);
+                }
+                Err(error) => {
+                    self.full.extend(is_full(&error).then(|| archive.id()));
+                    self.tell(Err(error), &row.path)?;
+                }
+            }
+        }
+        Ok(made)
+    }
+
+    /// Puts an object into an archive, with what else is in its container, and reads it back.
+    fn copy(&self, row: &ObjectRow, from: &Arc<dyn Archive>, to: &Arc<dyn Archive>) -> Result<()> {
+        let location = row.version.location;
+        let length = whole_length(to, &self.holders_or(row, from), location)?;
+        self.repair((from, location.offset), (to, location), length)?;
+        self.verify(to, row)
+    }
+
+    /// The copies of an object as one that is whole, where they have all of it between them.
+    fn put_together(&self, row: &ObjectRow) -> Result<Option<Arc<dyn Archive>>> {
+        match CombinedCopies::whole(self.tier.holders(&row.version), &row.version, self.request) {
+            Ok(whole) => Ok(Some(whole)),
+            Err(Error::Interrupted) => Err(Error::Interrupted),
+            // What each copy lacks is told of each.
+            Err(_) => Ok(None),
+        }
+    }
+
+    /// Archives that are said to hold an object, or else the one that was found to.
+    fn holders_or(&self, row: &ObjectRow, from: &Arc<dyn Archive>) -> Vec<Arc<dyn Archive>> {
+        let mut known = self.tier.holders(&row.version);
+        if known.is_empty() {
+            known.push(Arc::clone(from));
+        }
+        known
+    }
+
+    /// The lists of a bundle, without which an archive alone does not tell of its members. Any of
+    /// them in any archive repairs the others; where a copy has one, it tells of that copy.
+    fn lists(&mut self, row: &ObjectRow) -> Result<()> {
+        let holders = self.tier.holders(&row.version);
+        if holders.iter().all(|archive| has_lists(archive, row.version.location)) {
+            return Ok(());
+        }
+        let _stays = self.tier.nobody_else(self.request)?;
+        if self.tier.is_elsewhere(row)? {
+            return Ok(());
+        }
+        for archive in &holders {
+            self.repair_lists(row, archive, &holders)?;
+        }
+        Ok(())
+    }
+
+    fn repair_lists(
+        &mut self,
+        row: &ObjectRow,
+        archive: &Arc<dyn Archive>,
+        holders: &[Arc<dyn Archive>],
+    ) -> Result<()> {
+        let location = row.version.location;
+        let copies = || iter::once(archive).chain(holders);
+        let Some((teller, contents)) = first_listed(copies(), location) else {
+            return self.tell(listed(archive, location).map(drop), &row.path);
+        };
+        let places = list_places(&contents, location.container);
+        let root = places.iter().find_map(|place| whole_list(teller, place).ok());
+        // Another copy may have what else this one lacks.
+        let others = holders.iter().filter(|other| other.id() != archive.id()).chain([teller]);
+        let whole = others
+            .flat_map(|other| places.map(|place| (other, place)))
+            .find(|(other, place)| is_list(other, place, root).is_ok());
+        for place in places {
+            let Err(error) = is_list(archive, &place, root) else { continue };
+            let mended = match whole.filter(|_| archive.refusal().is_none()) {
+                Some((from, list)) => {
+                    let mended =
+                        self.repair((from, list.offset), (archive, place), contents.length());
+                    self.or_damaged(mended.and_then(|()| is_list(archive, &place, root)), error)
+                }
+                None => Err(error),
+            };
+            self.found.mended += u64::from(mended.is_ok());
+            self.tell(mended, &row.path)?;
+        }
+        Ok(())
+    }
+
+    /// Puts a part of a container from somewhere in one archive into that of another, which then
+    /// has so many bytes.
+    fn repair(
+        &self,
+        (from, from_offset): (&Arc<dyn Archive>, u64),
+        (to, part): (&Arc<dyn Archive>, Location),
+        length: u64,
+    ) -> Result<()> {
+        Repair { from, from_offset, to, part, length }.run(self.request, self.limits)
+    }
+
+    /// Tells the catalogue of copies that were made, if they are more than some.
+    fn note_made(&mut self, least: usize) -> Result<()> {
+        if self.made.len() > least {
+            self.tier.catalogue.add_copies(&std::mem::take(&mut self.made))?;
+        }
+        Ok(())
+    }
+
+    fn tell(&mut self, done: Result<()>, path: &[u8]) -> Result<()> {
+        match done {
+            Ok(()) => {}
+            Err(Error::Interrupted) => return Err(Error::Interrupted),
+            Err(error) if error.is_unavailable() => self.note_unavailable(&error),
+            Err(error) => self.found.damaged.push(format!("{}: {error}", shown(path))),
+        }
+        Ok(())
+    }
+
+    /// What can't be repaired for now, as an archive went away meanwhile, is damaged all the same.
+    fn or_damaged(&mut self, mended: Result<()>, damage: Error) -> Result<()> {
+        match mended {
+            Err(away) if away.is_unavailable() => {
+                self.note_unavailable(&away);
+                Err(damage)
+            }
+            mended => mended,
+        }
+    }
+
+    /// An archive went away meanwhile: that is told once, and of its copies nothing.
+    fn note_unavailable(&mut self, error: &Error) {
+        let Error::Archive { archive, .. } = error else { return };
+        if self.away.insert(archive.clone()) {
+            self.found.missing.push(format!("{error}: its copies were not looked at from here on"));
+        }
+    }
+}
+
+/// Whether every copy was looked at, and is damaged or gone. One that is unavailable, or was not
+/// read for whatever else, may be whole.
+fn is_lost(version: &Version, damaged: &[(Arc<dyn Archive>, Error)]) -> bool {
+    let is_lost = |error: &Error| match error {
+        Error::Damaged { .. } => true,
+        Error::Archive { source, .. } => matches!(
+            source.kind(),
+            ErrorKind::NotFound | ErrorKind::InvalidData | ErrorKind::UnexpectedEof
+        ),
+        _ => false,
+    };
+    damaged.len() >= version.copies.len() && damaged.iter().all(|(_, error)| is_lost(error))
+}
+
+/// How many of some archives no other tree writes to.
+fn own(archives: &[Arc<dyn Archive>]) -> usize {
+    archives.iter().filter(|archive| archive.refusal().is_none()).count()
+}
+
+/// Whether an archive takes nothing more, whatever it is.
+fn is_full(error: &Error) -> bool {
+    use fslab_vfs::Errno;
+    let Error::Archive { source, .. } = error else { return false };
+    matches!(Errno::from_io_error(source), Some(Errno::NOSPC | Errno::DQUOT | Errno::ROFS))
+}
+
+/// Where the two lists of a bundle lie.
+fn list_places(contents: &Contents, container: Id) -> [Location; 2] {
+    let length = contents.list_bytes;
+    [0, contents.length() - length].map(|offset| Location { container, offset, length })
+}
+
+/// Whether a copy of a bundle has both of its lists.
+fn has_lists(archive: &Arc<dyn Archive>, member: Location) -> bool {
+    let both = |contents: Contents| {
+        let [first, last] = list_places(&contents, member.container);
+        let root = whole_list(archive, &first)?;
+        is_list(archive, &last, Some(root))
+    };
+    listed(archive, member).and_then(both).is_ok()
+}
+
+/// Whether the list is there that has this root.
+fn is_list(archive: &Arc<dyn Archive>, place: &Location, root: Option<[u8; 32]>) -> Result<()> {
+    match whole_list(archive, place)? {
+        found if Some(found) == root => Ok(()),
+        _ => Err(Error::damaged(archive.label(), place.container, Corrupt("its two lists differ"))),
+    }
+}
+
+/// The root of a list that is whole. The one at the end is one only where nothing stands behind it.
+fn whole_list(archive: &Arc<dyn Archive>, place: &Location) -> Result<[u8; 32]> {
+    let (kind, container) = (ContainerKind::Files, place.container);
+    archive.forget(kind, container);
+    let list = ObjectReader::open_any(archive, kind, *place)?;
+    list.block(0)?;
+    let length =
+        archive.length(kind, container).map_err(Error::archive(archive.label(), container))?;
+    if place.offset > 0 && length != place.offset + place.length {
+        return Err(Error::damaged(
+            archive.label(),
+            container,
+            Corrupt("it is longer than it was"),
+        ));
+    }
+    Ok(list.version().root)
+}

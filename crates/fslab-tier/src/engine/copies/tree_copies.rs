@@ -1,0 +1,120 @@
+//! Verifying and scrubbing archived trees: each archive has its own copies.
+
+use std::sync::Arc;
+
+use fslab_vfs::Request;
+
+use crate::archive::{Archive, ContainerKind};
+use crate::engine::Tier;
+use crate::engine::copies::scrubbing::Scrubbed;
+use crate::error::{Error, Result};
+use crate::id::Id;
+use crate::object::archived_tree::{check, listed, open_whole, order};
+use crate::object::reader::ObjectReader;
+use crate::stored::Location;
+use crate::stored::bytes::Corrupt;
+
+impl Tier {
+    /// Reads a tree that was just written, as it is there now; takes it back where it is not what
+    /// was written, as who makes a tree again would begin with the last one.
+    pub(in crate::engine) fn verify_tree(
+        &self,
+        archive: &Arc<dyn Archive>,
+        container: Id,
+        (length, root): (u64, [u8; 32]),
+        request: &Request,
+    ) -> Result<()> {
+        let kind = ContainerKind::Tree;
+        archive.forget(kind, container);
+        let location = Location { container, offset: 0, length };
+        let read = ObjectReader::open_any(archive, kind, location).and_then(|tree| {
+            check(&tree, request)?;
+            let is_it = tree.version().root == root;
+            let what = Corrupt("what was written is not what is read back");
+            if is_it { Ok(()) } else { Err(tree.damaged(what)) }
+        });
+        if let Err(Error::Damaged { .. }) = &read {
+            archive.delete(kind, container).map_err(Error::archive(archive.label(), container))?;
+        }
+        read
+    }
+
+    /// Reads all trees. What is damaged of one is told only: another copy of it is as good for who
+    /// makes the tree again, and the next tree is better. An archive that has none, as one does
+    /// that takes the place of a lost one, gets the last one of the others.
+    pub(super) fn scrub_trees(&self, request: &Request, scrubbed: &mut Scrubbed) -> Result<()> {
+        let (mut last, mut without, copy_targets) = (None, Vec::new(), self.writable_archives());
+        for archive in self.archives() {
+            let (trees, mut damaged) = match listed(&archive) {
+                Ok(found) => found,
+                Err(error) => (Vec::new(), vec![error]),
+            };
+            scrubbed.copies += (trees.len() + damaged.len()) as u64;
+            let mut copy_targets = copy_targets.iter().take(self.settings.copies);
+            let is_taker = copy_targets.any(|taker| taker.id() == archive.id());
+            if trees.is_empty() && damaged.is_empty() && is_taker {
+                without.push(Arc::clone(&archive));
+            }
+            for (container, heading) in trees {
+                match open_whole(&archive, container, request) {
+                    Ok(tree) => {
+                        let is_later = |last: &Last| order(last.tree.heading()) < order(&heading);
+                        if last.as_ref().is_none_or(is_later) {
+                            let archive = Arc::clone(&archive);
+                            last = Some(Last { archive, container, tree });
+                        }
+                    }
+                    Err(Error::Interrupted) => return Err(Error::Interrupted),
+                    // A later one took its place.
+                    Err(_) if archive.length(ContainerKind::Tree, container).is_err() => {}
+                    Err(error) => damaged.push(error),
+                }
+            }
+            damaged.iter().for_each(|error| scrubbed.note_tree(error));
+        }
+        let Some(last) = last else { return Ok(()) };
+        for archive in without {
+            match self.copy_tree(&last, &archive, request) {
+                Ok(()) => scrubbed.made += 1,
+                Err(Error::Interrupted) => return Err(Error::Interrupted),
+                Err(error) => scrubbed.note_tree(&error),
+            }
+        }
+        Ok(())
+    }
+
+    fn copy_tree(&self, last: &Last, to: &Arc<dyn Archive>, request: &Request) -> Result<()> {
+        let (kind, Last { archive: from, container, tree }) = (ContainerKind::Tree, last);
+        let version = tree.version();
+        let length = version.location.length;
+        let mut upload =
+            to.begin(kind, *container).map_err(Error::archive(to.label(), *container))?;
+        for offset in (0..length).step_by(PIECE) {
+            request.cancellation.check().or(Err(Error::Interrupted))?;
+            let mut bytes = vec![0; (length - offset).min(PIECE as u64) as usize];
+            let read = from.read(kind, *container, offset, &mut bytes);
+            read.map_err(Error::archive(from.label(), *container))?;
+            upload.write(&bytes).map_err(Error::archive(to.label(), *container))?;
+        }
+        upload.finish().map_err(Error::archive(to.label(), *container))?;
+        self.verify_tree(to, *container, (length, version.root), request)
+    }
+}
+
+impl Scrubbed {
+    /// What an archive that is unavailable has is as good as ever.
+    fn note_tree(&mut self, error: &Error) {
+        let told = if error.is_unavailable() { &mut self.missing } else { &mut self.damaged };
+        told.push(format!("an archived tree: {error}"));
+    }
+}
+
+/// Bytes of a tree that are copied in one piece.
+const PIECE: usize = 1 << 20;
+
+/// The last tree that is whole.
+struct Last {
+    archive: Arc<dyn Archive>,
+    container: Id,
+    tree: ObjectReader,
+}

@@ -1,0 +1,239 @@
+//! Expiry: deletes old versions past their retention time, and objects that no file needs.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use fslab_vfs::{Attr, FileKind, Ino, Request, Timestamp};
+use parking_lot::{Mutex, MutexGuard};
+
+use crate::archive::Archive;
+use crate::calendar::age;
+use crate::catalogue::{ObjectRow, ObjectState};
+use crate::engine::Tier;
+use crate::engine::metrics::Counter;
+use crate::engine::outbound::archiving::delete_from;
+use crate::engine::shutdown::CANCEL_CHECK_INTERVAL;
+use crate::engine::tree::scan::Scanned;
+use crate::error::{Error, Result};
+use crate::id::Id;
+use crate::lower::Found;
+use crate::stored::Version;
+use crate::stored::residency::{Residency, Unreadable};
+
+pub(super) mod undelete;
+
+/// Held by whoever finds out which objects nobody needs, deletes or moves them, or needs one again.
+#[derive(Default)]
+pub(super) struct ExpiryLock(Mutex<()>);
+
+impl ExpiryLock {
+    /// Waits a while; none if somebody else still has the lock.
+    pub(super) fn try_lock_for(&self, time: Duration) -> Option<MutexGuard<'_, ()>> {
+        self.0.try_lock_for(time)
+    }
+}
+
+/// The result of an expiry.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Expired {
+    /// Objects that are no more.
+    pub objects: u64,
+    /// Containers that were removed from archives with them.
+    pub containers: u64,
+    /// Bundles of which what is needed went into new ones.
+    pub repacked: u64,
+}
+
+/// Rows handled in one transaction.
+const BATCH: usize = 1000;
+
+impl Tier {
+    /// The residency of the very inode that a row is about; none if that is not where it was,
+    /// or was never archived.
+    ///
+    /// # Errors
+    /// Where that can't be told: the file may name any object.
+    pub(super) fn named_version(&self, row: &ObjectRow) -> Result<Option<Residency>, Unreadable> {
+        let known = self.residency_in_place_of(row)?;
+        Ok(known.filter(|(attr, _)| self.around.is_of(row.inode, attr)).map(|(_, known)| known))
+    }
+
+    /// The residency of the file that is where a row says, whatever inode that is.
+    fn residency_in_place_of(
+        &self,
+        row: &ObjectRow,
+    ) -> Result<Option<(Attr, Residency)>, Unreadable> {
+        let found = match Found::at(&self.lower, &row.path) {
+            Err(error) if is_elsewhere(&error) => return Ok(None),
+            found => found?,
+        };
+        if found.attr.kind != FileKind::Regular {
+            return Ok(None);
+        }
+        let known = self.residency_below(found.ino())?;
+        Ok(known.map(|known| (found.attr.clone(), known)))
+    }
+
+    /// Removes rows, and the containers that held nothing else. Rows of what lies in an archive
+    /// that another tree writes to stay: it is still there.
+    pub(super) fn delete_rows(&self, rows: &[ObjectRow]) -> Result<u64> {
+        let mut rows = rows.to_vec();
+        rows.retain(|row| self.is_in_writable(&row.version));
+        // The rows first: a row without an object would promise what is not there, an object
+        // without a row is found by the next scan.
+        let unused = self.catalogue.remove(&rows)?;
+        let archives = self.writable_archives();
+        let deleted: Vec<Result<()>> =
+            unused.iter().map(|container| delete_from(&archives, *container)).collect();
+        deleted.into_iter().collect::<Result<()>>()?;
+        Ok(unused.len() as u64)
+    }
+
+    /// Whether every archive that holds a version is here, and no other tree writes to it.
+    fn is_in_writable(&self, version: &Version) -> bool {
+        let is_own = |archive: &Arc<dyn Archive>| {
+            archive.why_unavailable().is_none() && archive.refusal().is_none()
+        };
+        self.holders_anywhere(version).iter().all(is_own)
+    }
+
+    /// Removes objects that were replaced or removed longer ago than such are kept, and repacks
+    /// bundles most of which nobody needs then.
+    ///
+    /// A name that went may be there again after a crash, and with it a file that needs its object:
+    /// what went is durable before an object goes, and after a crash every file is looked at first.
+    /// So is where no scan has done it since an object was said to be unneeded: what said so may
+    /// have been a scan of a tree of which a part was not mounted, or a catalogue that was wrong.
+    /// What an archive holds that is unavailable stays until it can be removed there, too.
+    ///
+    /// # Errors
+    /// Where another tree writes to all archives; what the catalogue, the file system below or an
+    /// archive answers.
+    pub fn expire(self: &Arc<Self>, request: &Request) -> Result<Expired> {
+        if self.writable_archives().is_empty() && self.unavailable_archives().is_empty() {
+            self.check_all_writable()?;
+        }
+        if self.is_in_doubt() || self.has_unproven()? {
+            // What is damaged is told by who scans or scrubs.
+            let unheard = &mut |scanned: &mut Scanned| {
+                scanned.damaged.clear();
+                Ok(())
+            };
+            let unknown = self.scan_with_progress(request, unheard)?.unknown;
+            if unknown > 0 {
+                tracing::warn!("{unknown} damaged files may name any object, which are kept");
+            }
+        }
+        let _nobody_else = self.nobody_else(request)?;
+        self.look_for_archives();
+        let scanned = self.catalogue.scanned()?;
+        let (mut expired, mut behind) = (Expired::default(), None);
+        loop {
+            self.check_going(request)?;
+            let due = self.due(behind, scanned)?;
+            let Some(last) = due.last() else { break };
+            behind = Some(last.version.object);
+            self.expire_some(due, &mut expired)?;
+        }
+        expired.repacked = self.repack(request)?;
+        Ok(expired)
+    }
+
+    /// Waits until nobody else looks for what is needed, removes the rest or moves it.
+    pub(super) fn nobody_else(&self, request: &Request) -> Result<MutexGuard<'_, ()>> {
+        loop {
+            self.check_going(request)?;
+            if let Some(alone) = self.expiry.try_lock_for(CANCEL_CHECK_INTERVAL) {
+                // The end waits for the lock, too, and nothing is durable behind it.
+                self.check_open()?;
+                return Ok(alone);
+            }
+        }
+    }
+
+    fn expire_some(&self, mut due: Vec<ObjectRow>, expired: &mut Expired) -> Result<()> {
+        // A file that was removed while it is open, or came back below the mount, is still read.
+        due.retain(|row| !self.is_read(row));
+        // One that went away unnoticed is seen before rows go of what would stay there.
+        let archives = self.archives();
+        let unseen = archives.iter().filter(|archive| archive.check().is_err());
+        let unseen: Vec<Id> = unseen.map(|archive| archive.id()).collect();
+        let is_seen = |row: &ObjectRow| !row.version.copies.iter().any(|id| unseen.contains(id));
+        due.retain(|row| is_seen(row) && self.is_in_writable(&row.version));
+        self.lower.syncfs(&self.request(), Ino::ROOT).map_err(Error::below(b""))?;
+        expired.containers += self.delete_rows(&due)?;
+        expired.objects += due.len() as u64;
+        self.counters.add(Counter::ExpiredObjects, due.len() as u64);
+        Ok(())
+    }
+
+    /// The next rows behind an object that nobody needs and that were kept for long enough.
+    fn due(&self, behind: Option<Id>, scanned: u64) -> Result<Vec<ObjectRow>> {
+        let now = self.around.calendar.now();
+        let mut due: Vec<ObjectRow> = Vec::new();
+        self.catalogue.for_some(behind, &mut |row| {
+            let is_due = self.is_old(&row, now) && is_proven(&row, scanned);
+            if is_due && !self.is_partly_unavailable(&row.version) {
+                due.push(row);
+            }
+            Ok(due.len() < BATCH)
+        })?;
+        Ok(due)
+    }
+
+    /// Whether something was kept for long enough and no scan has looked for who needs it.
+    fn has_unproven(&self) -> Result<bool> {
+        let (now, scanned) = (self.around.calendar.now(), self.catalogue.scanned()?);
+        let mut is_found = false;
+        self.catalogue.for_some(None, &mut |row| {
+            is_found = self.is_old(&row, now) && !is_proven(&row, scanned);
+            Ok(!is_found)
+        })?;
+        Ok(is_found)
+    }
+
+    /// Whether nobody is said to need an object any more, for long enough.
+    fn is_old(&self, row: &ObjectRow, now: Timestamp) -> bool {
+        let is_unused = matches!(row.state, ObjectState::Replaced | ObjectState::Removed);
+        is_unused && age(row.since, now) >= self.settings.keep
+    }
+
+    pub(super) fn is_read(&self, row: &ObjectRow) -> bool {
+        let object = row.version.object;
+        let uses = |file: &Arc<crate::engine::TieredFile>| {
+            let state = file.lock();
+            state.known().is_some_and(|known| known.recorded.version.object == object)
+        };
+        let is_open = self.files.all().iter().any(uses);
+        is_open || self.may_be_named(row)
+    }
+
+    /// Whether the file of a row names its object, or a stub in its place does, as moving a tree
+    /// leaves them, or whether that can't be told.
+    fn may_be_named(&self, row: &ObjectRow) -> bool {
+        let names_it = |(attr, known): &(Attr, Residency)| {
+            let means_it = self.around.is_of(row.inode, attr) || !known.offline.is_empty();
+            known.version.object == row.version.object && means_it
+        };
+        match self.residency_in_place_of(row) {
+            Ok(known) => known.is_some_and(|known| names_it(&known)),
+            Err(error) => {
+                let path = crate::error::shown(&row.path);
+                tracing::warn!("{path}: its versions are kept, because it can't be read: {error}");
+                true
+            }
+        }
+    }
+}
+
+/// Whether a scan that began after an object was said to be unneeded has looked at every file: had
+/// one named it, it would be said to be needed.
+fn is_proven(row: &ObjectRow, scanned: u64) -> bool {
+    row.seen < scanned
+}
+
+/// Whether a path leads to no file any more, as opposed to one that can't be reached.
+fn is_elsewhere(error: &fslab_vfs::Error) -> bool {
+    use fslab_vfs::Errno;
+    matches!(error.errno(), Errno::NOENT | Errno::NOTDIR | Errno::STALE)
+}

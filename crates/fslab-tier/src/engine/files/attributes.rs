@@ -1,0 +1,97 @@
+//! Attributes of files: those that are archived with a file, and those that the mount shows.
+
+use std::ffi::OsStr;
+
+use fslab_vfs::{Attr, FileKind, Ino};
+
+use crate::engine::Tier;
+use crate::error::{Error, Result};
+use crate::lower::xattr_names;
+use crate::stored::format::ATTRIBUTES_BYTES_MAX;
+use crate::stored::residency::Unreadable;
+use crate::stored::{Attributes, Residency, marks};
+
+impl Tier {
+    /// What is kept of a file beside its bytes.
+    pub(in crate::engine) fn attributes(&self, attr: &Attr, path: &[u8]) -> Result<Attributes> {
+        let shown = self.root.shown(attr.clone());
+        let mut attributes = Attributes { path: path.to_vec(), ..Attributes::of(&shown) };
+        let below = || Error::below(path);
+        if attr.kind == FileKind::Symlink {
+            let target = self.lower.readlink(&self.request(), attr.ino).map_err(below())?;
+            attributes.target = target.into_encoded_bytes();
+        }
+        attributes.xattrs = self.xattrs(attr.ino).map_err(below())?;
+        let bytes: usize =
+            attributes.xattrs.iter().map(|(name, value)| name.len() + value.len()).sum();
+        if bytes + path.len() + attributes.target.len() > ATTRIBUTES_BYTES_MAX / 2 {
+            let why = "has more xattrs than an archive takes (512 KiB)";
+            return Err(Error::NotNow { path: crate::error::shown(path), why });
+        }
+        Ok(attributes)
+    }
+
+    /// The value of an xattr as programs see it.
+    pub(crate) fn shown_xattr(&self, ino: Ino, name: &OsStr, value: Vec<u8>) -> Vec<u8> {
+        if ino == Ino::ROOT { self.root.xattr_shown(name, value) } else { value }
+    }
+
+    fn xattrs(&self, ino: Ino) -> fslab_vfs::Result<Vec<(Vec<u8>, Vec<u8>)>> {
+        let request = self.request();
+        let mut xattrs = Vec::new();
+        for name in xattr_names(&*self.lower, &request, ino)? {
+            if !marks::is_ours(&name) {
+                match self.lower.getxattr(&request, ino, &name) {
+                    Ok(value) => {
+                        let value = self.shown_xattr(ino, &name, value);
+                        xattrs.push((name.into_encoded_bytes(), value));
+                    }
+                    // It was removed meanwhile.
+                    Err(error) if error.errno() == fslab_vfs::Errno::NODATA => {}
+                    Err(error) => return Err(error),
+                }
+            }
+        }
+        Ok(xattrs)
+    }
+
+    /// The attributes of an inode as a mount shows them: a file whose bytes are offline has some,
+    /// and a kill while bytes were put back has not changed it.
+    ///
+    /// # Errors
+    /// Errors of the file system below.
+    pub fn shown(&self, attr: Attr) -> fslab_vfs::Result<Attr> {
+        let may_seem_empty = attr.size > 0 && attr.blocks == 0;
+        if attr.kind != FileKind::Regular || !(may_seem_empty || self.is_in_doubt()) {
+            return Ok(self.root().shown(attr));
+        }
+        match self.residency_of(&attr) {
+            Ok(None) => Ok(attr),
+            Ok(Some(known)) => Ok(with_residency(attr, &known)),
+            // Archivers take a file without a block for one hole.
+            Err(Unreadable::Corrupt(_)) => Ok(Attr { blocks: attr.blocks.max(1), ..attr }),
+            Err(Unreadable::Below(error)) => Err(error),
+        }
+    }
+
+    /// Where the bytes of an inode are now. A mark that came along with the bytes of another file,
+    /// as `rsync -X` and `cp -a` by root bring it, tells nothing of this one.
+    pub(crate) fn residency_of(
+        &self,
+        attr: &Attr,
+    ) -> std::result::Result<Option<Residency>, Unreadable> {
+        let known = match self.in_use(attr.ino) {
+            Some(file) => self.present_residency(&file),
+            None => self.residency_below(attr.ino),
+        };
+        Ok(known?.filter(|known| self.means_something(known, attr)))
+    }
+}
+
+fn with_residency(attr: Attr, known: &Residency) -> Attr {
+    let is_unavailable = !known.offline.is_empty() && attr.size > 0;
+    let was_moving = known.moving && attr.size == known.version.size;
+    let blocks = if is_unavailable { attr.blocks.max(1) } else { attr.blocks };
+    let modified = if was_moving { known.version.modified } else { attr.modified };
+    Attr { blocks, modified, ..attr }
+}

@@ -1,0 +1,117 @@
+//! A cache of recalled blocks for read-only tiers: there, blocks are not written to the files
+//! below.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use fslab_vfs::Result;
+use quick_cache::Weighter;
+use quick_cache::sync::Cache;
+
+use crate::engine::Tier;
+use crate::engine::files::edits_below::DataBelow;
+use crate::engine::files::{FileState, KnownResidency, TieredFile};
+use crate::id::Id;
+use crate::stored::BLOCK_BYTES;
+use crate::stored::format::blocks_met;
+
+/// What all blocks in memory take at most.
+const BYTES_MAX: u64 = 64 << 20;
+
+/// An object and the number of a block of it.
+type Key = (Id, u64);
+
+/// Blocks as files show them, in bounded memory.
+pub(super) struct BlockCache(Cache<Key, Arc<Vec<u8>>, Bytes>);
+
+/// Weighs blocks by their bytes.
+#[derive(Clone)]
+struct Bytes;
+
+impl Weighter<Key, Arc<Vec<u8>>> for Bytes {
+    fn weight(&self, _: &Key, block: &Arc<Vec<u8>>) -> u64 {
+        block.len() as u64 + 64
+    }
+}
+
+impl Default for BlockCache {
+    fn default() -> Self {
+        let blocks = (BYTES_MAX / BLOCK_BYTES) as usize;
+        Self(Cache::with_weighter(blocks, BYTES_MAX, Bytes))
+    }
+}
+
+impl BlockCache {
+    fn get(&self, known: &KnownResidency, block: u64) -> Option<Arc<Vec<u8>>> {
+        self.0.get(&(known.recorded.version.object, block))
+    }
+}
+
+impl Tier {
+    /// The first block of a range whose bytes are neither in the file below nor in memory.
+    pub(in crate::engine) fn first_missing(
+        &self,
+        known: &KnownResidency,
+        blocks: Range<u64>,
+    ) -> Option<u64> {
+        let mut rest = blocks;
+        while let Some(block) = known.offline.first_in(rest.clone()) {
+            if self.is_missing(known, block) {
+                return Some(block);
+            }
+            rest.start = block + 1;
+        }
+        None
+    }
+
+    /// Whether the bytes of a block are neither in the file below nor in memory.
+    pub(in crate::engine) fn is_missing(&self, known: &KnownResidency, block: u64) -> bool {
+        known.offline.contains(block)
+            && !(self.settings.read_only && self.files.cache.get(known, block).is_some())
+    }
+
+    /// Keeps a block in memory, with what was written into it below the mount.
+    pub(in crate::engine) fn keep_in_memory(
+        &self,
+        file: &TieredFile,
+        state: &FileState,
+        block: u64,
+        mut bytes: Vec<u8>,
+    ) -> Result<()> {
+        let Some(known) = state.known() else { return Ok(()) };
+        let own = self.open_own(file.ino(), false)?;
+        let attr = own.attr()?;
+        let begin = block * BLOCK_BYTES;
+        bytes.truncate(attr.size.saturating_sub(begin).min(BLOCK_BYTES) as usize);
+        for piece in self.edits_in(&DataBelow::new(&own, &attr, &known.recorded), block)? {
+            let within = (piece.start - begin) as usize..(piece.end - begin) as usize;
+            if let Some(part) = bytes.get_mut(within) {
+                own.read(piece.start, part)?;
+            }
+        }
+        self.files.cache.0.insert((known.recorded.version.object, block), Arc::new(bytes));
+        Ok(())
+    }
+
+    /// Puts blocks that are in memory over what was read below at an offset; returns whether all
+    /// were still there.
+    pub(super) fn show_from_memory(
+        &self,
+        known: &KnownResidency,
+        offset: u64,
+        buffer: &mut [u8],
+    ) -> bool {
+        let end = offset + buffer.len() as u64;
+        let is_offline = |block: &u64| known.offline.contains(*block);
+        blocks_met(offset, buffer.len() as u64).filter(is_offline).all(|block| {
+            let Some(bytes) = self.files.cache.get(known, block) else { return false };
+            let begin = block * BLOCK_BYTES;
+            let (from, to) = (begin.max(offset), (begin + bytes.len() as u64).min(end));
+            if from < to {
+                let shown = &bytes[(from - begin) as usize..(to - begin) as usize];
+                buffer[(from - offset) as usize..(to - offset) as usize].copy_from_slice(shown);
+            }
+            true
+        })
+    }
+}

@@ -1,0 +1,116 @@
+//! Reading and read-ahead: programs wait for the blocks of their own ranges, and for sequential
+//! readers the next blocks are requested in advance.
+//!
+//! Each handle has its own position, so that two readers of a file do not disturb each other. A
+//! window of blocks moves ahead of it, whether the blocks read were resident or recalled.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use fslab_vfs::{FileSystem, Handle, Request, Result};
+use parking_lot::Mutex;
+
+use crate::engine::Tier;
+use crate::engine::files::TieredFile;
+use crate::engine::recall::queue::Class;
+use crate::stored::BLOCK_BYTES;
+use crate::stored::format::{blocks_met, blocks_of};
+
+/// How far beside its place a read may begin that still is one in order: the kernel asks for
+/// several pieces at a time, and any of them may come first.
+const DISORDER_MAX: u64 = 2 * BLOCK_BYTES;
+
+/// Where the reader of a handle is. A handle that was just opened is at the beginning of its file.
+#[derive(Debug, Default)]
+pub(crate) struct ReadAhead(Mutex<Progress>);
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Progress {
+    /// The byte behind what was read.
+    end: u64,
+    /// The last read went on where the one before it had ended.
+    is_in_order: bool,
+    /// The block behind those that were asked for ahead.
+    asked: u64,
+}
+
+impl ReadAhead {
+    /// Takes note of a read, and returns which blocks to ask for ahead of it: none again that were
+    /// asked for already, and none for who does not read in order.
+    fn note(&self, bytes: Range<u64>, ahead: u64) -> Range<u64> {
+        let mut progress = self.0.lock();
+        let Progress { end, is_in_order, asked } = *progress;
+        let is_near = is_in_order && bytes.start.abs_diff(end) <= DISORDER_MAX;
+        if bytes.start != end && !is_near {
+            *progress = Progress { end: bytes.end, ..Progress::default() };
+            return 0..0;
+        }
+        let end = bytes.end.max(end);
+        let next = blocks_of(end);
+        let wanted = next.max(asked)..next.saturating_add(ahead).max(asked);
+        *progress = Progress { end, is_in_order: true, asked: wanted.end };
+        wanted
+    }
+}
+
+impl Tier {
+    /// Reads; waits for blocks of the range only.
+    ///
+    /// # Errors
+    /// Errors of a recall or of the file below.
+    pub(crate) fn read(
+        &self,
+        file: &Arc<TieredFile>,
+        request: &Request,
+        (handle, place): (Handle, &ReadAhead),
+        offset: u64,
+        buffer: &mut [u8],
+    ) -> Result<usize> {
+        let length = buffer.len() as u64;
+        let blocks = blocks_met(offset, length);
+        loop {
+            if self.state(file)?.has_offline() {
+                let ahead = place.note(offset..offset.saturating_add(length), self.settings.ahead);
+                self.recall_and_ask_ahead(file, blocks.clone(), ahead, request, Class::Waiting)?;
+            }
+            let count = self.lower.read(request, file.ino(), handle, offset, buffer)?;
+            if self.settings.read_only {
+                let state = self.state(file)?;
+                let Some(known) = state.known() else { return Ok(count) };
+                if self.show_from_memory(known, offset, &mut buffer[..count]) {
+                    return Ok(count);
+                }
+                continue;
+            }
+            if !self.state(file)?.has_lost(blocks.clone()) {
+                return Ok(count);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Blocks that are asked for ahead of reads at these places, in quarters of a block.
+    fn ahead(reads: &[(u64, u64)]) -> Vec<Range<u64>> {
+        let (place, scale) = (ReadAhead::default(), BLOCK_BYTES / 4);
+        let note = |(start, length)| place.note(start * scale..(start + length) * scale, 4);
+        reads.iter().map(|read| note(*read)).filter(|blocks| !blocks.is_empty()).collect()
+    }
+
+    #[test]
+    fn the_window_moves_on_with_its_reader() {
+        assert_eq!(ahead(&[(0, 1), (1, 1), (2, 2), (4, 1), (5, 7)]), [1..5, 5..6, 6..7]);
+        assert_eq!(ahead(&[(80, 4)]), [0..0; 0], "nobody is there yet");
+        assert_eq!(ahead(&[(81, 2), (83, 2), (85, 4)]), [22..26, 26..27]);
+        assert_eq!(ahead(&[(0, 4), (8, 4), (4, 4), (12, 4)]), [1..5, 5..7, 7..8]);
+    }
+
+    #[test]
+    fn jump_restarts_read_ahead() {
+        assert_eq!(ahead(&[(40, 1), (8, 1), (16, 4), (24, 1), (41, 1)]), [0..0; 0]);
+        assert_eq!(ahead(&[(0, 4), (40, 4), (44, 4), (0, 4)]), [1..5, 12..16]);
+    }
+}

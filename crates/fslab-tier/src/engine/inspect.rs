@@ -1,0 +1,141 @@
+//! Questions about files and recalls.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use fslab_vfs::{Errno, Ino, Result};
+
+use crate::engine::{Recall, Tier, TieredFile, WalkEntry};
+use crate::error::{Error, shown};
+use crate::event::{FileSummary, Residence};
+use crate::stored::residency::Unreadable;
+use crate::stored::{BLOCK_BYTES, Residency};
+
+impl Tier {
+    /// Bytes of a file in use that are here.
+    pub(crate) fn resident_bytes(&self, file: &TieredFile, size: u64) -> Result<u64> {
+        let state = self.state(file)?;
+        let Some(known) = state.known() else { return Ok(size) };
+        let offline = known
+            .offline
+            .iter()
+            .map(|run| (run.end * BLOCK_BYTES).min(size).saturating_sub(run.start * BLOCK_BYTES));
+        Ok(size - offline.sum::<u64>().min(size))
+    }
+
+    /// Blocks of a range of a file in use that are offline.
+    pub(crate) fn offline_blocks(&self, file: &TieredFile, blocks: &Range<u64>) -> Result<u64> {
+        let state = self.state(file)?;
+        let mut offline = state.known().map(|known| known.offline.clone()).unwrap_or_default();
+        offline.cut(blocks.end);
+        offline.remove(0..blocks.start);
+        Ok(offline.count())
+    }
+
+    /// Whether a block of a file in use is here.
+    pub(crate) fn is_here(&self, file: &TieredFile, block: u64) -> Result<bool> {
+        let state = self.state(file)?;
+        Ok(state.known().is_none_or(|known| !known.offline.contains(block)))
+    }
+
+    /// Where the bytes of a file in use are now.
+    pub(super) fn present_residency(
+        &self,
+        file: &TieredFile,
+    ) -> std::result::Result<Option<Residency>, Unreadable> {
+        match self.state(file) {
+            Ok(state) => Ok(state.known().map(|known| Residency {
+                offline: known.offline.clone(),
+                ..known.recorded.clone()
+            })),
+            Err(_) => self.residency_below(file.ino()),
+        }
+    }
+
+    /// Whether programs have a file open, and whether one of them may write to it.
+    pub(crate) fn openings(&self, ino: Ino) -> (bool, bool) {
+        let Some(file) = self.in_use(ino) else { return (false, false) };
+        let state = file.lock();
+        (state.handles > 0, state.writers > 0)
+    }
+
+    /// Recalls that were asked for and are not done.
+    pub(crate) fn recalls(&self) -> Vec<Arc<Recall>> {
+        let flights =
+            |file: &Arc<TieredFile>| file.lock().flight.values().cloned().collect::<Vec<_>>();
+        let mut recalls: Vec<_> = self.files.all().iter().flat_map(flights).collect();
+        recalls.sort_by_key(|recall| (recall.class(), recall.asked_ns));
+        recalls
+    }
+
+    /// Ends the recalls of a file that were not begun. Who waits for one is answered `ECANCELED`.
+    pub(crate) fn cancel(&self, ino: Ino) -> u64 {
+        let Some(file) = self.in_use(ino) else { return 0 };
+        let mut state = file.lock();
+        let recalls: Vec<_> = state.flight.values().cloned().collect();
+        let cancelled = recalls.iter().filter(|recall| self.queue().cancel(recall));
+        let cancelled: Vec<_> = cancelled.collect();
+        cancelled.iter().for_each(|recall| drop(state.flight.remove(&recall.block)));
+        // A recall is a use of its file, and the last one locks it.
+        drop(state);
+        cancelled.iter().for_each(|recall| recall.end(Err(Errno::CANCELED)));
+        cancelled.len() as u64
+    }
+
+    /// Returns where the bytes of a file are.
+    pub(crate) fn file_summary(&self, place: &WalkEntry<'_>) -> crate::Result<FileSummary> {
+        let attr = &place.found.attr;
+        let known = self.residency_of(attr);
+        let path = shown(place.path);
+        let known = match known {
+            Ok(known) => known,
+            Err(Unreadable::Corrupt(_)) => {
+                return Ok(FileSummary {
+                    state: Residence::Damaged,
+                    ..plain_state(path, attr.size)
+                });
+            }
+            Err(Unreadable::Below(error)) => return Err(Error::below(place.path)(error)),
+        };
+        let Some(known) = known else { return Ok(plain_state(path, attr.size)) };
+        Ok(if self.is_own(&known, attr) {
+            let changed = self.is_changed(&known, attr);
+            tiered_state(path, attr.size, &Residency { changed, ..known })
+        } else {
+            FileSummary { state: Residence::Damaged, ..plain_state(path, attr.size) }
+        })
+    }
+}
+
+fn plain_state(path: String, bytes: u64) -> FileSummary {
+    FileSummary {
+        path,
+        state: Residence::Resident,
+        bytes,
+        resident_bytes: bytes,
+        changed: false,
+        copies: Vec::new(),
+    }
+}
+
+fn tiered_state(path: String, bytes: u64, known: &Residency) -> FileSummary {
+    let resident_bytes = resident(bytes, known);
+    let state = match (known.offline.is_empty(), known.changed) {
+        (true, true) => Residence::Changed,
+        (true, false) => Residence::Archived,
+        (false, _) if resident_bytes == 0 => Residence::Offline,
+        (false, _) => Residence::PartlyResident,
+    };
+    let copies = known.version.copies.iter().map(ToString::to_string).collect();
+    let changed = known.changed;
+    FileSummary { path, state, bytes, resident_bytes, changed, copies }
+}
+
+/// Bytes of a file that are here; holes count.
+fn resident(bytes: u64, known: &Residency) -> u64 {
+    let offline = known.offline.iter().map(|run| {
+        let end = (run.end * BLOCK_BYTES).min(bytes);
+        end.saturating_sub(run.start * BLOCK_BYTES)
+    });
+    bytes - offline.sum::<u64>().min(bytes)
+}

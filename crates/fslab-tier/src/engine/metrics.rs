@@ -1,0 +1,83 @@
+//! Counters and gauges.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use crate::engine::Tier;
+use crate::engine::recall::queue::Class;
+
+/// What is counted, from the beginning of the engine.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Counter {
+    RecalledBytes,
+    FailedRecalls,
+    RefusedRecalls,
+    ArchivedFiles,
+    ArchivedBytes,
+    Bundles,
+    RepackedBundles,
+    ReleasedBytes,
+    ExpiredObjects,
+    Rounds,
+    RoundProblems,
+}
+
+/// Name and meaning of each [`Counter`], in their order.
+const COUNTERS: [(&str, &str); 11] = [
+    ("tier_recalled_bytes", "bytes brought back, in whole blocks"),
+    ("tier_failed_recalls", "blocks that no archive gave"),
+    ("tier_refused_recalls", "reads and writes of programs that do not recall"),
+    ("tier_archived_files", "files copied to archives"),
+    ("tier_archived_bytes", "bytes of these"),
+    ("tier_bundles", "bundles of small files among these"),
+    ("tier_repacked_bundles", "bundles of which what is needed went into new ones"),
+    ("tier_released_bytes", "bytes of space freed"),
+    (
+        "tier_expired_objects",
+        "replaced and removed versions that were kept for long enough and are gone",
+    ),
+    ("tier_rounds", "times the mount did what the policy says"),
+    ("tier_round_problems", "what failed of that"),
+];
+
+/// Counters that only ever rise.
+#[derive(Debug, Default)]
+pub(crate) struct Counters([AtomicU64; COUNTERS.len()]);
+
+impl Counters {
+    pub(crate) fn add(&self, counter: Counter, count: u64) {
+        self.0[counter as usize].fetch_add(count, Ordering::Relaxed);
+    }
+}
+
+impl Tier {
+    /// Name, meaning and value of each counter.
+    #[must_use]
+    pub fn counts(&self) -> Vec<(&'static str, &'static str, u64)> {
+        let values = self.counters.0.iter().map(|value| value.load(Ordering::Relaxed));
+        COUNTERS.iter().zip(values).map(|((name, help), value)| (*name, *help, value)).collect()
+    }
+
+    /// Name, meaning and value of each gauge. What is not known has none.
+    ///
+    /// # Errors
+    /// Errors of the catalogue.
+    pub fn gauges(&self) -> crate::Result<Vec<(&'static str, &'static str, u64)>> {
+        let recalls = self.recalls();
+        let pending = recalls.len() as u64;
+        let now_ns = self.around.clock.now_ns();
+        let waits = recalls.iter().filter(|recall| recall.class() == Class::Waiting);
+        let longest = waits.map(|recall| now_ns.saturating_sub(recall.asked_ns)).max().unwrap_or(0);
+        let longest = Duration::from_nanos(longest).as_secs();
+        let mut gauges = vec![
+            ("tier_pending_recalls", "blocks that were asked for and are not here", pending),
+            ("tier_longest_wait_seconds", "how long who waits longest has waited", longest),
+        ];
+        if let Some(at) = self.catalogue.tree_archived_at()? {
+            let age = self.around.calendar.now().seconds.saturating_sub(at);
+            let what = "since the names of the tree went to archives last";
+            gauges.push(("tier_tree_age_seconds", what, age.try_into().unwrap_or(0)));
+        }
+        Ok(gauges)
+    }
+}

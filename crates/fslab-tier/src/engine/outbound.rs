@@ -1,0 +1,35 @@
+//! The way out: files go to archives, alone or bundled.
+
+use crate::engine::Settings;
+use crate::rate_limit::RateLimit;
+use crate::surroundings::Surroundings;
+
+pub(super) mod archiving;
+pub(super) mod bundling;
+pub(super) mod failover;
+pub(super) mod repacking;
+pub(super) mod sequences;
+
+/// What archiving keeps between files.
+pub(super) struct Outbound {
+    limit: Option<RateLimit>,
+    failed: failover::FailedArchives,
+    sequences: sequences::Sequences,
+    /// The engine's versions have greater sequences; versions that were begun before have not.
+    first_sequence: u64,
+}
+
+impl Outbound {
+    pub(super) fn new(settings: &Settings, around: &Surroundings, first_sequence: u64) -> Self {
+        Self {
+            limit: RateLimit::new(settings.archive_rate, &around.clock),
+            failed: failover::FailedArchives::default(),
+            sequences: sequences::Sequences::default(),
+            first_sequence,
+        }
+    }
+
+    pub(super) fn first_sequence(&self) -> u64 {
+        self.first_sequence
+    }
+}

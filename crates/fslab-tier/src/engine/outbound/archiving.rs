@@ -1,0 +1,479 @@
+//! Archiving a file. Its offline blocks are read from archives and stay offline.
+//!
+//! 1. The catalogue records the object as pending, so that it is found whatever happens.
+//! 2. The file is written to as many archives as copies are asked for, and read back from each.
+//! 3. The file is synced, and its xattr durably names the new version, unless somebody began to
+//!    change it meanwhile.
+//! 4. The catalogue records the object as the latest version of the file, and the one before as
+//!    replaced.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use fslab_vfs::{Attr, FileKind, Ino, Request};
+use parking_lot::MutexGuard;
+
+use crate::archive::{Archive, ContainerKind};
+use crate::catalogue::{ObjectRow, ObjectState};
+use crate::engine::copies::{CopyWriter, verify};
+use crate::engine::files::residency_xattr::PIECES_MAX;
+use crate::engine::files::{FileState, KnownResidency, TieredFile};
+use crate::engine::metrics::Counter;
+use crate::engine::recall::movers::Fetched;
+use crate::engine::{FileUse, Tier};
+use crate::error::{Error, Result};
+use crate::id::Id;
+use crate::lower::{SECTOR_BYTES, is_missing};
+use crate::object::writer::{Heading, ObjectWriter};
+use crate::rate_limit::{RateLimit, RateLimits};
+use crate::runs::Runs;
+use crate::stored::format::{EntryRecord, KIND_FILE, PAGE_ENTRIES, PAGES_MAX, blocks_of};
+use crate::stored::{BLOCK_BYTES, Location, Residency, Version};
+
+/// The result of archiving a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Archived {
+    /// Copies were made of so many bytes.
+    Now {
+        /// Of the file.
+        bytes: u64,
+    },
+    /// Archives held it already.
+    Before,
+}
+
+/// Bytes of a table that holes may take: of a file of some 300 GiB.
+const HOLES_TABLE_BYTES_MAX: u64 = 16 << 20;
+
+/// A block of a file that is read.
+pub(in crate::engine) enum Block<'a> {
+    /// So many bytes of a hole.
+    Zeros(u64),
+    /// Its bytes.
+    Bytes(&'a [u8]),
+}
+
+/// A file on its way into archives; nobody else archives it meanwhile.
+pub(in crate::engine) struct Job {
+    used: FileUse,
+    pub(in crate::engine) path: Vec<u8>,
+    /// What the state of changes was when it began.
+    changes: u64,
+    pub(in crate::engine) attr: Attr,
+    identity: Id,
+    before: Option<Residency>,
+    /// Blocks that were offline when it began.
+    offline: Runs,
+}
+
+impl Job {
+    pub(in crate::engine) fn file(&self) -> &TieredFile {
+        &self.used.file
+    }
+
+    /// The object that the file named when the job began.
+    pub(in crate::engine) fn object_before(&self) -> Option<Id> {
+        self.before.as_ref().map(|before| before.version.object)
+    }
+
+    /// The number of the version before; 0 where there is none.
+    pub(super) fn sequence_before(&self) -> u64 {
+        self.before.as_ref().map_or(0, |before| before.version.sequence)
+    }
+}
+
+impl Drop for Job {
+    fn drop(&mut self) {
+        self.used.file.lock().is_archiving = false;
+    }
+}
+
+impl Tier {
+    /// Copies a file into archives, unless its present state is there.
+    ///
+    /// # Errors
+    /// Where it is open for writing, was changed meanwhile, or an archive fails: the file is then
+    /// as it was.
+    pub fn archive(self: &Arc<Self>, ino: Ino, path: &[u8], request: &Request) -> Result<Archived> {
+        self.archive_within(ino, path, request, None)
+    }
+
+    /// The same within a limit, beside the tier's own.
+    ///
+    /// # Errors
+    /// As [`Self::archive`].
+    pub fn archive_within(
+        self: &Arc<Self>,
+        ino: Ino,
+        path: &[u8],
+        request: &Request,
+        limit: Option<&RateLimit>,
+    ) -> Result<Archived> {
+        match self.begin_job(ino, path, request)? {
+            Some(job) => self.copy_out(&job, request, self.limits(limit)),
+            None => Ok(Archived::Before),
+        }
+    }
+
+    /// The limits of archiving: the tier's own, and that of whoever asked.
+    pub(in crate::engine) fn limits<'a>(&'a self, limit: Option<&'a RateLimit>) -> RateLimits<'a> {
+        RateLimits([self.outbound.limit.as_ref(), limit])
+    }
+
+    pub(super) fn note_archived(&self, bytes: u64) {
+        self.counters.add(Counter::ArchivedFiles, 1);
+        self.counters.add(Counter::ArchivedBytes, bytes);
+    }
+
+    /// None if archives hold the file as it is.
+    pub(super) fn begin_job(
+        self: &Arc<Self>,
+        ino: Ino,
+        path: &[u8],
+        request: &Request,
+    ) -> Result<Option<Job>> {
+        let (used, below) = (self.enter(ino), || Error::below(path));
+        let not_now = |why| Error::NotNow { path: crate::error::shown(path), why };
+        loop {
+            let file = &used.file;
+            let mut state = self.state(file).map_err(below())?;
+            if state.writers > 0 {
+                return Err(Error::busy(path, "is open for writing"));
+            }
+            if state.is_archiving {
+                return Err(Error::busy(path, "is being archived already"));
+            }
+            let before = state.known().map(|known| known.recorded.clone());
+            let is_done = before.as_ref().is_some_and(|before| self.is_archived(before));
+            if is_done {
+                return Ok(None);
+            }
+            let offline = state.known().map(|known| known.offline.clone()).unwrap_or_default();
+            if !offline.is_empty() {
+                // Other files are not held up until an archive is back.
+                before.as_ref().map_or(Ok(()), |before| self.is_there(&before.version))?;
+                let mixed = before
+                    .as_ref()
+                    .map_or(Ok(None), |before| self.offline_with_data(file.ino(), &offline, before))
+                    .map_err(below())?;
+                if let Some(blocks) = mixed {
+                    drop(state);
+                    self.recall_in_bulk(file, path, blocks, request)?;
+                    continue;
+                }
+            }
+            let attr = self.attr_below(file.ino(), None).map_err(below())?;
+            if attr.kind != FileKind::Regular {
+                return Err(not_now("is no regular file"));
+            }
+            if !self.around.marks.are_believed(&attr) {
+                return Err(Error::Foreign { path: crate::error::shown(path) });
+            }
+            if let Some(why) = too_large(&attr, &offline) {
+                return Err(not_now(why));
+            }
+            state.is_archiving = true;
+            let changes = state.changes;
+            drop(state);
+            let identity = before.as_ref().map(|before| before.file);
+            let identity = identity.unwrap_or_else(|| self.around.identities.make());
+            let path = path.to_vec();
+            return Ok(Some(Job { used, path, changes, attr, identity, before, offline }));
+        }
+    }
+
+    /// Offline blocks that somebody wrote to below: what they hold is only known once they are
+    /// recalled.
+    fn offline_with_data(
+        &self,
+        ino: Ino,
+        offline: &Runs,
+        before: &Residency,
+    ) -> fslab_vfs::Result<Option<Range<u64>>> {
+        if before.is_poisoned() {
+            return self.first_edited_block(ino, offline, before);
+        }
+        let own = self.open_own(ino, false)?;
+        for run in offline.iter() {
+            let Some(data) = own.next_data(run.start * BLOCK_BYTES)? else { break };
+            let first = data / BLOCK_BYTES;
+            if first < run.end {
+                let hole = own.next_hole(data)?.unwrap_or(u64::MAX);
+                return Ok(Some(first..hole.div_ceil(BLOCK_BYTES).clamp(first + 1, run.end)));
+            }
+        }
+        Ok(None)
+    }
+
+    /// What an archive holds that is unavailable is not archived again for that: it will be back.
+    /// Nor is what only another tree's archive holds, where it would be recalled for that: a scrub
+    /// copies it.
+    fn is_archived(&self, before: &Residency) -> bool {
+        let mut holders = self.holders_anywhere(&before.version);
+        holders.retain(|archive| !before.offline.is_empty() || archive.refusal().is_none());
+        !before.changed && holders.len() >= self.settings.copies
+    }
+
+    /// Archives a file in a container of its own.
+    pub(super) fn copy_out(
+        &self,
+        job: &Job,
+        request: &Request,
+        limits: RateLimits<'_>,
+    ) -> Result<Archived> {
+        self.with_copy_targets(|archives| self.copy_to(archives, job, request, limits))
+    }
+
+    fn copy_to(
+        &self,
+        archives: &[Arc<dyn Archive>],
+        job: &Job,
+        request: &Request,
+        limits: RateLimits<'_>,
+    ) -> Result<Archived> {
+        let container = self.around.identities.make();
+        let sequence = self.reserve_sequence(job.sequence_before())?;
+        let row = self.pending_row(job, container, sequence.number, archives);
+        self.catalogue.put(std::slice::from_ref(&row))?;
+        let done = self.copy_verified(job, &row, archives, request, limits);
+        let done = done.and_then(|version| self.commit(job, ObjectRow { version, ..row.clone() }));
+        if done.is_err() && !self.may_name(job.file().ino(), row.version.object) {
+            self.take_back(std::slice::from_ref(&row), archives);
+        }
+        done
+    }
+
+    /// An object that is not there yet, in a container of its own.
+    pub(super) fn pending_row(
+        &self,
+        job: &Job,
+        container: Id,
+        sequence: u64,
+        archives: &[Arc<dyn Archive>],
+    ) -> ObjectRow {
+        let version = Version {
+            object: self.around.identities.make(),
+            location: Location { container, offset: 0, length: 0 },
+            size: job.attr.size,
+            sequence,
+            modified: job.attr.modified,
+            root: [0; 32],
+            copies: archives.iter().map(|archive| archive.id()).collect(),
+        };
+        ObjectRow {
+            state: ObjectState::Pending,
+            file: job.identity,
+            inode: (self.around.inode_identity)(&job.attr),
+            version,
+            since: self.around.calendar.now(),
+            seen: 0,
+            path: job.path.clone(),
+        }
+    }
+
+    fn copy_verified(
+        &self,
+        job: &Job,
+        row: &ObjectRow,
+        archives: &[Arc<dyn Archive>],
+        request: &Request,
+        limits: RateLimits<'_>,
+    ) -> Result<Version> {
+        let container = row.version.location.container;
+        let mut copies =
+            CopyWriter::begin(archives, (ContainerKind::Files, container), limits, request)?;
+        let attributes = self.attributes(&job.attr, &job.path)?;
+        let heading = self.heading(row);
+        let level = self.settings.level;
+        let mut writer = ObjectWriter::begin(&mut copies, &heading, &attributes, level)?;
+        self.each_block(job, request, &mut |block| match block {
+            Block::Zeros(length) => writer.zeros(length),
+            Block::Bytes(bytes) => writer.block(bytes),
+        })?;
+        let (length, root) = writer.finish()?;
+        copies.finish()?;
+        let location = Location { length, ..row.version.location };
+        let version = Version { location, root, ..row.version.clone() };
+        archives.iter().try_for_each(|archive| verify(archive, &version, request, limits))?;
+        Ok(version)
+    }
+
+    pub(in crate::engine) fn heading(&self, row: &ObjectRow) -> Heading {
+        Heading {
+            kind: KIND_FILE,
+            object: row.version.object,
+            file: row.file,
+            tier: self.settings.tier,
+            sequence: row.version.sequence,
+            size: row.version.size,
+            created: row.since,
+        }
+    }
+
+    /// Reads a file from its beginning to its end, without recalling any of it.
+    pub(super) fn each_block(
+        &self,
+        job: &Job,
+        request: &Request,
+        visit: &mut dyn FnMut(Block<'_>) -> Result<()>,
+    ) -> Result<()> {
+        let below = || Error::below(&job.path);
+        let own = self.open_to_read(job.file()).map_err(below())?;
+        let mut buffer = Vec::new();
+        for block in 0..blocks_of(job.attr.size) {
+            self.check_going(request)?;
+            let offset = block * BLOCK_BYTES;
+            let length = (job.attr.size - offset).min(BLOCK_BYTES);
+            if job.offline.contains(block) {
+                let mut bytes = self.offline_block(job, block)?;
+                // The file may have been cut off within it.
+                bytes.resize(length as usize, 0);
+                visit(Block::Bytes(&bytes))?;
+                continue;
+            }
+            if !own.has_data(offset, offset + length).map_err(below())? {
+                visit(Block::Zeros(length))?;
+                continue;
+            }
+            buffer.resize(length as usize, 0);
+            if own.read(offset, &mut buffer).map_err(below())? != buffer.len() {
+                return Err(changed_meanwhile(&job.path));
+            }
+            visit(Block::Bytes(&buffer))?;
+        }
+        Ok(())
+    }
+
+    /// A block of the version before, from an archive that holds it.
+    fn offline_block(&self, job: &Job, block: u64) -> Result<Vec<u8>> {
+        let before = job.before.as_ref().ok_or_else(|| changed_meanwhile(&job.path))?;
+        match self.fetch(job.file(), &before.version, block).map_err(Error::below(&job.path))? {
+            Fetched::Block(bytes) => Ok(bytes),
+            Fetched::Away => Err(self.no_copy(&before.version)),
+        }
+    }
+
+    /// The file is what was copied: from here on it is archived.
+    fn commit(&self, job: &Job, row: ObjectRow) -> Result<Archived> {
+        self.mark(job, &row)?;
+        self.note_archived(job.attr.size);
+        let (archived, since) = ([(row, job.object_before())], self.around.calendar.now());
+        let settled = self.catalogue.settle(&archived, since);
+        settled.map_err(|source| Error::Uncatalogued {
+            path: crate::error::shown(&job.path),
+            source: Box::new(source),
+        })?;
+        Ok(Archived::Now { bytes: job.attr.size })
+    }
+
+    /// Records durably, on the file, that it is archived.
+    pub(in crate::engine) fn mark(&self, job: &Job, row: &ObjectRow) -> Result<()> {
+        let mut state = self.unchanged(job)?;
+        self.check_open()?;
+        // All of the file is in the new version: what is here may be said to be offline, too.
+        let offline = state.known().map(|known| known.offline.joined(PIECES_MAX));
+        let residency = Residency {
+            tier: self.settings.tier,
+            file: row.file,
+            inode: row.inode,
+            changed: false,
+            moving: false,
+            poisoned: state.known().is_some_and(|known| known.recorded.poisoned),
+            touched_seconds: state.known().map_or(0, |known| known.recorded.touched_seconds),
+            version: row.version.clone(),
+            offline: offline.unwrap_or_default(),
+        };
+        let marked = self.mark_archived(job.file(), &mut state, residency);
+        marked.map_err(Error::below(&job.path))
+    }
+
+    /// The state of a file that nobody has begun to change since the job began, and that has a
+    /// name: as long as its state is locked, nobody takes the last one away through the mount.
+    pub(in crate::engine) fn unchanged<'a>(
+        &self,
+        job: &'a Job,
+    ) -> Result<MutexGuard<'a, FileState>> {
+        let below = || Error::below(&job.path);
+        let state = self.state(job.file()).map_err(below())?;
+        let attr = match self.attr_below(job.file().ino(), None) {
+            Err(error) if is_missing(&error) => return Err(removed_meanwhile(&job.path)),
+            attr => attr.map_err(below())?,
+        };
+        if attr.links == 0 {
+            return Err(removed_meanwhile(&job.path));
+        }
+        let is_same = (attr.size, attr.modified) == (job.attr.size, job.attr.modified);
+        if state.changes != job.changes || state.writers > 0 || !is_same {
+            return Err(changed_meanwhile(&job.path));
+        }
+        Ok(state)
+    }
+
+    fn mark_archived(
+        &self,
+        file: &TieredFile,
+        state: &mut FileState,
+        residency: Residency,
+    ) -> fslab_vfs::Result<()> {
+        self.sync_below(file, state)?;
+        self.write_residency(file.ino(), &residency)?;
+        let offline = residency.offline.clone();
+        state.set_known(KnownResidency {
+            recorded: residency,
+            offline,
+            unsynced: true,
+            is_rewritten: false,
+        });
+        let synced = self.sync_below(file, state);
+        state.close_unused();
+        synced
+    }
+
+    /// Removes the objects of a container that no file needs. What can't be removed now is found by
+    /// the next scan.
+    pub(in crate::engine) fn take_back(&self, rows: &[ObjectRow], archives: &[Arc<dyn Archive>]) {
+        let Some(container) = rows.first().map(|row| row.version.location.container) else {
+            return;
+        };
+        let removed =
+            delete_from(archives, container).and_then(|()| self.catalogue.remove(rows).map(drop));
+        if let Err(error) = removed {
+            tracing::warn!(%error, "an object that nobody needs is left to the next scan");
+        }
+    }
+}
+
+/// Takes a container out of every archive; where one fails, of the others all the same.
+pub(in crate::engine) fn delete_from(archives: &[Arc<dyn Archive>], container: Id) -> Result<()> {
+    let deleted: Vec<Result<()>> = archives
+        .iter()
+        .map(|archive| {
+            let done = archive.delete(ContainerKind::Files, container);
+            done.map_err(Error::archive(archive.label(), container))
+        })
+        .collect();
+    deleted.into_iter().collect()
+}
+
+/// Why no archive takes a file of such a size. Holes are free, but not the table that says that
+/// they are there: it would fill disks and archives of whoever has nothing to keep in them.
+fn too_large(attr: &Attr, offline: &Runs) -> Option<&'static str> {
+    let blocks = blocks_of(attr.size);
+    let table_bytes = blocks * size_of::<EntryRecord>() as u64;
+    let data_bytes = attr.blocks.saturating_mul(SECTOR_BYTES) + offline.count() * BLOCK_BYTES;
+    if blocks > PAGES_MAX * PAGE_ENTRIES {
+        Some("is larger than an archive takes (2 PiB)")
+    } else if table_bytes > HOLES_TABLE_BYTES_MAX.max(data_bytes) {
+        Some("has so many holes that what says where they are would be larger than what is not")
+    } else {
+        None
+    }
+}
+
+fn removed_meanwhile(path: &[u8]) -> Error {
+    Error::busy(path, "was removed while it was archived")
+}
+
+fn changed_meanwhile(path: &[u8]) -> Error {
+    Error::busy(path, "was changed while it was archived")
+}

@@ -1,0 +1,340 @@
+//! Bundling: the small files of one archiving run go into one container.
+//!
+//! 1. The files are read one by one; a file that changes while it is read is left out.
+//! 2. The catalogue records all objects of the bundle as pending, in one step.
+//! 3. The bundle is written to as many archives as copies are asked for, and read back from each.
+//! 4. Each file is synced, and its xattr durably names the new version, unless somebody began to
+//!    change it.
+//! 5. The catalogue records all of them as the latest versions of their files, in one step.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use fslab_vfs::{Ino, Request};
+
+use crate::archive::Archive;
+use crate::catalogue::ObjectRow;
+use crate::engine::copies::put_container;
+use crate::engine::metrics::Counter;
+use crate::engine::outbound::archiving::{Archived, Block, Job};
+use crate::engine::{Tier, WalkEntry};
+use crate::error::{Result, shown};
+use crate::id::Id;
+use crate::lower::Found;
+use crate::object::bundle::{enclose, list_bytes};
+use crate::object::writer::{Heading, ObjectWriter};
+use crate::rate_limit::{RateLimit, RateLimits};
+use crate::stored::format::{BLOCK_BYTES, BUNDLE_BYTES_MAX, KIND_BUNDLE, MEMBERS_MAX};
+use crate::stored::{Attributes, Location};
+
+/// The largest file that may be asked to be bundled, in bytes.
+pub const BUNDLED_BYTES_MAX: u64 = BLOCK_BYTES;
+
+/// A bundle goes out once it has so many bytes of files.
+const BUNDLE_BYTES: usize = 8 << 20;
+
+/// It goes out, however few they are, once its first file has waited for so long: a file that waits
+/// can be neither archived by others nor released.
+const WAIT_MAX: Duration = Duration::from_secs(60);
+
+/// A file in a bundle that is being gathered.
+struct Gathered {
+    job: Job,
+    /// The inode is remembered until the file is done.
+    _found: Found,
+    /// Other names by which it was asked for since.
+    names: Vec<Vec<u8>>,
+    contents: Contents,
+}
+
+impl Gathered {
+    /// Tells what became of it, by each name by which it was asked for.
+    fn tell(&self, outcome: Result<Archived>, told: &mut OutcomeSink<'_>) -> Result<()> {
+        let is_busy = matches!(&outcome, Err(crate::Error::Busy { .. }));
+        let is_archived = outcome.is_ok();
+        told(&self.job.path, outcome)?;
+        let why = "could not be archived by another name that it has";
+        self.names.iter().try_for_each(|name| match (is_archived, is_busy) {
+            (true, _) => told(name, Ok(Archived::Before)),
+            (_, true) => told(name, Err(crate::Error::busy(name, why))),
+            (_, false) => told(name, Err(crate::Error::NotNow { path: shown(name), why })),
+        })
+    }
+}
+
+/// What of a file goes into a bundle.
+pub(in crate::engine) struct Contents {
+    pub(in crate::engine) attributes: Attributes,
+    pub(in crate::engine) bytes: Vec<u8>,
+}
+
+/// Told of each file that was to be archived, and what became of it.
+pub type OutcomeSink<'a> = dyn FnMut(&[u8], Result<Archived>) -> Result<()> + 'a;
+
+/// A round of archiving: large files go out at once, small ones together.
+pub struct Archiver<'a> {
+    tier: &'a Arc<Tier>,
+    request: &'a Request,
+    limits: RateLimits<'a>,
+    limit: Option<&'a RateLimit>,
+    /// Files of so many bytes or fewer go together; 0 for none.
+    bundled: u64,
+    gathered: Vec<Gathered>,
+    /// Where each is among them.
+    inodes: HashMap<Ino, usize>,
+    bytes: usize,
+    /// When the first of them came, by the engine's clock.
+    since_ns: u64,
+}
+
+impl Tier {
+    /// Begins a round within a limit, beside the tier's own. `bundled` is in the place of the
+    /// tier's setting of the name.
+    #[must_use]
+    pub fn archiver<'a>(
+        self: &'a Arc<Self>,
+        request: &'a Request,
+        limit: Option<&'a RateLimit>,
+        bundled: Option<u64>,
+    ) -> Archiver<'a> {
+        let bundled = bundled.unwrap_or(self.settings.bundled);
+        let (gathered, inodes) = (Vec::new(), HashMap::new());
+        let limits = self.limits(limit);
+        let (bytes, since_ns) = (0, 0);
+        Archiver { tier: self, request, limits, limit, bundled, gathered, inodes, bytes, since_ns }
+    }
+}
+
+impl Archiver<'_> {
+    /// Archives a file, now or with others later: some seconds more than a minute at most, if
+    /// [`Self::finish_if_due`] is called in between. `told` is called when it is done, and when
+    /// others are.
+    ///
+    /// # Errors
+    /// What `told` answers, and where the catalogue can't be told of files that are archived. What
+    /// goes wrong with a file is told.
+    pub fn archive(&mut self, place: &WalkEntry<'_>, told: &mut OutcomeSink<'_>) -> Result<()> {
+        self.finish_if_due(told)?;
+        let (ino, path, size) = (place.found.ino(), place.path, place.found.attr.size);
+        let on_its_way = self.inodes.get(&ino).and_then(|number| self.gathered.get_mut(*number));
+        if let Some(gathered) = on_its_way {
+            gathered.names.push(path.to_vec());
+            return Ok(());
+        }
+        if self.bundled == 0 || size > self.bundled {
+            if size >= BUNDLE_BYTES as u64 {
+                // It may take hours, and what waits for it can be neither archived nor released.
+                self.finish(told)?;
+            }
+            let archived = self.tier.archive_within(ino, path, self.request, self.limit);
+            return told(path, archived);
+        }
+        match self.gather(ino, path) {
+            Ok(None) if self.is_full() => self.finish(told),
+            Ok(None) => Ok(()),
+            Ok(Some(archived)) => told(path, Ok(archived)),
+            Err(error) => told(path, Err(error)),
+        }
+    }
+
+    /// Archives what was gathered, if it has waited for long enough: for who looks at other files
+    /// meanwhile.
+    ///
+    /// # Errors
+    /// As [`Self::archive`].
+    pub fn finish_if_due(&mut self, told: &mut OutcomeSink<'_>) -> Result<()> {
+        if self.gathered.is_empty() {
+            return Ok(());
+        }
+        let waited_ns = self.tier.around.clock.now_ns().saturating_sub(self.since_ns);
+        if Duration::from_nanos(waited_ns) < WAIT_MAX { Ok(()) } else { self.finish(told) }
+    }
+
+    fn is_full(&self) -> bool {
+        self.bytes >= BUNDLE_BYTES || self.gathered.len() == MEMBERS_MAX
+    }
+
+    /// Reads a file; returns what became of one that is not to wait for others.
+    fn gather(&mut self, ino: Ino, path: &[u8]) -> Result<Option<Archived>> {
+        let found = Found::at(&self.tier.lower, path).map_err(crate::Error::below(path))?;
+        if found.ino() != ino {
+            return Err(crate::Error::busy(path, "was replaced by another file meanwhile"));
+        }
+        let Some(job) = self.tier.begin_job(ino, path, self.request)? else {
+            return Ok(Some(Archived::Before));
+        };
+        if job.attr.size > self.bundled {
+            // It has grown since it was found.
+            return self.tier.copy_out(&job, self.request, self.limits).map(Some);
+        }
+        let attributes = self.tier.attributes(&job.attr, path)?;
+        let mut bytes = Vec::new();
+        self.tier.each_block(&job, self.request, &mut |block| {
+            match block {
+                Block::Zeros(length) => bytes.resize(bytes.len() + length as usize, 0),
+                Block::Bytes(block) => bytes.extend(block),
+            }
+            Ok(())
+        })?;
+        // What is archived was the file at some moment.
+        drop(self.tier.unchanged(&job)?);
+        if self.gathered.is_empty() {
+            self.since_ns = self.tier.around.clock.now_ns();
+        }
+        self.bytes += bytes.len() + attributes.bytes();
+        self.inodes.insert(ino, self.gathered.len());
+        let (names, contents) = (Vec::new(), Contents { attributes, bytes });
+        self.gathered.push(Gathered { job, _found: found, names, contents });
+        Ok(None)
+    }
+
+    /// Archives what was gathered.
+    ///
+    /// # Errors
+    /// As [`Self::archive`].
+    pub fn finish(&mut self, told: &mut OutcomeSink<'_>) -> Result<()> {
+        let gathered = std::mem::take(&mut self.gathered);
+        self.inodes.clear();
+        self.bytes = 0;
+        if gathered.is_empty() {
+            return Ok(());
+        }
+        let shipped = match self.ship(&gathered) {
+            Ok(shipped) => shipped,
+            Err(error) => return tell_all(&gathered, error, told),
+        };
+        gathered
+            .iter()
+            .zip(shipped.outcomes)
+            .try_for_each(|(gathered, outcome)| gathered.tell(outcome, told))?;
+        // The files are archived all the same, and the next start or scan finds that they are.
+        shipped.settled
+    }
+
+    fn ship(&self, gathered: &[Gathered]) -> Result<Shipped> {
+        let tier = self.tier;
+        let before = gathered.iter().map(|gathered| gathered.job.sequence_before()).max();
+        let sequence = tier.reserve_sequence(before.unwrap_or(0))?;
+        let rows = tier.with_copy_targets(|archives| {
+            let container = tier.around.identities.make();
+            let row = |gathered: &Gathered| {
+                tier.pending_row(&gathered.job, container, sequence.number, archives)
+            };
+            let rows = gathered.iter().map(row).collect();
+            let contents = gathered.iter().map(|gathered| &gathered.contents);
+            tier.put_bundle(rows, contents, archives, self.request, self.limits)
+        })?;
+        let marked: Vec<Result<()>> = gathered
+            .iter()
+            .zip(&rows)
+            .map(|(gathered, row)| tier.mark(&gathered.job, row))
+            .collect();
+        let settled = tier.settle_bundle(gathered, rows, &marked);
+        tier.counters.add(Counter::Bundles, 1);
+        let outcome = |(gathered, marked): (&Gathered, Result<()>)| {
+            marked.map(|()| {
+                tier.note_archived(gathered.job.attr.size);
+                Archived::Now { bytes: gathered.job.attr.size }
+            })
+        };
+        let outcomes = gathered.iter().zip(marked).map(outcome).collect();
+        Ok(Shipped { outcomes, settled })
+    }
+}
+
+/// What became of files whose bundle is in archives.
+struct Shipped {
+    /// Of each, in their order.
+    outcomes: Vec<Result<Archived>>,
+    /// Whether the catalogue knows.
+    settled: Result<()>,
+}
+
+/// One failure of them all, before any of them was archived. Only the first can be told with its
+/// source.
+fn tell_all(gathered: &[Gathered], error: crate::Error, told: &mut OutcomeSink<'_>) -> Result<()> {
+    let why = "was in a bundle that could not be archived";
+    let mut error = Some(error);
+    gathered.iter().try_for_each(|gathered| {
+        let path = shown(&gathered.job.path);
+        let each = error.take().unwrap_or(crate::Error::NotNow { path, why });
+        gathered.tell(Err(each), told)
+    })
+}
+
+impl Tier {
+    /// Puts files into one container, in the order of their rows, which say that they are on their
+    /// way; returns the rows with where each lies. On failure nothing is left of it.
+    pub(super) fn put_bundle<'a>(
+        &self,
+        mut rows: Vec<ObjectRow>,
+        contents: impl Iterator<Item = &'a Contents>,
+        archives: &[Arc<dyn Archive>],
+        request: &Request,
+        limits: RateLimits<'_>,
+    ) -> Result<Vec<ObjectRow>> {
+        let before = list_bytes(rows.len());
+        let mut objects = Vec::new();
+        for (row, contents) in rows.iter_mut().zip(contents) {
+            let offset = before + objects.len() as u64;
+            let heading = self.heading(row);
+            let (length, root) = self.write_small(&mut objects, &heading, contents)?;
+            row.version.location = Location { offset, length, ..row.version.location };
+            row.version.root = root;
+        }
+        let Some(first) = rows.first() else { return Ok(rows) };
+        let container = first.version.location.container;
+        let bundle = enclose(&self.list_heading(first), &places(&rows), &objects)?;
+        if bundle.len() as u64 > BUNDLE_BYTES_MAX {
+            let what = "too many bytes for one bundle, with what is kept beside them".to_owned();
+            return Err(crate::Error::Refused { what });
+        }
+        self.catalogue.put(&rows)?;
+        let put = put_container(archives, container, &bundle, request, limits);
+        put.inspect_err(|_| self.take_back(&rows, archives))?;
+        Ok(rows)
+    }
+
+    fn write_small(
+        &self,
+        objects: &mut Vec<u8>,
+        heading: &Heading,
+        contents: &Contents,
+    ) -> Result<(u64, [u8; 32])> {
+        let (attributes, level) = (&contents.attributes, self.settings.level);
+        let mut writer = ObjectWriter::begin(objects, heading, attributes, level)?;
+        contents.bytes.chunks(BLOCK_BYTES as usize).try_for_each(|block| writer.block(block))?;
+        writer.finish()
+    }
+
+    fn list_heading(&self, first: &ObjectRow) -> Heading {
+        let object = self.around.identities.make();
+        let kind = KIND_BUNDLE;
+        Heading { kind, object, file: Id::default(), size: 0, ..self.heading(first) }
+    }
+
+    /// Objects whose files say that they are theirs are live. The others go, and with the last of
+    /// them the bundle.
+    fn settle_bundle(
+        &self,
+        gathered: &[Gathered],
+        rows: Vec<ObjectRow>,
+        marked: &[Result<()>],
+    ) -> Result<()> {
+        let (mut live, mut dead) = (Vec::new(), Vec::new());
+        for ((Gathered { job, .. }, row), marked) in gathered.iter().zip(rows).zip(marked) {
+            if marked.is_ok() {
+                live.push((row, job.object_before()));
+            } else if !self.may_name(job.file().ino(), row.version.object) {
+                dead.push(row);
+            }
+        }
+        self.catalogue.settle(&live, self.around.calendar.now())?;
+        self.delete_rows(&dead).map(drop)
+    }
+}
+
+fn places(rows: &[ObjectRow]) -> Vec<(Id, Location)> {
+    rows.iter().map(|row| (row.version.object, row.version.location)).collect()
+}

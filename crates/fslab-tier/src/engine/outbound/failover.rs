@@ -1,0 +1,130 @@
+//! Fail-over between archives. Copies go to the first archives, in the order of attachment. A full,
+//! read-only or broken archive is skipped for a while, and the next one takes its place.
+//!
+//! Archives that another tree writes to are read only: nothing is written there or deleted, and
+//! their copies do not count, since the other tree decides how long they stay.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+
+use crate::archive::Archive;
+use crate::engine::Tier;
+use crate::error::{Error, Result};
+use crate::id::Id;
+use crate::stored::Version;
+
+/// How long a failed archive is used only if there are too few others.
+const REST: Duration = Duration::from_secs(10 * 60);
+
+/// Failed archives, and until when each is skipped, in nanoseconds by the engine's clock.
+#[derive(Default)]
+pub(super) struct FailedArchives(Mutex<HashMap<Id, u64>>);
+
+impl Tier {
+    /// The archives that this tree may write to.
+    pub(in crate::engine) fn writable_archives(&self) -> Vec<Arc<dyn Archive>> {
+        let mut archives = self.archives();
+        archives.retain(|archive| archive.refusal().is_none());
+        archives
+    }
+
+    /// Of these, those that hold a version.
+    pub(in crate::engine) fn writable_holders(&self, version: &Version) -> Vec<Arc<dyn Archive>> {
+        let mut holders = self.holders(version);
+        holders.retain(|archive| archive.refusal().is_none());
+        holders
+    }
+
+    /// Fails if copies can't be made because another tree writes to archives.
+    pub(crate) fn check_copy_targets(&self) -> Result<()> {
+        let are_enough = self.writable_archives().len() >= self.settings.copies.max(1);
+        // One that is unavailable may be an own one.
+        if are_enough || !self.unavailable_archives().is_empty() {
+            Ok(())
+        } else {
+            self.check_all_writable()
+        }
+    }
+
+    /// Fails if another tree writes to one of the archives.
+    pub(in crate::engine) fn check_all_writable(&self) -> Result<()> {
+        self.archives().iter().try_for_each(check_writable)
+    }
+
+    /// Calls `copy` with the archives that take copies. If one of them fails, calls it again with
+    /// others, as long as there are enough. After a failure, `copy` deletes what it wrote.
+    pub(in crate::engine) fn with_copy_targets<T>(
+        &self,
+        mut copy: impl FnMut(&[Arc<dyn Archive>]) -> Result<T>,
+    ) -> Result<T> {
+        // What took long to fail may have outlasted the rest of one that failed before.
+        let mut failed = HashSet::new();
+        loop {
+            let copy_targets = self.copy_targets(&failed)?;
+            let error = match copy(&copy_targets) {
+                Err(error) => error,
+                done => return done,
+            };
+            let Some(one) = failed_target(&error, &copy_targets) else { return Err(error) };
+            // One that is unavailable takes nothing before it is back, and then at once.
+            if !error.is_unavailable() {
+                self.back_off(one);
+            }
+            failed.insert(one);
+            if !self.are_enough_left(&failed) {
+                return Err(error);
+            }
+            tracing::warn!("another archive takes the copy: {error}");
+        }
+    }
+
+    fn copy_targets(&self, failed: &HashSet<Id>) -> Result<Vec<Arc<dyn Archive>>> {
+        self.check_copy_targets()?;
+        let (mut archives, wanted) = (self.writable_archives(), self.settings.copies.max(1));
+        if archives.len() < wanted {
+            let away = self.unavailable_archives();
+            return Err(Error::TooFewArchives { wanted, found: archives.len(), away });
+        }
+        // Those of each kind stay in their order.
+        archives.sort_by_key(|archive| {
+            (failed.contains(&archive.id()), self.is_backing_off(&**archive))
+        });
+        archives.truncate(wanted);
+        Ok(archives)
+    }
+
+    fn back_off(&self, archive: Id) {
+        let until_ns = self.around.clock.now_ns().saturating_add(REST.as_nanos() as u64);
+        self.outbound.failed.0.lock().insert(archive, until_ns);
+    }
+
+    fn are_enough_left(&self, failed: &HashSet<Id>) -> bool {
+        let archives = self.writable_archives();
+        let is_awake = |archive: &&Arc<dyn Archive>| {
+            !failed.contains(&archive.id()) && !self.is_backing_off(&***archive)
+        };
+        archives.iter().filter(is_awake).count() >= self.settings.copies.max(1)
+    }
+
+    fn is_backing_off(&self, archive: &dyn Archive) -> bool {
+        let now_ns = self.around.clock.now_ns();
+        self.outbound.failed.0.lock().get(&archive.id()).is_some_and(|until_ns| now_ns < *until_ns)
+    }
+}
+
+/// Fails where another tree writes to an archive.
+pub(in crate::engine) fn check_writable(archive: &Arc<dyn Archive>) -> Result<()> {
+    let Some(why) = archive.refusal() else { return Ok(()) };
+    Err(Error::OthersArchive { archive: archive.label().to_owned(), why })
+}
+
+/// The one that failed, whether it wrote or was read back.
+fn failed_target(error: &Error, copy_targets: &[Arc<dyn Archive>]) -> Option<Id> {
+    let (Error::Archive { archive, .. } | Error::Damaged { archive, .. }) = error else {
+        return None;
+    };
+    copy_targets.iter().find(|taker| taker.label() == archive).map(|taker| taker.id())
+}

@@ -1,0 +1,260 @@
+//! Repacking: the needed objects of a mostly dead bundle go into a new bundle.
+//!
+//! The new bundle is made from the archives, like any other: no file is recalled. Its objects are
+//! new ones of the same versions. The xattrs of the files name them durably before the old objects
+//! go, and with the last of these the old bundle. Replaced and removed objects stay where they are
+//! until they expire.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use fslab_vfs::{Ino, Request};
+
+use crate::archive::{Archive, ContainerKind};
+use crate::catalogue::{ObjectRow, ObjectState};
+use crate::engine::Tier;
+use crate::engine::files::residency_xattr::Durable;
+use crate::engine::metrics::Counter;
+use crate::engine::outbound::bundling::{BUNDLED_BYTES_MAX, Contents};
+use crate::error::{Error, Result, shown};
+use crate::id::Id;
+use crate::lower::Found;
+use crate::object::bundle::contents_of;
+use crate::stored::{Attributes, Location, Residency, Version};
+
+/// Bundles that one expiry repacks: bounds what is remembered of them.
+const BUNDLES_MAX: usize = 64;
+
+/// An object that goes into a new bundle.
+struct Moving {
+    old: ObjectRow,
+    /// Its file; the inode is remembered.
+    found: Found,
+    contents: Contents,
+}
+
+/// What has rows of a bundle.
+#[derive(Default)]
+struct Needed {
+    bytes: u64,
+    /// Whether there is something to be moved.
+    is_live: bool,
+}
+
+/// Whether a file may name an object, by what the catalogue says.
+fn is_live(row: &ObjectRow) -> bool {
+    matches!(row.state, ObjectState::Live | ObjectState::Pending)
+}
+
+impl Tier {
+    /// Repacks bundles of which less than half is needed; returns how many.
+    pub(in crate::engine) fn repack(self: &Arc<Self>, request: &Request) -> Result<u64> {
+        let mut repacked = 0;
+        for (container, rows) in self.mostly_unneeded()? {
+            self.check_going(request)?;
+            match self.repack_one(rows, request) {
+                Ok(done) => repacked += u64::from(done),
+                Err(Error::Interrupted) => return Err(Error::Interrupted),
+                // It stays as it is, and what is needed of it with it.
+                Err(error) => tracing::warn!("bundle {container} is not repacked: {error}"),
+            }
+        }
+        self.counters.add(Counter::RepackedBundles, repacked);
+        Ok(repacked)
+    }
+
+    /// Bundles of which less than half is needed, with what files need of it.
+    fn mostly_unneeded(&self) -> Result<HashMap<Id, Vec<ObjectRow>>> {
+        let mut needed: HashMap<Id, Needed> = HashMap::new();
+        self.catalogue.for_each(&mut |row| {
+            let Location { container, offset, length } = row.version.location;
+            // Only what is in a bundle has something before it.
+            if offset > 0 {
+                let needed = needed.entry(container).or_default();
+                needed.bytes += length;
+                needed.is_live |= is_live(&row);
+            }
+            Ok(())
+        })?;
+        needed.retain(|container, needed| {
+            needed.is_live && self.is_mostly_unneeded(*container, needed.bytes)
+        });
+        let chosen: Vec<Id> = needed.into_keys().take(BUNDLES_MAX).collect();
+        let mut rows: HashMap<Id, Vec<ObjectRow>> = HashMap::new();
+        self.catalogue.for_each(&mut |row| {
+            let container = row.version.location.container;
+            if is_live(&row) && chosen.contains(&container) {
+                rows.entry(container).or_default().push(row);
+            }
+            Ok(())
+        })?;
+        Ok(rows)
+    }
+
+    fn is_mostly_unneeded(&self, container: Id, needed: u64) -> bool {
+        let kind = ContainerKind::Files;
+        let archives = self.archives();
+        let mut lengths = archives
+            .iter()
+            .filter_map(|archive| Some((archive, archive.length(kind, container).ok()?)));
+        let Some((archive, length)) = lengths.next() else { return false };
+        // Most bundles end here: their lists need not be read.
+        needed * 2 < length
+            && contents_of(archive, kind, container, length)
+                .is_ok_and(|contents| needed * 2 < length - 2 * contents.list_bytes)
+    }
+
+    /// `false` where something stands in the way that a later expiry may find gone.
+    fn repack_one(self: &Arc<Self>, rows: Vec<ObjectRow>, request: &Request) -> Result<bool> {
+        let mut moving = Vec::new();
+        for row in rows {
+            self.check_going(request)?;
+            let row = self.as_it_is(row)?;
+            if !is_live(&row) {
+                continue;
+            }
+            if self.is_partly_unavailable(&row.version) {
+                return Ok(false);
+            }
+            match self.to_be_moved(row, request)? {
+                Some(one) => moving.push(one),
+                None => return Ok(false),
+            }
+        }
+        if moving.is_empty() {
+            return Ok(false);
+        }
+        let rows = self.with_copy_targets(|archives| {
+            let container = self.around.identities.make();
+            let rows =
+                moving.iter().map(|one| self.moved_row(&one.old, container, archives)).collect();
+            let contents = moving.iter().map(|one| &one.contents);
+            self.put_bundle(rows, contents, archives, request, self.limits(None))
+        })?;
+        Ok(self.point_at(&moving, rows)? > 0)
+    }
+
+    /// A live object with its bytes; none if its file is not where it was.
+    fn to_be_moved(&self, old: ObjectRow, request: &Request) -> Result<Option<Moving>> {
+        let found = if old.state == ObjectState::Live { self.file_of(&old) } else { None };
+        let Some(found) = found else { return Ok(None) };
+        let contents = self.contents_in_archives(&old, request)?;
+        Ok(Some(Moving { old, found, contents }))
+    }
+
+    /// A row that is said to be of a file's last version though the file names another, as an
+    /// archive beside a scan can leave it, says so from now on: nothing would ever move it.
+    fn as_it_is(&self, row: ObjectRow) -> Result<ObjectRow> {
+        let object = row.version.object;
+        let names_another =
+            |known: &Residency| row.state == ObjectState::Live && known.version.object != object;
+        // A file that can't be read may name this one.
+        if !matches!(self.named_version(&row), Ok(Some(known)) if names_another(&known)) {
+            return Ok(row);
+        }
+        let (state, since) = (ObjectState::Replaced, self.around.calendar.now());
+        self.catalogue.turn(object, state, since)?;
+        Ok(ObjectRow { state, since, ..row })
+    }
+
+    /// The file of a row, if it is where it was and says where its version lies: one that can't be
+    /// read would be copied again and again, as it can't be told of the new place.
+    fn file_of(&self, row: &ObjectRow) -> Option<Found> {
+        let found = Found::at(&self.lower, &row.path).ok()?;
+        self.named_version(row).ok().flatten().map(|_| found)
+    }
+
+    fn contents_in_archives(&self, row: &ObjectRow, request: &Request) -> Result<Contents> {
+        self.ask_holders(&row.version, |archive| self.contents_in(archive, row, request))
+    }
+
+    fn contents_in(
+        &self,
+        archive: &Arc<dyn Archive>,
+        row: &ObjectRow,
+        request: &Request,
+    ) -> Result<Contents> {
+        let reader = self.reader(archive, &row.version)?;
+        if row.version.size > BUNDLED_BYTES_MAX {
+            return Err(Error::Refused {
+                what: format!(
+                    "{}: too large for a bundle, as its archive has it",
+                    shown(&row.path)
+                ),
+            });
+        }
+        let attributes = Attributes { path: row.path.clone(), ..reader.attributes().clone() };
+        let mut bytes = Vec::new();
+        for block in 0..reader.blocks() {
+            self.limits(None).pass(reader.stored_bytes(block)?, request)?;
+            bytes.extend(reader.block(block)?);
+        }
+        Ok(Contents { attributes, bytes })
+    }
+
+    /// The same version as an object that is not there yet. Its place in the order of versions
+    /// stays: nobody takes it for a later one.
+    fn moved_row(
+        &self,
+        old: &ObjectRow,
+        container: Id,
+        archives: &[Arc<dyn Archive>],
+    ) -> ObjectRow {
+        let version = Version {
+            object: self.around.identities.make(),
+            location: Location { container, offset: 0, length: 0 },
+            copies: archives.iter().map(|archive| archive.id()).collect(),
+            ..old.version.clone()
+        };
+        ObjectRow { state: ObjectState::Pending, version, ..old.clone() }
+    }
+
+    /// Files say where their versions lie now; what still says that it lies in the old bundle keeps
+    /// that there. Returns how many have moved.
+    fn point_at(self: &Arc<Self>, moving: &[Moving], rows: Vec<ObjectRow>) -> Result<usize> {
+        let (mut kept, mut dead, mut old) = (Vec::new(), Vec::new(), Vec::new());
+        for (one, row) in moving.iter().zip(rows) {
+            if self.has_moved(one, &row) {
+                kept.push((one.old.version.object, row));
+                old.push(one.old.clone());
+            } else if !self.may_name(one.found.ino(), row.version.object) {
+                dead.push(row);
+            }
+        }
+        // What became of files meanwhile was said of the one object or the other.
+        self.catalogue.take_over(&kept)?;
+        self.delete_rows(&dead)?;
+        // From here on nobody looks for an old place.
+        self.lower.syncfs(&self.request(), Ino::ROOT).map_err(Error::below(b""))?;
+        self.delete_rows(&old)?;
+        Ok(kept.len())
+    }
+
+    /// Whether an object's file says that it lies in its new place. One that can't say so does not
+    /// keep the others from it.
+    fn has_moved(self: &Arc<Self>, one: &Moving, row: &ObjectRow) -> bool {
+        let moved = self.change_place(one.found.ino(), &one.old.version, &row.version);
+        moved.unwrap_or_else(|error| {
+            let path = crate::error::shown(&row.path);
+            tracing::warn!("{path} stays in the bundle in which it is: {error}");
+            false
+        })
+    }
+
+    /// Says on a file that its version lies elsewhere; `false` where it has another one.
+    fn change_place(self: &Arc<Self>, ino: Ino, from: &Version, to: &Version) -> Result<bool> {
+        let used = self.enter(ino);
+        let mut state = self.state(&used.file).map_err(Error::below(b""))?;
+        let known = state.known().filter(|known| known.recorded.version.object == from.object);
+        let is_left_alone = state.is_archiving || state.sync_failed;
+        let Some(known) = known.filter(|_| !is_left_alone) else { return Ok(false) };
+        self.check_open()?;
+        let recorded = &known.recorded;
+        // A time that was set by hand since is the version's too, and the catalogue has not heard.
+        let version = Version { modified: recorded.version.modified, ..to.clone() };
+        let residency = Residency { version, ..recorded.clone() };
+        let written = self.write_mark(&used.file, &mut state, residency, Durable::Later);
+        written.map_err(Error::below(b""))?;
+        Ok(true)
+    }
+}

@@ -1,0 +1,32 @@
+//! Pinning: an xattr on a file keeps its bytes in the tree, whatever the policy says.
+
+use std::ffi::OsStr;
+
+use fslab_vfs::{Attr, Errno, FileSystem, Ino, Result, XattrMode};
+
+use crate::engine::Tier;
+
+/// The xattr of a pinned file.
+pub const PIN_NAME: &str = "user.fslab.pin";
+
+impl Tier {
+    /// Pins a file, or ends that.
+    ///
+    /// # Errors
+    /// Errors of the file system below.
+    pub(crate) fn set_pinned(&self, ino: Ino, is_pinned: bool) -> Result<()> {
+        let (request, name) = (self.request(), OsStr::new(PIN_NAME));
+        if is_pinned {
+            return self.lower.setxattr(&request, ino, name, b"1", XattrMode::empty());
+        }
+        match self.lower.removexattr(&request, ino, name) {
+            Err(error) if error.errno() == Errno::NODATA => Ok(()),
+            done => done,
+        }
+    }
+
+    /// Whether a file is pinned, or may be: where that can't be read, its bytes stay.
+    pub(crate) fn is_pinned(&self, attr: &Attr) -> bool {
+        self.users_xattr(attr, PIN_NAME).map_or(true, |value| value.is_some())
+    }
+}

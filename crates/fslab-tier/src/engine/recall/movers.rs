@@ -1,0 +1,352 @@
+//! The threads that serve recalls: each takes the next one from the queue, reads its block from an
+//! archive, checks it, and writes it into the file below.
+
+use std::ops::Range;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use fslab_vfs::{Errno, Result};
+
+use crate::archive::Archive;
+use crate::engine::Tier;
+use crate::engine::copies::combined::CombinedCopies;
+use crate::engine::files::residency_xattr::Durable;
+use crate::engine::files::{FileState, KnownResidency, TieredFile};
+use crate::engine::metrics::Counter;
+use crate::engine::recall::Recall;
+use crate::engine::recall::queue::Queue;
+use crate::error::Error;
+use crate::lower::OwnFile;
+use crate::object::writer::is_zero;
+use crate::stored::{BLOCK_BYTES, Residency, Version};
+
+/// How long a recall waits first for an archive that is unavailable, and how long at most: each
+/// time twice as long as before.
+const PAUSE_FIRST: Duration = Duration::from_secs(1);
+const PAUSE_MAX: Duration = Duration::from_secs(30);
+
+/// What became of a recall.
+enum Served {
+    Done,
+    /// All archives are unavailable that hold it.
+    Away,
+}
+
+/// What became of a block that was asked for.
+pub(in crate::engine) enum Fetched {
+    /// Its bytes.
+    Block(Vec<u8>),
+    /// All archives are unavailable that hold it.
+    Away,
+}
+
+impl Tier {
+    pub(in crate::engine) fn mover_count(&self) -> usize {
+        self.recalls.movers.lock().len()
+    }
+
+    pub(in crate::engine) fn start_movers(self: &Arc<Self>, count: usize) -> crate::Result<()> {
+        let mut movers = self.recalls.movers.lock();
+        for number in 0..count {
+            let (queue, tier) = (Arc::clone(&self.recalls.queue), Arc::downgrade(self));
+            let limit = self.recalls.limit.clone();
+            // Waits before it chooses: who comes meanwhile may be more urgent.
+            let next = move |queue: &Queue| {
+                limit.iter().for_each(|limit| limit.wait_until_open(|| queue.is_closed()));
+                queue.next()
+            };
+            let work = move || {
+                while let Some(recall) = next(&queue) {
+                    let Some(tier) = tier.upgrade() else { return };
+                    tier.serve(&recall);
+                    queue.served(&recall);
+                }
+            };
+            let thread = std::thread::Builder::new().name(format!("fslab-mover-{number}"));
+            let thread = thread.spawn(work).map_err(|source| Error::Refused {
+                what: format!("can't start a thread that recalls files: {source}"),
+            })?;
+            movers.push(thread);
+        }
+        Ok(())
+    }
+
+    pub(in crate::engine) fn end_queue(&self) {
+        self.recalls.queue.close();
+        self.recalls.queue.list().iter().for_each(|recall| {
+            if self.recalls.queue.cancel(recall) {
+                recall.file.lock().flight.remove(&recall.block);
+                recall.end(Err(Errno::INTR));
+            }
+        });
+    }
+
+    /// Waits for the threads that recall files: an idle one ends at once and gives the archives
+    /// back. A thread whose archive does not answer is waited for no longer than a second.
+    pub(in crate::engine) fn wait_for_movers(&self) {
+        const PAUSE: Duration = Duration::from_millis(1);
+        const PAUSES: usize = 1000;
+        let mut movers = self.recalls.movers.lock();
+        for _ in 0..PAUSES {
+            movers.retain(|mover| !mover.is_finished());
+            if movers.is_empty() {
+                return;
+            }
+            std::thread::sleep(PAUSE);
+        }
+    }
+
+    /// Does one recall; called by threads of the engine.
+    pub(super) fn serve(&self, recall: &Arc<Recall>) {
+        recall.is_begun.store(true, Ordering::SeqCst);
+        let served = catch_unwind(AssertUnwindSafe(|| self.fetch_and_apply(recall)));
+        let outcome = match served {
+            Ok(Ok(Served::Away)) => return self.postpone(recall),
+            Ok(Ok(Served::Done)) => Ok(()),
+            Ok(Err(error)) => Err(error),
+            // Whoever waits is answered, and the thread goes on with other files.
+            Err(_) => {
+                let name = self.name_of_block(&recall.file, recall.block);
+                tracing::error!("{name}: recalling it panicked; please report this");
+                Err(Errno::IO.into())
+            }
+        };
+        match &outcome {
+            Ok(()) => self.counters.add(Counter::RecalledBytes, BLOCK_BYTES),
+            Err(_) => self.counters.add(Counter::FailedRecalls, 1),
+        }
+        // Who reads what has landed waits for what he finds in flight, and for nothing else.
+        recall.leave();
+        recall.file.lock().flight.remove(&recall.block);
+        recall.end(outcome.map_err(|error| error.errno()));
+    }
+
+    /// Has a recall wait until an archive is back, as long as somebody waits for it: its turn comes
+    /// again, and meanwhile it is in nobody's way.
+    fn postpone(&self, recall: &Arc<Recall>) {
+        // While the file is locked, nobody begins to wait for it.
+        let mut state = recall.file.lock();
+        let times = recall.times_postponed.fetch_add(1, Ordering::SeqCst);
+        let pause = PAUSE_FIRST.saturating_mul(1 << times.min(16)).min(PAUSE_MAX);
+        let until_ns = self.around.clock.now_ns().saturating_add(pause.as_nanos() as u64);
+        recall.is_begun.store(false, Ordering::SeqCst);
+        if recall.waiters() > 0 && self.recalls.queue.postpone(recall, until_ns) {
+            // Who found that one is back may have brought back what was put off before.
+            let is_back =
+                |known: &KnownResidency| !self.holders(&known.recorded.version).is_empty();
+            if state.known().is_some_and(is_back) {
+                self.recalls.queue.resume_postponed();
+            }
+            return;
+        }
+        state.flight.remove(&recall.block);
+        // A recall is a use of its file, and the last one locks it.
+        drop(state);
+        recall.end(Err(Errno::IO));
+    }
+
+    fn fetch_and_apply(&self, recall: &Recall) -> Result<Served> {
+        let version = {
+            let state = recall.file.lock();
+            let wanted = state.known().filter(|known| known.offline.contains(recall.block));
+            match wanted {
+                Some(known) => known.recorded.version.clone(),
+                // It was overwritten or cut off meanwhile.
+                None => return Ok(Served::Done),
+            }
+        };
+        let fetched = self.fetch(&recall.file, &version, recall.block);
+        let mut state = recall.file.lock();
+        let has_moved = |known: &KnownResidency| known.recorded.version.object != version.object;
+        let bytes = match fetched {
+            Ok(Fetched::Block(bytes)) => bytes,
+            // A bundle was repacked meanwhile: who waits asks again, at the new place.
+            _ if state.known().is_some_and(has_moved) => return Ok(Served::Done),
+            Ok(Fetched::Away) => return Ok(Served::Away),
+            Err(error) => return Err(error),
+        };
+        self.apply(&recall.file, &mut state, &version, recall.block, bytes)?;
+        recall.has_landed.store(true, Ordering::SeqCst);
+        Ok(Served::Done)
+    }
+
+    /// A block from the first archive that is here and has it right, or of what several have of it.
+    /// Whether one is unavailable that holds it counts only where none that is said to hold it
+    /// failed.
+    pub(in crate::engine) fn fetch(
+        &self,
+        file: &TieredFile,
+        version: &Version,
+        block: u64,
+    ) -> Result<Fetched> {
+        let holders = self.may_hold(version);
+        // Before it is asked for: it may be back in between.
+        let is_said_to_hold = |archive: &Arc<dyn Archive>| version.copies.contains(&archive.id());
+        let mut is_unavailable = self.holders_anywhere(version).len()
+            > holders.iter().filter(|archive| is_said_to_hold(archive)).count();
+        if !is_unavailable && let Err(error) = self.is_there(version) {
+            tracing::error!("{}: {error}", self.name(file.ino()));
+        }
+        let mut has_failed = false;
+        for archive in &holders {
+            let read = self.reader(archive, version).and_then(|reader| {
+                if let Some(limit) = &self.recalls.limit {
+                    limit.charge(reader.stored_bytes(block)?);
+                }
+                reader.block(block)
+            });
+            match read {
+                Ok(bytes) => return Ok(Fetched::Block(bytes)),
+                Err(error) if error.is_unavailable() => is_unavailable |= is_said_to_hold(archive),
+                // Those of which nobody says that they hold it are asked all the same.
+                Err(_) if is_unavailable && !is_said_to_hold(archive) => {}
+                Err(error) => {
+                    has_failed |= is_said_to_hold(archive);
+                    self.recalls.readers.remove(&(archive.id(), version.object));
+                    tracing::error!("{}: {error}", self.name_of_block(file, block));
+                }
+            }
+        }
+        if is_unavailable && !has_failed {
+            return Ok(Fetched::Away);
+        }
+        self.fetch_parts(file, holders, version, block).map(Fetched::Block)
+    }
+
+    /// A block that no archive has right, where they have all of it between them.
+    fn fetch_parts(
+        &self,
+        file: &TieredFile,
+        holders: Vec<Arc<dyn Archive>>,
+        version: &Version,
+        block: u64,
+    ) -> Result<Vec<u8>> {
+        if holders.len() < 2 {
+            return Err(Errno::IO.into());
+        }
+        let name = self.name_of_block(file, block);
+        match CombinedCopies::block(holders, version, block) {
+            Ok(bytes) => {
+                tracing::warn!("{name}: put together of several damaged copies");
+                Ok(bytes)
+            }
+            Err(error) => {
+                tracing::error!("{name}, of all copies: {error}");
+                Err(Errno::IO.into())
+            }
+        }
+    }
+
+    fn name_of_block(&self, file: &TieredFile, block: u64) -> String {
+        let (name, offset) = (self.name(file.ino()), block * BLOCK_BYTES);
+        format!("{name}, block {block} at offset {offset}")
+    }
+
+    /// Puts a block into the file below, if it is still wanted there.
+    fn apply(
+        &self,
+        file: &TieredFile,
+        state: &mut FileState,
+        version: &Version,
+        block: u64,
+        mut bytes: Vec<u8>,
+    ) -> Result<()> {
+        let is_wanted = |state: &FileState| {
+            state.known().is_some_and(|known| {
+                known.offline.contains(block) && known.recorded.version.object == version.object
+            })
+        };
+        if !is_wanted(state) {
+            return Ok(());
+        }
+        self.check_open().or(Err(Errno::INTR))?;
+        if self.settings.read_only {
+            return self.keep_in_memory(file, state, block, bytes);
+        }
+        let kept = self.edits_to_keep(file, state, block, &bytes)?;
+        self.mark_moving(file, state)?;
+        let is_poisoned = state.known().is_some_and(|known| known.recorded.is_poisoned());
+        let own = state.own(self, file.ino())?;
+        let before = own.attr()?;
+        let privileges = own.privileges(&before)?;
+        let offset = block * BLOCK_BYTES;
+        bytes.truncate(before.size.saturating_sub(offset).min(BLOCK_BYTES) as usize);
+        let written = match is_poisoned && kept.is_empty() {
+            true => fill_pieces(own, offset, &bytes, true),
+            false => fill(own, offset, &bytes, &kept),
+        };
+        own.set_modified(before.modified)?;
+        if let Err(error) = own.give_back(&privileges) {
+            // Who waits may go on: nobody has more rights for it.
+            let name = self.name(file.ino());
+            tracing::warn!(%error, "{name}: has lost set-id bits or capabilities");
+        }
+        written?;
+        if let Some(known) = state.known_mut() {
+            known.offline.remove(block..block + 1);
+        }
+        Ok(())
+    }
+
+    /// Writing a block changes the time of modification, which a kill would leave so.
+    fn mark_moving(&self, file: &TieredFile, state: &mut FileState) -> Result<()> {
+        let at_rest = |residency: &&Residency| !residency.changed && !residency.moving;
+        let recorded = state.known().map(|known| &known.recorded).filter(at_rest);
+        let Some(recorded) = recorded else { return Ok(()) };
+        let touched_seconds = self.now_seconds();
+        let residency = Residency { moving: true, touched_seconds, ..recorded.clone() };
+        self.write_mark(file, state, residency, Durable::Later)
+    }
+}
+
+/// Pieces of zeros of this size stay holes.
+const PIECE: usize = 4096;
+
+/// Puts a block into its place, but for what must stay there. Where that is nothing, zeros are left
+/// as holes.
+fn fill(own: &OwnFile, offset: u64, bytes: &[u8], kept: &[Range<u64>]) -> Result<()> {
+    if kept.is_empty() {
+        return fill_whole(own, offset, bytes);
+    }
+    let end = bytes.len() as u64;
+    let starts = std::iter::once(0).chain(kept.iter().map(|piece| piece.end.min(end)));
+    let ends = kept.iter().map(|piece| piece.start.min(end)).chain([end]);
+    let mut gaps = starts.zip(ends).filter(|(start, end)| start < end);
+    gaps.try_for_each(|(start, end)| {
+        own.write(offset + start, &bytes[start as usize..end as usize])
+    })
+}
+
+fn fill_whole(own: &OwnFile, offset: u64, bytes: &[u8]) -> Result<()> {
+    // What an earlier recall or a torn write left there.
+    if own.has_data(offset, offset + BLOCK_BYTES)? {
+        own.punch(offset, BLOCK_BYTES)?;
+    }
+    fill_pieces(own, offset, bytes, false)
+}
+
+/// Writes pieces that are not zeros. In the place of others, holes are made where there is poison:
+/// one by one, so that a kill never leaves zeros that are not the file's.
+fn fill_pieces(own: &OwnFile, offset: u64, bytes: &[u8], is_poisoned: bool) -> Result<()> {
+    let pieces = bytes.chunks(PIECE).map(|piece| (is_zero(piece), piece.len()));
+    let mut runs: Vec<(bool, Range<usize>)> = Vec::new();
+    for (is_hole, length) in pieces {
+        match runs.last_mut().filter(|(before, _)| *before == is_hole) {
+            Some((_, run)) => run.end += length,
+            None => {
+                let start = runs.last().map_or(0, |(_, run)| run.end);
+                runs.push((is_hole, start..start + length));
+            }
+        }
+    }
+    runs.into_iter().try_for_each(|(is_hole, run)| {
+        let at = offset + run.start as u64;
+        match (is_hole, is_poisoned) {
+            (false, _) => own.write(at, &bytes[run]),
+            (true, true) => own.punch(at, run.len() as u64),
+            (true, false) => Ok(()),
+        }
+    })
+}

@@ -1,0 +1,366 @@
+//! The queue of all recalls.
+//!
+//! The most urgent class comes first. Within a class, users take turns, so that a user with many
+//! recalls does not delay others. Within one user's recalls, the [`Order`] picks the next one by
+//! block position: first come, first served ([`Fifo`]), or by place in the archive ([`Sweep`]).
+//! Every eighth turn goes to the recall that has waited longest, so that none waits for ever.
+//!
+//! Each archive has a thread reserved: while other threads wait for an archive that hangs, its
+//! files are served.
+//!
+//! Recalls from an unavailable archive are postponed for a while, and delay no others meanwhile.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+use fslab_vfs::Clock;
+use parking_lot::{Condvar, Mutex};
+
+use crate::engine::recall::lanes::Lanes;
+use crate::engine::recall::waiting::Recall;
+use crate::id::Id;
+
+pub use crate::engine::recall::order::{Class, Fifo, Order, Position, Sweep};
+
+/// Every so many turns, the recall that has waited longest is served.
+const OLDEST_EVERY: u64 = 8;
+
+/// Interval at which the clock is read while recalls are postponed: it is not the clock of the
+/// system.
+const LOOK_EVERY: Duration = Duration::from_millis(20);
+
+/// Recalls that a user may have in a class. Surplus recalls that no program waits for are dropped:
+/// a program that needs one asks again.
+pub const OF_A_USER_MAX: usize = 1024;
+
+/// Recalls that were asked for and not begun.
+pub struct Queue {
+    waiting: Mutex<Pending>,
+    came: Condvar,
+    clock: Arc<dyn Clock>,
+}
+
+struct Pending {
+    lanes: Lanes,
+    order: Arc<dyn Order>,
+    /// By class and user.
+    recalls: BTreeMap<Class, Users>,
+    /// Those that are put off, with the time until which they are.
+    postpone: Vec<(u64, Arc<Recall>)>,
+    /// How many were taken.
+    turns: u64,
+    /// Where the last one lay.
+    last: Option<Position>,
+    is_closed: bool,
+}
+
+/// Users in the order of their turns, each with what it asked for, the first first.
+type Users = VecDeque<(u32, VecDeque<Arc<Recall>>)>;
+
+impl Queue {
+    /// An empty one.
+    #[must_use]
+    pub fn new(order: Arc<dyn Order>, clock: Arc<dyn Clock>) -> Self {
+        let waiting = Pending::new(order);
+        Self { waiting: Mutex::new(waiting), came: Condvar::new(), clock }
+    }
+
+    /// Reserves a thread for an archive, of so many that serve all.
+    pub(crate) fn reserve(&self, archive: Id, threads: usize) {
+        self.waiting.lock().lanes.reserve(archive, threads);
+    }
+
+    /// Adds a recall.
+    pub fn push(&self, recall: Arc<Recall>) {
+        self.waiting.lock().push(recall);
+        // Any one of those that wait may be too many for the archive.
+        self.came.notify_all();
+    }
+
+    /// Notes that a recall is done and its thread is free.
+    pub(crate) fn served(&self, recall: &Recall) {
+        self.waiting.lock().lanes.leave(recall.position.archive);
+        self.came.notify_all();
+    }
+
+    /// Postpones a recall that was begun, until a time by the clock; returns `false` if the queue
+    /// is closed.
+    pub(crate) fn postpone(&self, recall: &Arc<Recall>, until_ns: u64) -> bool {
+        let mut pending = self.waiting.lock();
+        if !pending.is_closed {
+            pending.postpone.push((until_ns, Arc::clone(recall)));
+            // Whoever waits looks at the clock from now on.
+            self.came.notify_all();
+        }
+        !pending.is_closed
+    }
+
+    /// Requeues all postponed recalls: an archive is available again.
+    pub(crate) fn resume_postponed(&self) {
+        self.waiting.lock().resume_postponed(u64::MAX);
+        self.came.notify_all();
+    }
+
+    /// Moves a recall to a more urgent class, unless it was begun. A postponed recall is requeued,
+    /// unless this is read-ahead: another program waits for it, which may have less time.
+    pub fn promote(&self, recall: &Arc<Recall>, class: Class) {
+        let mut pending = self.waiting.lock();
+        if recall.class() > class && pending.take(recall) {
+            recall.set_class(class);
+            pending.push(Arc::clone(recall));
+        } else if class != Class::Ahead && pending.take_postponed(recall) {
+            pending.push(Arc::clone(recall));
+            self.came.notify_all();
+        }
+    }
+
+    /// Removes a recall that was not begun.
+    pub fn cancel(&self, recall: &Arc<Recall>) -> bool {
+        self.waiting.lock().take(recall)
+    }
+
+    /// Waits for the next recall; returns `None` once the queue is closed.
+    pub fn next(&self) -> Option<Arc<Recall>> {
+        let mut pending = self.waiting.lock();
+        loop {
+            if pending.is_closed {
+                return None;
+            }
+            pending.resume_postponed(self.clock.now_ns());
+            if let Some(recall) = pending.next() {
+                return Some(recall);
+            }
+            if pending.postpone.is_empty() {
+                self.came.wait(&mut pending);
+            } else {
+                self.came.wait_for(&mut pending, LOOK_EVERY);
+            }
+        }
+    }
+
+    /// Returns the waiting recalls, in no particular order.
+    pub fn list(&self) -> Vec<Arc<Recall>> {
+        let pending = self.waiting.lock();
+        let users = pending.recalls.values().flatten();
+        let waiting = users.flat_map(|(_, recalls)| recalls);
+        waiting.chain(pending.postpone.iter().map(|(_, recall)| recall)).cloned().collect()
+    }
+
+    /// Returns a user's surplus recalls, the oldest first: only those that no program waits for. Of
+    /// the postponed recalls, these are all.
+    pub fn surplus(&self, user: u32) -> Vec<Arc<Recall>> {
+        let pending = self.waiting.lock();
+        let users = pending.recalls.values().flatten().filter(|(known, _)| *known == user);
+        let surplus = |recalls: &VecDeque<Arc<Recall>>| -> Vec<_> {
+            let beyond = recalls.len().saturating_sub(OF_A_USER_MAX);
+            let unwaited = recalls.iter().filter(|recall| recall.waiters() == 0);
+            unwaited.take(beyond).cloned().collect()
+        };
+        let postpone = pending.postpone.iter().map(|(_, recall)| recall);
+        let unwaited = postpone.filter(|recall| recall.user == user && recall.waiters() == 0);
+        users.flat_map(|(_, recalls)| surplus(recalls)).chain(unwaited.cloned()).collect()
+    }
+
+    /// Returns whether the queue is closed.
+    pub fn is_closed(&self) -> bool {
+        self.waiting.lock().is_closed
+    }
+
+    /// Closes the queue: all waiting ends, now and later.
+    pub fn close(&self) {
+        self.waiting.lock().is_closed = true;
+        self.came.notify_all();
+    }
+}
+
+impl Pending {
+    fn new(order: Arc<dyn Order>) -> Self {
+        let (recalls, postpone) = (BTreeMap::new(), Vec::new());
+        let lanes = Lanes::default();
+        Self { lanes, order, recalls, postpone, turns: 0, last: None, is_closed: false }
+    }
+
+    fn push(&mut self, recall: Arc<Recall>) {
+        let users = self.recalls.entry(recall.class()).or_default();
+        let user = recall.user;
+        match users.iter_mut().find(|(known, _)| *known == user) {
+            Some((_, recalls)) => recalls.push_back(recall),
+            None => users.push_back((user, VecDeque::from([recall]))),
+        }
+    }
+
+    fn next(&mut self) -> Option<Arc<Recall>> {
+        let is_for_oldest = (self.turns + 1).is_multiple_of(OLDEST_EVERY);
+        let next = if is_for_oldest { self.oldest()? } else { self.in_turn()? };
+        self.turns += 1;
+        self.last = Some(next.position);
+        self.lanes.enter(next.position.archive);
+        Some(next)
+    }
+
+    fn in_turn(&mut self) -> Option<Arc<Recall>> {
+        let may_go = |recall: &Arc<Recall>| self.lanes.may_enter(recall.position.archive);
+        let turn = |users: &Users| users.iter().position(|(_, of)| of.iter().any(may_go));
+        let mut classes = self.recalls.values_mut();
+        let (turn, users) = classes.find_map(|users| Some((turn(users)?, users)))?;
+        let (user, mut recalls) = users.remove(turn)?;
+        let open: Vec<usize> = (0..recalls.len()).filter(|at| may_go(&recalls[*at])).collect();
+        let mut positions = open.iter().map(|at| recalls[*at].position);
+        let index = self.order.next(&mut positions, self.last);
+        // An order that names none is taken to mean the last.
+        let next = recalls.remove(open[index.min(open.len().saturating_sub(1))]);
+        if !recalls.is_empty() {
+            users.push_back((user, recalls));
+        }
+        next
+    }
+
+    fn oldest(&mut self) -> Option<Arc<Recall>> {
+        let all = self.recalls.values().flatten().flat_map(|(_, recalls)| recalls);
+        let may_go = |recall: &&Arc<Recall>| self.lanes.may_enter(recall.position.archive);
+        let oldest = Arc::clone(all.filter(may_go).min_by_key(|recall| recall.asked_ns)?);
+        self.take(&oldest);
+        Some(oldest)
+    }
+
+    /// What was put off until some time waits for its turn again.
+    fn resume_postponed(&mut self, now_ns: u64) {
+        let back: Vec<_> =
+            self.postpone.extract_if(.., |(until_ns, _)| *until_ns <= now_ns).collect();
+        back.into_iter().for_each(|(_, recall)| self.push(recall));
+    }
+
+    fn take_postponed(&mut self, recall: &Arc<Recall>) -> bool {
+        let index = self.postpone.iter().position(|(_, known)| Arc::ptr_eq(known, recall));
+        index.map(|index| self.postpone.swap_remove(index)).is_some()
+    }
+
+    fn take(&mut self, recall: &Arc<Recall>) -> bool {
+        self.take_postponed(recall) || self.take_waiting(recall)
+    }
+
+    fn take_waiting(&mut self, recall: &Arc<Recall>) -> bool {
+        let Some(users) = self.recalls.get_mut(&recall.class()) else { return false };
+        let Some(place) = users.iter().position(|(user, _)| *user == recall.user) else {
+            return false;
+        };
+        let recalls = &mut users[place].1;
+        let Some(index) = recalls.iter().position(|known| Arc::ptr_eq(known, recall)) else {
+            return false;
+        };
+        recalls.remove(index);
+        if recalls.is_empty() {
+            users.remove(place);
+        }
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use fslab_vfs::{MonotonicClock, SteppingClock};
+
+    use super::*;
+    use crate::engine::recall::waiting::recall_of;
+
+    fn pending(order: Arc<dyn Order>, asked: &[(u64, u32, Class)]) -> Pending {
+        let mut pending = Pending::new(order);
+        for (number, (block, user, class)) in asked.iter().enumerate() {
+            pending.push(recall_of(*block, *user, *class, number as u64));
+        }
+        pending
+    }
+
+    fn blocks(mut pending: Pending) -> Vec<u64> {
+        std::iter::from_fn(|| pending.next()).map(|recall| recall.block).collect()
+    }
+
+    #[test]
+    fn urgent_classes_come_first_and_users_take_turns() {
+        use Class::{Ahead, Bulk, Waiting};
+        let asked = [
+            (1, 7, Ahead),
+            (2, 7, Bulk),
+            (3, 7, Bulk),
+            (4, 7, Bulk),
+            (5, 8, Bulk),
+            (6, 9, Waiting),
+        ];
+        assert_eq!(blocks(pending(Arc::new(Fifo), &asked)), [6, 2, 5, 3, 4, 1]);
+    }
+
+    /// Programs ask for more and more, and what was asked for in advance comes all the same.
+    #[test]
+    fn nothing_waits_for_ever() {
+        let mut pending =
+            pending(Arc::new(Fifo), &[(1000, 7, Class::Ahead), (1001, 8, Class::Bulk)]);
+        let mut served = Vec::new();
+        for number in 0..16 {
+            pending.push(recall_of(number, 9, Class::Waiting, 100 + number));
+            served.push(pending.next().unwrap().block);
+        }
+        let turn_of = |block| served.iter().position(|served| *served == block);
+        assert_eq!((turn_of(1000), turn_of(1001)), (Some(7), Some(15)));
+    }
+
+    #[test]
+    fn an_order_by_position_plugs_in() {
+        let asked = [5, 9, 2, 7, 3].map(|block| (block, 7, Class::Bulk));
+        assert_eq!(blocks(pending(Arc::new(Sweep), &asked)), [2, 3, 5, 7, 9]);
+        let mut pending = pending(Arc::new(Sweep), &asked);
+        pending.last = Some(recall_of(6, 7, Class::Bulk, 0).position);
+        assert_eq!(blocks(pending), [7, 9, 2, 3, 5]);
+    }
+
+    #[test]
+    fn of_what_a_user_has_too_much_of_the_first_is_surplus() {
+        let queue = Queue::new(Arc::new(Fifo), Arc::new(MonotonicClock));
+        for block in 0..OF_A_USER_MAX as u64 + 2 {
+            queue.push(recall_of(block, 7, Class::Ahead, block));
+        }
+        queue.push(recall_of(9, 7, Class::Bulk, 0));
+        queue.push(recall_of(9, 8, Class::Ahead, 0));
+        let surplus =
+            |user| -> Vec<u64> { queue.surplus(user).iter().map(|recall| recall.block).collect() };
+        assert_eq!((surplus(7), surplus(8)), (vec![0, 1], vec![]));
+    }
+
+    #[test]
+    fn postponed_recall_delays_no_other() {
+        let queue = Queue::new(Arc::new(Fifo), Arc::new(SteppingClock::new(0)));
+        let next = || queue.next().map(|recall| recall.block);
+        let (away, other) = (recall_of(1, 7, Class::Bulk, 0), recall_of(2, 7, Class::Bulk, 1));
+        let postpone = || queue.postpone(&away, 1);
+        assert!(postpone());
+        queue.push(other);
+        assert_eq!(next(), Some(2));
+        assert_eq!(queue.surplus(7).len(), 1, "nobody waits for it");
+        queue.promote(&away, Class::Ahead);
+        queue.push(recall_of(3, 7, Class::Bulk, 2));
+        assert_eq!(next(), Some(3), "nobody waits for what is read ahead");
+        queue.promote(&away, Class::Bulk);
+        assert_eq!(next(), Some(1), "somebody else wants it");
+        assert!(postpone());
+        queue.resume_postponed();
+        assert_eq!(next(), Some(1));
+        assert!(postpone() && queue.cancel(&away) && queue.list().is_empty());
+        queue.close();
+        assert!(!postpone());
+    }
+
+    #[test]
+    fn recalls_can_be_promoted_and_cancelled() {
+        let queue = Queue::new(Arc::new(Fifo), Arc::new(MonotonicClock));
+        let recalls = [1, 2, 3].map(|block| recall_of(block, 7, Class::Ahead, block));
+        recalls.iter().for_each(|recall| queue.push(Arc::clone(recall)));
+        queue.promote(&recalls[2], Class::Waiting);
+        queue.promote(&recalls[2], Class::Bulk);
+        assert!(queue.cancel(&recalls[0]) && !queue.cancel(&recalls[0]));
+        let next = || queue.next().map(|recall| (recall.block, recall.class()));
+        assert_eq!(next(), Some((3, Class::Waiting)));
+        assert_eq!(next(), Some((2, Class::Ahead)));
+        queue.close();
+        assert_eq!(next(), None);
+    }
+}

@@ -1,0 +1,113 @@
+//! A cache of opened objects.
+
+use std::sync::Arc;
+
+use quick_cache::Weighter;
+use quick_cache::sync::Cache;
+
+use crate::archive::Archive;
+use crate::error::Result;
+use crate::id::Id;
+use crate::object::reader::ObjectReader;
+use crate::stored::Version;
+
+/// How many are usual: each takes what is known of the file, and a page of its table.
+const READERS: usize = 64;
+
+/// What they take together: room for two of the largest files that there can be, of 64 MiB each.
+const READERS_BYTES: u64 = 160 << 20;
+
+/// By archive and object.
+type Key = (Id, Id);
+
+/// Objects that were read from lately, in bounded memory.
+pub(super) struct ReaderCache(Cache<Key, Arc<ObjectReader>, Bytes>);
+
+/// Weighs them by their bytes.
+#[derive(Clone)]
+struct Bytes;
+
+impl Weighter<Key, Arc<ObjectReader>> for Bytes {
+    fn weight(&self, _: &Key, reader: &Arc<ObjectReader>) -> u64 {
+        reader.memory_bytes()
+    }
+}
+
+impl Default for ReaderCache {
+    fn default() -> Self {
+        Self::with_room(READERS_BYTES)
+    }
+}
+
+impl ReaderCache {
+    fn with_room(bytes: u64) -> Self {
+        Self(Cache::with_weighter(READERS, bytes, Bytes))
+    }
+
+    /// What reads a version in an archive, opened if it is not open.
+    pub(in crate::engine) fn get(
+        &self,
+        archive: &Arc<dyn Archive>,
+        version: &Version,
+    ) -> Result<Arc<ObjectReader>> {
+        let key = (archive.id(), version.object);
+        if let Some(known) = self.0.get(&key) {
+            return Ok(known);
+        }
+        let opened = Arc::new(ObjectReader::open(archive, version)?);
+        self.0.insert(key, Arc::clone(&opened));
+        Ok(opened)
+    }
+
+    /// Forgets what is known of an object.
+    pub(in crate::engine) fn remove(&self, key: &Key) {
+        self.0.remove(key);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use fslab_vfs::{FileSystem, MemFs, Timestamp};
+
+    use super::*;
+    use crate::archive::ContainerKind;
+    use crate::archive::memory::MemoryArchive;
+    use crate::lower::Found;
+    use crate::object::writer::{Heading, ObjectWriter};
+    use crate::stored::format::KIND_FILE;
+    use crate::stored::{Attributes, Location};
+
+    const ROOM: u64 = 1 << 20;
+
+    /// An empty file, and 400 KiB beside it.
+    fn put(archive: &MemoryArchive, number: u8) -> Version {
+        let [object, file, tier] = [Id([number; 16]), Id([2; 16]), Id([3; 16])];
+        let created = Timestamp::default();
+        let heading =
+            Heading { kind: KIND_FILE, object, file, tier, sequence: 1, size: 0, created };
+        let memory: Arc<dyn FileSystem> = Arc::new(MemFs::default());
+        let root = Found::root(&memory).unwrap();
+        let xattrs = vec![(b"user.large".to_vec(), vec![7; 400 << 10])];
+        let attributes = Attributes { xattrs, ..Attributes::of(&root.attr) };
+        let mut bytes = Vec::new();
+        let writer = ObjectWriter::begin(&mut bytes, &heading, &attributes, 0).unwrap();
+        let (length, root) = writer.finish().unwrap();
+        archive.put(ContainerKind::Files, object, bytes);
+        let location = Location { container: object, offset: 0, length };
+        let modified = attributes.modified;
+        Version { object, location, size: 0, sequence: 1, modified, root, copies: Vec::new() }
+    }
+
+    #[test]
+    fn reader_cache_is_bounded() {
+        let archive = MemoryArchive::new(Id([1; 16]), "memory");
+        let versions: Vec<_> = (10..20).map(|number| put(&archive, number)).collect();
+        let archive: Arc<dyn Archive> = Arc::new(archive);
+        let readers = ReaderCache::with_room(ROOM);
+        for version in &versions {
+            assert_eq!(readers.get(&archive, version).unwrap().heading().object, version.object);
+            let kept: u64 = readers.0.iter().map(|(_, reader)| reader.memory_bytes()).sum();
+            assert!((1..=ROOM).contains(&kept), "{kept} bytes");
+        }
+    }
+}

@@ -1,0 +1,382 @@
+//! Releasing: frees the bytes of archived files.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use fslab_vfs::{FileKind, FileSystem, Ino};
+
+use crate::archive::ContainerKind;
+use crate::engine::files::residency_xattr::{Durable, PIECES_MAX};
+use crate::engine::files::{FileState, KnownResidency, TieredFile};
+use crate::engine::metrics::Counter;
+use crate::engine::outbound::failover::check_writable;
+use crate::engine::{Settings, Tier};
+use crate::error::{Error, Result};
+use crate::lower::{OwnFile, SECTOR_BYTES};
+use crate::object::reader::{BlockSum, ObjectReader};
+use crate::poison::{Poison, is_in, is_refusal};
+use crate::runs::Runs;
+use crate::stored::format::blocks_of;
+use crate::stored::{BLOCK_BYTES, Residency, Version};
+
+pub(super) mod exclusive_lease;
+
+use exclusive_lease::LeaseSupport;
+
+/// Blocks that are compared and freed at once: whoever uses the file waits for so many, and the
+/// kernel ends a lease that somebody waits for after `/proc/sys/fs/lease-break-time`.
+const SLICE_BLOCKS: usize = 64;
+
+/// The result of a release.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Released {
+    /// Bytes that are offline now and were not before.
+    pub bytes: u64,
+    /// Space of the file system below that is free now, in bytes: holes had none.
+    pub freed: u64,
+}
+
+/// What releasing keeps between files.
+pub(super) struct Releases {
+    poison: Poison,
+    leases: LeaseSupport,
+}
+
+impl Releases {
+    pub(super) fn new(lower: &Arc<dyn FileSystem>, settings: &Settings) -> Self {
+        Self { poison: Poison::new(lower, settings.poison), leases: LeaseSupport::default() }
+    }
+}
+
+impl Tier {
+    /// Frees the bytes of a file, but for its first `kept` blocks.
+    ///
+    /// # Errors
+    /// Where it is in use, was changed since it was archived, or too few archives hold it.
+    pub fn release(self: &Arc<Self>, ino: Ino, path: &[u8], kept: u64) -> Result<Released> {
+        let file_use = self.enter(ino);
+        let (file, below) = (&file_use.file, || Error::below(path));
+        self.settle(file).map_err(below())?;
+        let version = {
+            let state = self.state(file).map_err(below())?;
+            self.may_release(file, &state, path)?
+        };
+        // An archive may hang: whoever uses the file meanwhile does not wait for that.
+        let copies = self.whole_copies(&version)?;
+        let wanted = self.with_data(file, kept..blocks_of(version.size)).map_err(below())?;
+        let wanted = self.not_offline(file, wanted).map_err(below())?;
+        let (mut rest, mut released) = (wanted.iter().flatten(), Released::default());
+        loop {
+            let blocks: Vec<u64> = rest.by_ref().take(SLICE_BLOCKS).collect();
+            if blocks.is_empty() {
+                return Ok(released);
+            }
+            let archived = archived(&copies, &blocks)?;
+            let slice = self.release_slice(file, path, &version, &archived)?;
+            released.bytes += slice.bytes;
+            released.freed += slice.freed;
+        }
+    }
+
+    /// Frees blocks that archives hold, while nobody else uses the file: none of them unless its
+    /// bytes are those that were archived.
+    fn release_slice(
+        &self,
+        file: &TieredFile,
+        path: &[u8],
+        version: &Version,
+        archived: &[(u64, BlockSum)],
+    ) -> Result<Released> {
+        let below = || Error::below(path);
+        let (mut state, _alone) = self.lock_exclusively(file, path, version.object)?;
+        let wanted = fitting(&state, archived);
+        if wanted.is_empty() {
+            return Ok(Released::default());
+        }
+        let freed = archived.iter().filter(|(block, _)| wanted.contains(*block));
+        if !self.are_archived(file, &mut state, freed).map_err(below())? {
+            // No later release may take the present time of modification for that of the version.
+            self.mark_changed(file, &mut state).map_err(below())?;
+            return Err(changed_behind(path));
+        }
+        let bytes = wanted.iter().flatten().map(|block| length_of(block, version.size)).sum();
+        let freed = self.make_offline(file, &mut state, &wanted).map_err(below())?;
+        // A file system that tells no blocks may have freed all of it.
+        let freed = freed.unwrap_or(bytes);
+        self.counters.add(Counter::ReleasedBytes, freed);
+        Ok(Released { bytes, freed })
+    }
+
+    /// Whether blocks have the bytes that archives have of them. Size and time of modification
+    /// don't tell: stores through a mapping reach the time late, and programs set it back.
+    fn are_archived<'a>(
+        &self,
+        file: &TieredFile,
+        state: &mut FileState,
+        archived: impl Iterator<Item = &'a (u64, BlockSum)>,
+    ) -> fslab_vfs::Result<bool> {
+        let own = state.own(self, file.ino())?;
+        let mut buffer = vec![0; BLOCK_BYTES as usize];
+        for (block, sum) in archived {
+            let count = own.read(block * BLOCK_BYTES, &mut buffer)?;
+            if !sum.is_of(&buffer[..count]) {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// The version that archives are said to hold, if the file may lose its bytes.
+    pub(super) fn may_release(
+        &self,
+        file: &TieredFile,
+        state: &FileState,
+        path: &[u8],
+    ) -> Result<Version> {
+        let not_now = not_now(path);
+        let known = state.known().ok_or_else(|| not_now("was never archived"))?;
+        if state.handles > 0 || state.is_archiving {
+            return Err(Error::busy(path, "is in use"));
+        }
+        if known.recorded.changed {
+            return Err(Error::busy(path, "was changed since it was archived"));
+        }
+        let version = &known.recorded.version;
+        let attr = self.attr_below(file.ino(), None);
+        let attr = attr.map_err(Error::below(path))?;
+        let is_same = (attr.size, attr.modified) == (version.size, version.modified);
+        if attr.kind != FileKind::Regular || !is_same {
+            return Err(changed_behind(path));
+        }
+        if !known.is_in_order() {
+            return Err(Error::busy(path, "is being recalled"));
+        }
+        Ok(version.clone())
+    }
+
+    /// The copies of a version in archives of this tree, each of which is asked for its description
+    /// and table.
+    ///
+    /// # Errors
+    /// Where fewer archives answer than must hold it.
+    fn whole_copies(&self, version: &Version) -> Result<Vec<ObjectReader>> {
+        self.look_for_archives();
+        let (mut whole, mut problem) = (Vec::new(), None);
+        for archive in self.writable_holders(version) {
+            archive.forget(ContainerKind::Files, version.location.container);
+            match ObjectReader::open(&archive, version) {
+                Ok(reader) => whole.push(reader),
+                Err(error) => problem = Some(error),
+            }
+        }
+        if whole.len() >= self.settings.copies {
+            return Ok(whole);
+        }
+        self.holders(version).iter().try_for_each(check_writable)?;
+        let (wanted, missing) = (self.settings.copies, self.missing_holders(version));
+        let found = whole.len();
+        Err(problem.unwrap_or(Error::TooFewCopies { wanted, found, missing }))
+    }
+
+    /// The runs of blocks that are here and not mere holes, not many more than a residency can
+    /// name: a file may have any number.
+    fn with_data(&self, file: &TieredFile, blocks: Range<u64>) -> fslab_vfs::Result<Runs> {
+        let own = self.open_to_read(file)?;
+        let (mut runs, mut next) = (Runs::new(), blocks.start);
+        while next < blocks.end && runs.pieces() <= PIECES_MAX {
+            let Some(data) = own.next_data(next * BLOCK_BYTES)? else { break };
+            let first = data / BLOCK_BYTES;
+            if first >= blocks.end {
+                break;
+            }
+            let hole = own.next_hole(data)?.unwrap_or(u64::MAX);
+            next = hole.div_ceil(BLOCK_BYTES).clamp(first + 1, blocks.end);
+            runs.insert(first..next);
+        }
+        Ok(runs)
+    }
+
+    /// Runs without what is offline, which is data below where it is poison.
+    fn not_offline(&self, file: &TieredFile, mut runs: Runs) -> fslab_vfs::Result<Runs> {
+        let state = self.state(file)?;
+        let offline = state.known().map(|known| known.offline.clone()).unwrap_or_default();
+        offline.iter().for_each(|run| runs.remove(run));
+        Ok(runs)
+    }
+
+    /// Returns what was freed, where that can be told.
+    fn make_offline(
+        &self,
+        file: &TieredFile,
+        state: &mut FileState,
+        runs: &Runs,
+    ) -> fslab_vfs::Result<Option<u64>> {
+        let own = state.own(self, file.ino())?;
+        let privileges = own.privileges(&own.attr()?)?;
+        // Who can't give them back takes none away.
+        own.give_back(&privileges)?;
+        let Some(known) = state.known() else { return Ok(Some(0)) };
+        let version = known.recorded.version.clone();
+        let (mut offline, poisoned) = (known.offline.clone(), self.gets_poison(known));
+        runs.iter().for_each(|run| offline.insert(run));
+        let recorded = known.recorded.clone();
+        let residency = Residency { moving: true, poisoned, offline, ..recorded };
+        self.write_mark(file, state, residency.clone(), Durable::Now)?;
+        if let Some(known) = state.known_mut() {
+            known.offline = residency.offline.clone();
+        }
+        let freed = self.free(file, state, runs);
+        let own = state.own(self, file.ino())?;
+        own.set_modified(version.modified)?;
+        own.give_back(&privileges)?;
+        let Some(known) = state.known() else { return freed };
+        let residency = Residency { moving: false, ..known.recorded.clone() };
+        self.write_mark(file, state, residency, Durable::Later)?;
+        // Whatever was not freed is recalled like the rest.
+        freed
+    }
+
+    /// Whether poison comes into the place of what is freed, and not holes: a file has the one or
+    /// the other until all of it is here again.
+    fn gets_poison(&self, known: &KnownResidency) -> bool {
+        if known.offline.is_empty() && known.recorded.offline.is_empty() {
+            return self.releases.poison.is_ready(known.recorded.version.size);
+        }
+        known.recorded.is_poisoned()
+    }
+
+    /// Frees the bytes of blocks that are durably said to be offline.
+    fn free(
+        &self,
+        file: &TieredFile,
+        state: &mut FileState,
+        runs: &Runs,
+    ) -> fslab_vfs::Result<Option<u64>> {
+        let Some(known) = state.known() else { return Ok(Some(0)) };
+        let is_first = known.offline == *runs;
+        if known.recorded.is_poisoned() {
+            match self.poison_runs(file, state, runs) {
+                // The file may be as it was before, and gets holes then.
+                Err(error)
+                    if is_first && is_refusal(&error) && !self.has_poison(file, state, runs)? =>
+                {
+                    let name = self.name(file.ino());
+                    tracing::debug!(%error, "{name}: can't share blocks, and gets holes");
+                    self.say_of_holes(file, state)?;
+                }
+                freed => return freed.map(Some),
+            }
+        }
+        let own = state.own(self, file.ino())?;
+        let before = own.attr()?.blocks;
+        runs.iter().try_for_each(|run| {
+            own.punch(run.start * BLOCK_BYTES, (run.end - run.start) * BLOCK_BYTES)
+        })?;
+        let after = own.attr()?.blocks;
+        Ok((before > 0).then(|| before.saturating_sub(after) * SECTOR_BYTES))
+    }
+
+    /// Whether there is any poison in some blocks.
+    fn has_poison(
+        &self,
+        file: &TieredFile,
+        state: &mut FileState,
+        runs: &Runs,
+    ) -> fslab_vfs::Result<bool> {
+        let own = state.own(self, file.ino())?;
+        let mut buffer = vec![0; BLOCK_BYTES as usize];
+        for offset in runs.iter().flatten().map(|block| block * BLOCK_BYTES) {
+            let count = own.read(offset, &mut buffer)?;
+            if is_in(offset, &buffer[..count]) {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// Records durably that a file in which there is no poison yet gets holes.
+    fn say_of_holes(&self, file: &TieredFile, state: &mut FileState) -> fslab_vfs::Result<()> {
+        let Some(known) = state.known() else { return Ok(()) };
+        let residency = Residency { poisoned: false, ..known.recorded.clone() };
+        self.write_mark(file, state, residency, Durable::Now)
+    }
+
+    /// Returns how many bytes took space before. Blocks that are shared count for each file that
+    /// has them, so that a file's number of blocks does not tell.
+    fn poison_runs(
+        &self,
+        file: &TieredFile,
+        state: &mut FileState,
+        runs: &Runs,
+    ) -> fslab_vfs::Result<u64> {
+        let own = state.own(self, file.ino())?;
+        let (size, mut freed) = (own.attr()?.size, 0);
+        for run in runs.iter() {
+            let range = run.start * BLOCK_BYTES..(run.end * BLOCK_BYTES).min(size);
+            let data = data_bytes(own, range.clone())?;
+            let (_, ino, handle) = own.place();
+            let kept = self.releases.poison.put((ino, handle), range.clone(), size)?;
+            freed += data.saturating_sub(kept);
+        }
+        Ok(freed)
+    }
+}
+
+/// Bytes of a range that are no holes.
+fn data_bytes(own: &OwnFile, range: Range<u64>) -> fslab_vfs::Result<u64> {
+    let (mut at, mut bytes) = (range.start, 0);
+    while at < range.end {
+        let Some(data) = own.next_data(at)?.filter(|data| *data < range.end) else { break };
+        at = own.next_hole(data)?.unwrap_or(range.end).clamp(data + 1, range.end);
+        bytes += at - data;
+    }
+    Ok(bytes)
+}
+
+/// What the first copy whose table can be read says of blocks.
+///
+/// # Errors
+/// What the last one answers.
+fn archived(copies: &[ObjectReader], blocks: &[u64]) -> Result<Vec<(u64, BlockSum)>> {
+    let sums = |copy: &ObjectReader| {
+        let sums = blocks.iter().map(|block| Ok((*block, copy.block_sum(*block)?)));
+        sums.collect::<Result<Vec<_>>>()
+    };
+    let mut problem = Error::TooFewCopies { wanted: 1, found: 0, missing: Vec::new() };
+    for copy in copies {
+        match sums(copy) {
+            Ok(sums) => return Ok(sums),
+            Err(error) => problem = error,
+        }
+    }
+    Err(problem)
+}
+
+/// Blocks that are not offline yet, as far as a residency can name them.
+fn fitting(state: &FileState, archived: &[(u64, BlockSum)]) -> Runs {
+    let (mut wanted, Some(known)) = (Runs::new(), state.known()) else { return Runs::new() };
+    let mut offline = known.offline.clone();
+    for (block, _) in archived {
+        let mut next = offline.clone();
+        next.insert(*block..block + 1);
+        if next.pieces() <= PIECES_MAX && !offline.contains(*block) {
+            wanted.insert(*block..block + 1);
+            offline = next;
+        }
+    }
+    wanted
+}
+
+/// Bytes of a block of a file.
+fn length_of(block: u64, size: u64) -> u64 {
+    size.saturating_sub(block * BLOCK_BYTES).min(BLOCK_BYTES)
+}
+
+fn changed_behind(path: &[u8]) -> Error {
+    not_now(path)("was changed behind the mount since it was archived")
+}
+
+fn not_now(path: &[u8]) -> impl Fn(&'static str) -> Error {
+    let path = crate::error::shown(path);
+    move |why| Error::NotNow { path: path.clone(), why }
+}

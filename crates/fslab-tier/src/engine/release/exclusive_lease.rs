@@ -1,0 +1,142 @@
+//! An exclusive lease on a file while its bytes are freed. A program may have opened or mapped the
+//! file before the mount, and a mapping outlasts its descriptor. The mount counts neither, and both
+//! would read zeros.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::sleep;
+use std::time::Duration;
+
+use fslab_vfs::{Errno, FileSystem, Handle, Ino, OpenMode, Request};
+use parking_lot::MutexGuard;
+
+use crate::engine::Tier;
+use crate::engine::files::{FileState, TieredFile};
+use crate::error::{Error, Result};
+use crate::id::Id;
+
+/// Pauses in which whoever closes the file just now is waited for, each twice as long as the one
+/// before: 63 ms in all. The kernel lets go of what was open a moment after it said so, and a
+/// program that is being started has what its parent had.
+const PAUSES: u32 = 6;
+
+/// Whether the tree below can lease files, as far as that is known.
+#[derive(Default)]
+pub(super) struct LeaseSupport {
+    /// It has leased one.
+    has_leased: AtomicBool,
+    /// It can't, which was logged.
+    lacks_leases: AtomicBool,
+}
+
+/// A file that nobody else has open, or opens; dropped, others may. The kernel takes it away from
+/// who has it for longer than `/proc/sys/fs/lease-break-time` while somebody waits.
+pub(super) struct ExclusiveLease {
+    fs: Arc<dyn FileSystem>,
+    ino: Ino,
+    handle: Handle,
+}
+
+impl Drop for ExclusiveLease {
+    fn drop(&mut self) {
+        self.fs.end_lease(self.ino, self.handle);
+    }
+}
+
+impl Tier {
+    /// Locks a file that may lose its bytes, of a version, and has it alone; nothing of the second
+    /// where files can't be leased, which is said once.
+    ///
+    /// # Errors
+    /// Where somebody else has it open, or it may not be released any more.
+    pub(super) fn lock_exclusively<'a>(
+        &self,
+        file: &'a TieredFile,
+        path: &[u8],
+        object: Id,
+    ) -> Result<(MutexGuard<'a, FileState>, Option<ExclusiveLease>)> {
+        let mut pauses = (0..PAUSES).map(|times| Duration::from_millis(1 << times));
+        loop {
+            let mut state = self.state(file).map_err(Error::below(path))?;
+            self.check_open()?;
+            let alone = self.lease(file, &mut state);
+            // What is looked at from here on is as it stays.
+            if self.may_release(file, &state, path)?.object != object {
+                return Err(Error::busy(path, "was archived anew while archives were asked"));
+            }
+            let error = match alone {
+                Ok(alone) => {
+                    self.releases.leases.has_leased.store(true, Ordering::Relaxed);
+                    return Ok((state, Some(alone)));
+                }
+                Err(error) => error,
+            };
+            match (error.errno(), pauses.next()) {
+                (Errno::AGAIN, Some(pause)) => {
+                    drop(state);
+                    sleep(pause);
+                }
+                (Errno::AGAIN, None) if self.can_lease() => {
+                    return Err(Error::busy(path, "is in use behind the mount"));
+                }
+                (Errno::TXTBSY, _) => return Err(Error::busy(path, "is being run")),
+                (errno, _) if is_lack(errno) => {
+                    self.tell_of_no_leases(&error);
+                    return Ok((state, None));
+                }
+                _ => return Err(Error::below(path)(error)),
+            }
+        }
+    }
+
+    fn lease(&self, file: &TieredFile, state: &mut FileState) -> fslab_vfs::Result<ExclusiveLease> {
+        let (fs, ino, handle) = state.own(self, file.ino())?.place();
+        fs.take_lease(ino, handle)?;
+        Ok(ExclusiveLease { fs: Arc::clone(fs), ino, handle })
+    }
+
+    /// Whether the file system below leases files that nobody has: some of networks refuse it
+    /// unless their server says first that nobody else has them. Where that can't be told now, it
+    /// may.
+    fn can_lease(&self) -> bool {
+        self.releases.leases.has_leased.load(Ordering::Relaxed) || {
+            let leased = lease_of_new_file(&*self.lower, &self.request());
+            leased.inspect_err(|error| tracing::info!(%error, "no new file was leased")).is_ok()
+        }
+    }
+
+    fn tell_of_no_leases(&self, error: &fslab_vfs::Error) {
+        if !self.releases.leases.lacks_leases.swap(true, Ordering::Relaxed) {
+            tracing::warn!(
+                %error,
+                "not every file below can be leased: a program that has one open since before the \
+                 mount, or mapped, finds zeros in it once it is released"
+            );
+        }
+    }
+}
+
+/// What is answered where files can't be leased, or not by this user.
+fn is_lack(errno: Errno) -> bool {
+    use Errno as E;
+    matches!(errno, E::INVAL | E::OPNOTSUPP | E::NOSYS | E::NOLCK | E::ACCESS | E::AGAIN)
+}
+
+/// # Errors
+/// Where new files can't be leased, or made without a name.
+fn lease_of_new_file(lower: &dyn FileSystem, request: &Request) -> fslab_vfs::Result<()> {
+    use Errno as E;
+    let (entry, opened) = match lower.tmpfile(request, Ino::ROOT, 0o600, OpenMode::READ_WRITE) {
+        Err(error) => {
+            let is_never = matches!(error.errno(), E::OPNOTSUPP | E::INVAL | E::NOSYS | E::ISDIR);
+            return if is_never { Err(error) } else { Ok(()) };
+        }
+        made => made?,
+    };
+    let ino = entry.attr.ino;
+    let leased = lower.take_lease(ino, opened.handle);
+    // Its end ends the lease.
+    let closed = lower.release(request, ino, opened.handle);
+    lower.forget(ino, 1);
+    closed.and(leased)
+}

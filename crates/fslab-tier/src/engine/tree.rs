@@ -1,0 +1,45 @@
+//! The tree as a whole: its names, scans of all files, and its archived form.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use crate::engine::Tier;
+
+pub(super) mod archived_tree;
+pub(super) mod open_epoch;
+pub(super) mod removal;
+pub(super) mod renames;
+pub(super) mod scan;
+pub(super) mod unmounted_scan;
+pub(super) mod walk;
+
+/// What is known of the tree as a whole.
+pub(super) struct TreeState {
+    renames: renames::Renames,
+    /// The last use did not end in order, and no scan has looked at every file since.
+    in_doubt: AtomicBool,
+    /// Programs use the tree through the engine.
+    is_served: AtomicBool,
+}
+
+impl Default for TreeState {
+    fn default() -> Self {
+        Self {
+            renames: renames::Renames::default(),
+            in_doubt: AtomicBool::new(true),
+            is_served: AtomicBool::new(false),
+        }
+    }
+}
+
+impl TreeState {
+    pub(super) fn set_in_doubt(&self, in_doubt: bool) {
+        self.in_doubt.store(in_doubt, Ordering::SeqCst);
+    }
+}
+
+impl Tier {
+    /// Whether the last use did not end in order, and no scan has looked at every file since.
+    pub(super) fn is_in_doubt(&self) -> bool {
+        self.tree.in_doubt.load(Ordering::SeqCst)
+    }
+}

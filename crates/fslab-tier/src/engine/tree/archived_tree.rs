@@ -1,0 +1,317 @@
+//! Archiving the names and attributes of the whole tree, so that archives alone are enough to
+//! rebuild it.
+//!
+//! The tree is an object like a file: its contents are entries, one after the other. It is written
+//! while the tree is in use. Files that are made or changed meanwhile are in the next one; files
+//! that are renamed meanwhile have a further entry at the end, under their new name.
+
+use std::cmp::Reverse;
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use fslab_vfs::{FileKind, Request, Timestamp};
+
+use crate::archive::{Archive, ContainerKind};
+use crate::calendar::age;
+use crate::catalogue::{Catalogue, ObjectState};
+use crate::engine::Tier;
+use crate::engine::copies::CopyWriter;
+use crate::engine::tree::walk::{Visit, WalkEntry};
+use crate::error::{Error, Result, shown};
+use crate::id::Id;
+use crate::lower::{Found, is_missing};
+use crate::object::archived_tree::{order, trees};
+use crate::object::writer::{Heading, ObjectWriter};
+use crate::rate_limit::RateLimits;
+use crate::spool::Spool;
+use crate::stored::format::KIND_TREE;
+use crate::stored::residency::Unreadable;
+use crate::stored::{Attributes, TreeEntry, Version};
+
+/// Trees that each archive keeps, however old they are.
+const TREES_KEPT: usize = 3;
+
+const DAY_SECONDS: i64 = 24 * 3600;
+
+const MISSED: &str = "not everything that got another name while the tree was walked is in the \
+                      archived tree; archive it once more";
+
+/// What an archived tree has.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ArchivedTree {
+    /// Files, directories and whatever else has a name.
+    pub entries: u64,
+    /// What is not in it, or not as it is, and why.
+    pub problems: Vec<String>,
+}
+
+/// Entries on their way into a tree.
+#[derive(Default)]
+struct Entries {
+    spool: Spool,
+    made: ArchivedTree,
+    /// The first walk is done: these got other names meanwhile.
+    is_behind: bool,
+}
+
+impl Tier {
+    /// Writes the tree as it is into every archive that takes copies.
+    ///
+    /// # Errors
+    /// What the file system below or an archive answers.
+    pub fn archive_tree(self: &Arc<Self>, request: &Request) -> Result<ArchivedTree> {
+        self.check_copy_targets()?;
+        let (last, begun) = (last_number(&self.archives()), self.around.calendar.now());
+        self.catalogue.next_sequence(begun, last)?;
+        let (mut entries, sequence) = (Entries::default(), self.tree_sequence()?);
+        let (_, was_all_seen) =
+            self.walk_through(request, &mut |place| self.enter_place(&place, &mut entries))?;
+        let Entries { mut spool, mut made, .. } = entries;
+        if !was_all_seen {
+            made.problems.push(MISSED.to_owned());
+        }
+        let mut done = Vec::new();
+        self.with_copy_targets(|archives| {
+            for archive in archives {
+                if !done.contains(&archive.id()) {
+                    let container = self.put_tree(archive, sequence, &mut spool, request)?;
+                    done.push(archive.id());
+                    self.drop_old_trees(archive, container)?;
+                }
+            }
+            Ok(())
+        })?;
+        self.catalogue.note_tree(begun.seconds)?;
+        Ok(made)
+    }
+
+    fn enter_place(&self, place: &WalkEntry<'_>, entries: &mut Entries) -> Result<Visit> {
+        if self.is_walking_renamed() {
+            if !self.is_still_there(place) {
+                if !self.has_gone(place.found) {
+                    entries.made.problems.push(MISSED.to_owned());
+                }
+                return Ok(Visit::Skip);
+            }
+            if !std::mem::replace(&mut entries.is_behind, true) {
+                let root = Found::root(&self.lower).map_err(Error::below(b""))?;
+                self.enter_entry(&WalkEntry { path: b"", found: &root }, entries)?;
+            }
+        }
+        self.enter_entry(place, entries)?;
+        Ok(Visit::Descend)
+    }
+
+    fn enter_entry(&self, place: &WalkEntry<'_>, entries: &mut Entries) -> Result<()> {
+        let archived = self.archived_as(place.found, place.path)?;
+        if let Some(entry) = self.tree_entry(place, archived, &mut entries.made.problems)? {
+            entries.made.entries += u64::from(!entries.is_behind);
+            entries.spool.put(&entry.encode())?;
+        }
+        Ok(())
+    }
+
+    /// Whether something has the name under which it was found behind the walk.
+    fn is_still_there(&self, place: &WalkEntry<'_>) -> bool {
+        let found = Found::at(&self.lower, place.path);
+        found.is_ok_and(|found| found.ino() == place.found.ino())
+    }
+
+    fn has_gone(&self, found: &Found) -> bool {
+        let attr = self.lower.getattr(&self.request(), found.ino(), None);
+        attr.map_or_else(|error| is_missing(&error), |attr| attr.links == 0)
+    }
+
+    /// A number below those of all objects that the tree may not name yet: of what is on its way
+    /// while the tree is walked, too. Versions that only move to another object are no younger for
+    /// it, and are found wherever they lie: a tree that stood behind them would look outdated.
+    fn tree_sequence(&self) -> Result<u64> {
+        let drawn = self.sequence_below_pending()?;
+        let (mut pending, mut settled) = (HashSet::new(), HashSet::new());
+        self.catalogue.for_each(&mut |row| {
+            // What an engine before this one left may be named by the file: the walk tells.
+            if row.state == ObjectState::Pending
+                && row.version.sequence > self.outbound.first_sequence()
+            {
+                pending.insert((row.version.sequence, row.file));
+            }
+            Ok(())
+        })?;
+        self.catalogue.for_each(&mut |row| {
+            let version = (row.version.sequence, row.file);
+            if row.state != ObjectState::Pending && pending.contains(&version) {
+                settled.insert(version);
+            }
+            Ok(())
+        })?;
+        let first = pending.difference(&settled).map(|(sequence, _)| *sequence).min();
+        Ok(first.map_or(drawn, |first| drawn.min(first.saturating_sub(1))))
+    }
+
+    /// What archives have of a file. Where that can't be told there is no tree: one that says that
+    /// they have nothing would take the place of those that name it.
+    fn archived_as(&self, found: &Found, path: &[u8]) -> Result<Option<(Id, Version)>> {
+        if found.attr.kind != FileKind::Regular {
+            return Ok(None);
+        }
+        match self.residency_below(found.ino()) {
+            Ok(known) => {
+                let known = known.filter(|known| self.means_something(known, &found.attr));
+                Ok(known.map(|known| (known.file, known.version)))
+            }
+            Err(Unreadable::Below(error)) => Err(Error::below(path)(error)),
+            Err(Unreadable::Corrupt(what)) => {
+                tracing::warn!("{}: {what}; the archived tree names no copy of it", shown(path));
+                Ok(None)
+            }
+        }
+    }
+
+    /// Nothing for what went meanwhile. What can't be told of a file beside its bytes is left out
+    /// of its entry: an entry without it is better than none.
+    fn tree_entry(
+        &self,
+        place: &WalkEntry<'_>,
+        archived: Option<(Id, Version)>,
+        problems: &mut Vec<String>,
+    ) -> Result<Option<TreeEntry>> {
+        let attr = &place.found.attr;
+        let attributes = match self.attributes(attr, place.path) {
+            Ok(attributes) => attributes,
+            Err(Error::Below { source, .. }) if is_missing(&source) => return Ok(None),
+            Err(error) => {
+                problems.push(format!("{error}; the archived tree has it without xattrs"));
+                if attr.kind == FileKind::Symlink {
+                    return Ok(None);
+                }
+                Attributes { path: place.path.to_vec(), ..Attributes::of(attr) }
+            }
+        };
+        Ok(Some(TreeEntry { attributes, size: attr.size, archived }))
+    }
+
+    fn put_tree(
+        &self,
+        archive: &Arc<dyn Archive>,
+        sequence: u64,
+        spool: &mut Spool,
+        request: &Request,
+    ) -> Result<Id> {
+        let now = self.around.calendar.now();
+        let container = self.around.identities.make();
+        let heading = Heading {
+            kind: KIND_TREE,
+            object: self.around.identities.make(),
+            file: Id::default(),
+            tier: self.settings.tier,
+            sequence,
+            size: spool.length(),
+            created: now,
+        };
+        let root = Found::root(&self.lower).map_err(Error::below(b""))?;
+        let attributes = self.attributes(&root.attr, b"")?;
+        let (archives, kind) = (std::slice::from_ref(archive), ContainerKind::Tree);
+        let mut sink =
+            CopyWriter::begin(archives, (kind, container), RateLimits::default(), request)?;
+        let mut writer =
+            ObjectWriter::begin(&mut sink, &heading, &attributes, self.settings.level.max(1))?;
+        spool.blocks(&mut |bytes| {
+            request.cancellation.check().or(Err(Error::Interrupted))?;
+            writer.block(bytes)
+        })?;
+        let written = writer.finish()?;
+        sink.finish()?;
+        self.verify_tree(archive, container, written, request)?;
+        Ok(container)
+    }
+
+    /// Keeps the one that was just made, whatever date it has, the last few, and some of those that
+    /// are as old as versions are kept.
+    fn drop_old_trees(&self, archive: &Arc<dyn Archive>, made: Id) -> Result<()> {
+        let mut trees = trees(archive)?;
+        let rank = |container: Id, tree: &Heading| (container == made, order(tree));
+        trees.sort_by_key(|(container, tree)| Reverse(rank(*container, tree)));
+        let created: Vec<_> = trees.iter().map(|(_, tree)| tree.created).collect();
+        let kept = thinned(&created, self.around.calendar.now(), self.settings.keep);
+        for ((container, _), _) in trees.iter().zip(kept).filter(|(_, is_kept)| !is_kept) {
+            let deleted = archive.delete(ContainerKind::Tree, *container);
+            deleted.map_err(Error::archive(archive.label(), *container))?;
+        }
+        Ok(())
+    }
+}
+
+/// What a new catalogue can't know of: it may be in the place of one that was lost.
+pub(in crate::engine) fn last_number_known(
+    catalogue: &Catalogue,
+    archives: &[Arc<dyn Archive>],
+) -> Result<u64> {
+    if catalogue.has_numbered()? {
+        return Ok(0);
+    }
+    Ok(last_number(archives))
+}
+
+/// The greatest number of an archived tree: the catalogue may have been lost since it was made, and
+/// the clock been ahead at the time. A rebuild takes the tree with the greatest number.
+fn last_number(archives: &[Arc<dyn Archive>]) -> u64 {
+    let mut last = 0;
+    for archive in archives {
+        match trees(archive) {
+            Ok(trees) => {
+                let numbers = trees.iter().map(|(_, tree)| tree.sequence);
+                last = numbers.fold(last, u64::max);
+            }
+            Err(error) => tracing::warn!(
+                "versions may count as earlier than archived trees, which can't be read: {error}"
+            ),
+        }
+    }
+    last
+}
+
+/// Which trees are kept, of the last one to the first: the last few, and where versions are kept
+/// for longer, one a day of a week and one a week before that.
+fn thinned(created: &[Timestamp], now: Timestamp, keep: Duration) -> Vec<bool> {
+    let mut times = HashSet::new();
+    let is_kept = |(number, created): (usize, &Timestamp)| {
+        let age = age(*created, now);
+        let is_young = age < Duration::from_secs(7 * DAY_SECONDS as u64);
+        let span = if is_young { DAY_SECONDS } else { 7 * DAY_SECONDS };
+        let is_first = times.insert((is_young, created.seconds.div_euclid(span)));
+        number < TREES_KEPT || (age < keep && is_first)
+    };
+    created.iter().enumerate().map(is_kept).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Trees that an archive has when one was made every hour for so many days.
+    fn after(days: i64, keep_days: u64) -> Vec<i64> {
+        let keep = Duration::from_secs(keep_days * DAY_SECONDS as u64);
+        let mut trees: Vec<Timestamp> = Vec::new();
+        for hour in 0..=days * 24 {
+            let now = Timestamp { seconds: 1_790_000_000 + hour * 3600, nanoseconds: 0 };
+            trees.insert(0, now);
+            let mut kept = thinned(&trees, now, keep).into_iter();
+            trees.retain(|_| kept.next() == Some(true));
+        }
+        let ages = trees.iter().map(|tree| (trees[0].seconds - tree.seconds) / 3600);
+        ages.collect()
+    }
+
+    #[test]
+    fn trees_are_thinned_out_and_kept_as_long_as_versions() {
+        assert_eq!(after(90, 0), [0, 1, 2]);
+        let ages = after(90, 30);
+        assert_eq!(ages[..3], [0, 1, 2]);
+        let days: Vec<i64> = ages.iter().map(|hours| hours / 24).collect();
+        assert!((1..7).all(|day| days.iter().filter(|age| **age == day).count() == 1), "{days:?}");
+        let weeks: Vec<i64> = days.into_iter().filter(|day| *day >= 7).collect();
+        assert!((3..=5).contains(&weeks.len()) && weeks.last() > Some(&20), "{weeks:?}");
+        assert!(weeks[1..].windows(2).all(|pair| pair[1] - pair[0] == 7), "{weeks:?}");
+    }
+}

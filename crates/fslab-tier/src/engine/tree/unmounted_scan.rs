@@ -1,0 +1,59 @@
+//! Scans of a tree that is not mounted: programs change it directly, so the scan is not told of
+//! renames. The times of directories show them: each change of a name sets the directory's
+//! modification time.
+
+use std::sync::atomic::Ordering;
+
+use fslab_vfs::{Attr, FileKind, Request};
+
+use crate::engine::{Tier, Visit};
+use crate::error::Result;
+use crate::surroundings::InodeIdentity;
+
+/// What directories say, in whatever order they were met.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Directories {
+    count: u64,
+    sum: u64,
+}
+
+impl Directories {
+    /// Adds what a directory says before it is listed; none for what is none.
+    pub(in crate::engine) fn add(&mut self, attr: &Attr, tell: InodeIdentity) {
+        if attr.kind != FileKind::Directory {
+            return;
+        }
+        let mut hasher = blake3::Hasher::new();
+        hasher.update(&tell(attr).0);
+        hasher.update(&attr.modified.seconds.to_le_bytes());
+        hasher.update(&attr.modified.nanoseconds.to_le_bytes());
+        let mut number = [0; 8];
+        hasher.finalize_xof().fill(&mut number);
+        self.count += 1;
+        self.sum = self.sum.wrapping_add(u64::from_le_bytes(number));
+    }
+}
+
+impl Tier {
+    /// From here on programs use the tree through a file system that tells of names that change.
+    pub(crate) fn is_served_from_now_on(&self) {
+        self.tree.is_served.store(true, Ordering::SeqCst);
+    }
+
+    /// Whether a walk has met every file, by what directories said before each was listed: none has
+    /// moved behind it.
+    ///
+    /// # Errors
+    /// Errors of the file system below.
+    pub(super) fn has_met_all(&self, listed: Directories, request: &Request) -> Result<bool> {
+        if self.tree.is_served.load(Ordering::SeqCst) {
+            return Ok(true);
+        }
+        let mut now = Directories::default();
+        self.walk(b"", request, &mut |place| {
+            now.add(&place.found.attr, self.around.inode_identity);
+            Ok(Visit::Descend)
+        })?;
+        Ok(now == listed)
+    }
+}

@@ -1,0 +1,129 @@
+//! The archives that survive of a lost tier, opened read-only before a rebuild.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use super::{ArchiveEntry, Home, refused};
+use crate::archive::directory::ArchiveDescription;
+use crate::archive::{self, Archive, DirectoryArchive, Key, key_of};
+use crate::error::{Error, Result};
+use crate::id::Id;
+use crate::id::Identities;
+
+/// Archives of one tier that nobody writes to.
+pub struct SurvivingArchives {
+    /// The tier.
+    pub tier: Id,
+    /// Where they are, and with which keys: those that were named.
+    pub attached: Vec<ArchiveEntry>,
+    /// These, and those that a home knows besides.
+    pub archives: Vec<Arc<dyn Archive>>,
+    /// Why others can't be used that a home knows.
+    pub problems: Vec<String>,
+}
+
+impl SurvivingArchives {
+    /// Opens archives that are named, with whichever of some keys is each one's, and those that a
+    /// home knows that is left. Nothing is written.
+    ///
+    /// # Errors
+    /// Where one that is named can't be opened, or they are of different tiers.
+    pub fn open(
+        named: &[PathBuf],
+        keys: &[PathBuf],
+        home: Option<&Home>,
+        identities: &Arc<dyn Identities>,
+    ) -> Result<Self> {
+        keys.iter().try_for_each(|key| Key::read(key).map(drop))?;
+        let first = named.first().ok_or_else(|| refused("no archive is given".to_owned()))?;
+        let tier = match home {
+            Some(home) => home.description.tier,
+            None => DirectoryArchive::describe(first)?.owner,
+        };
+        let (attached, archives, problems) = (Vec::new(), Vec::new(), Vec::new());
+        let mut remains = Self { tier, attached, archives, problems };
+        for path in named {
+            remains.add_named(path, keys, home, identities)?;
+        }
+        if !keys.is_empty() && remains.attached.iter().all(|archive| archive.key.is_none()) {
+            let what = "a key is given, but no archive says that it is encrypted: somebody may \
+                        have made a plain one of it; without --key it is taken as it is";
+            return Err(refused(what.to_owned()));
+        }
+        let known = home.map_or(&[][..], |home| &home.description.archives);
+        for known in known {
+            remains.add_known(known, keys, identities);
+        }
+        Ok(remains)
+    }
+
+    fn add_named(
+        &mut self,
+        path: &Path,
+        keys: &[PathBuf],
+        home: Option<&Home>,
+        identities: &Arc<dyn Identities>,
+    ) -> Result<()> {
+        let found = DirectoryArchive::describe(path)?;
+        if self.has(found.id) {
+            return Ok(());
+        }
+        if found.owner != self.tier {
+            return Err(refused("the archives belong to different tiers".to_owned()));
+        }
+        if found.encryption.is_none() && !keys.is_empty() {
+            tracing::warn!("{} is not encrypted: anybody may have made it", path.display());
+        }
+        let mut known = home.iter().flat_map(|home| &home.description.archives);
+        let known = known.find(|known| known.id == found.id).and_then(|known| known.key.as_deref());
+        let key = fitting_key(&found, path, keys, known)?;
+        let path = path.canonicalize().map_err(Error::file(path))?;
+        let opened = archive::open_to_read(&path, self.tier, key.as_deref(), identities)?;
+        self.archives.push(opened);
+        self.attached.push(ArchiveEntry { id: found.id, path, key });
+        Ok(())
+    }
+
+    fn add_known(
+        &mut self,
+        known: &ArchiveEntry,
+        keys: &[PathBuf],
+        identities: &Arc<dyn Identities>,
+    ) {
+        if self.has(known.id) {
+            return;
+        }
+        let opened = DirectoryArchive::describe(&known.path).and_then(|found| {
+            let key = fitting_key(&found, &known.path, keys, known.key.as_deref())?;
+            archive::open_to_read(&known.path, self.tier, key.as_deref(), identities)
+        });
+        match opened {
+            Ok(archive) => self.archives.push(archive),
+            Err(error) => self.problems.push(format!("an archive is left out: {error}")),
+        }
+    }
+
+    fn has(&self, archive: Id) -> bool {
+        self.archives.iter().any(|known| known.id() == archive)
+    }
+}
+
+/// The file with the key of an archive: one of those that were given, or the one that a home names.
+/// What is known to be encrypted and says that it is not was made by somebody else.
+fn fitting_key(
+    found: &ArchiveDescription,
+    archive: &Path,
+    given: &[PathBuf],
+    known: Option<&Path>,
+) -> Result<Option<PathBuf>> {
+    if found.encryption.is_none() {
+        return key_of(found, archive, known).map(|_| None);
+    }
+    let mut files = given.iter().map(PathBuf::as_path).chain(known);
+    let is_right = |file: &&Path| key_of(found, archive, Some(file)).is_ok();
+    match files.clone().find(is_right) {
+        Some(file) => Ok(Some(file.to_owned())),
+        // What is wrong with the first of them is told.
+        None => key_of(found, archive, files.next()).map(|_| None),
+    }
+}

@@ -1,0 +1,112 @@
+//! The identity of a tree within its tier: archives that another tree writes to are read only.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use fslab_vfs::{FileSystem, Ino};
+
+use super::{ArchiveEntry, Home, refused};
+use crate::archive::{DirectoryArchive, Openings, Writer};
+use crate::error::{Error, Result};
+use crate::id::Id;
+use crate::lower::own_request;
+use crate::stored::WriterMark;
+use crate::stored::marks::takes_no_xattr;
+use crate::surroundings::Surroundings;
+
+/// How a tree came to be its tier's.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Origin {
+    /// With the tier, or before trees were told from each other.
+    New,
+    /// Made of archives, in which another tree may have its files.
+    Rebuilt,
+}
+
+/// Makes a tree that is to be a tier's one of its own, unless it is the tier's already.
+pub(super) fn begin(
+    tree: &dyn FileSystem,
+    around: &Surroundings,
+    tier: Id,
+    origin: Origin,
+) -> fslab_vfs::Result<()> {
+    let mark = around.marks.read_tree(tree, &own_request()).ok().flatten();
+    match mark {
+        Some(mark) if mark.tier == tier => Ok(()),
+        _ => make(tree, around, origin).map(drop),
+    }
+}
+
+fn make(
+    tree: &dyn FileSystem,
+    around: &Surroundings,
+    origin: Origin,
+) -> fslab_vfs::Result<WriterMark> {
+    let (is_rebuilt, root) = (origin == Origin::Rebuilt, root(tree, around)?);
+    let mark = WriterMark { id: around.identities.make(), is_rebuilt, root };
+    around.marks.write_writer(tree, &own_request(), mark)?;
+    Ok(mark)
+}
+
+fn root(tree: &dyn FileSystem, around: &Surroundings) -> fslab_vfs::Result<Id> {
+    Ok((around.inode_identity)(&tree.getattr(&own_request(), Ino::ROOT, None)?))
+}
+
+/// A tree as archives know it, which an earlier version may not have told. Nothing where it can't
+/// be told now either: then it writes where no other tree does.
+///
+/// # Errors
+/// Errors of the tree.
+pub fn writer_of(tree: &Arc<dyn FileSystem>, around: &Surroundings) -> Result<Option<Writer>> {
+    let (openings, tree) = (Openings::of(tree, around), &**tree);
+    let known = around.marks.read_writer(tree, &own_request()).map_err(Error::below(b""))?;
+    let attr = tree.getattr(&own_request(), Ino::ROOT, None).map_err(Error::below(b""))?;
+    let mark = match known {
+        None => make(tree, around, Origin::New),
+        // A copy of the tree that its xattrs were made for.
+        Some(known) if !around.is_root(known.root, &attr) => make(tree, around, Origin::Rebuilt),
+        Some(known) => Ok(known),
+    };
+    let mark = match mark {
+        Ok(mark) => mark,
+        // Whoever has no room or may not write there needs his files all the same.
+        Err(error) if takes_no_xattr(error.errno()) => {
+            tracing::warn!("the tree's root takes no xattr ({error}): archives can't know it");
+            return Ok(None);
+        }
+        Err(error) => return Err(Error::below(b"")(error)),
+    };
+    let (tree, since) = (tree.path_below(Ino::ROOT), around.calendar.now());
+    Ok(Some(Writer { mark, tree, since, openings: Some(openings) }))
+}
+
+impl Home {
+    /// Whether an archive is one of the tier's where it is.
+    #[must_use]
+    pub fn knows(&self, archive: &Path) -> bool {
+        let is_at = |known: &ArchiveEntry| {
+            let places = (known.path.canonicalize(), archive.canonicalize());
+            matches!(places, (Ok(known), Ok(path)) if known == path)
+        };
+        let found = DirectoryArchive::describe(archive);
+        let mut known = self.description.archives.iter();
+        found.is_ok_and(|found| known.any(|known| known.id == found.id && is_at(known)))
+    }
+
+    /// Has a tree of the tier write to an archive from now on, in the place of the one that did.
+    ///
+    /// # Errors
+    /// Where the tree can't be told from others, the archive is another tier's, or somebody uses
+    /// it.
+    pub fn take_over(
+        &self,
+        archive: &Path,
+        tree: &Arc<dyn FileSystem>,
+        around: &Surroundings,
+    ) -> Result<()> {
+        let writer = writer_of(tree, around)?.ok_or_else(|| {
+            refused("the tree's root takes no xattr: archives can't know it".to_owned())
+        })?;
+        DirectoryArchive::take_over(archive, self.description.tier, &writer)
+    }
+}

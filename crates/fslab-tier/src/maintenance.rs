@@ -1,0 +1,104 @@
+//! Maintenance: a mount follows the policy in the tier's home at intervals, archives the tree, and
+//! deletes old versions past their retention time.
+//!
+//! A round begins when the interval has passed since the last round ended: rounds never overlap,
+//! and a slow machine has pauses all the same.
+
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use fslab_vfs::Request;
+
+use crate::engine::{BackgroundThread, Counter, Tier};
+use crate::error::{Error, Result};
+use crate::event::Event;
+
+impl Tier {
+    /// Begins to do rounds, one every so often.
+    ///
+    /// # Errors
+    /// Where a thread can't be started.
+    pub fn start_maintenance(self: &Arc<Self>, every: Duration) -> Result<()> {
+        let (tier, rounds) = (Arc::downgrade(self), Arc::clone(self.background()));
+        rounds.begin();
+        let begun_ns = self.surroundings().clock.now_ns();
+        let work = move || {
+            keep_rounds(&tier, &rounds, begun_ns, every);
+            rounds.ended();
+        };
+        let thread = std::thread::Builder::new().name("fslab-rounds".to_owned());
+        let started = thread.spawn(work).map(drop).map_err(|source| Error::Refused {
+            what: format!("can't start a thread that does what the policy says: {source}"),
+        });
+        started.inspect_err(|_| self.background().ended())
+    }
+
+    /// Does what the tier's policy says, where it has one, archives the tree, and removes what was
+    /// kept for long enough. Problems are said in the log and counted; what can be done besides is
+    /// done.
+    pub fn round(self: &Arc<Self>, request: &Request) {
+        let problems = self.do_round(request);
+        self.note_round(problems);
+    }
+
+    fn note_round(&self, problems: u64) {
+        self.counters().add(Counter::RoundProblems, problems);
+        self.counters().add(Counter::Rounds, 1);
+    }
+
+    /// Returns how many problems there were.
+    fn do_round(self: &Arc<Self>, request: &Request) -> u64 {
+        if let Err(error) = self.check_copy_targets() {
+            tracing::error!("a round over the tier: {error}");
+            return 1;
+        }
+        let mut problems = 0;
+        let policy = self.follow_policy(request, &mut problems);
+        let tree = self.round_tree(request, &mut problems);
+        let outcomes = [policy, tree, self.expire(request).map(drop)];
+        for error in outcomes.into_iter().filter_map(Result::err) {
+            if !matches!(error, Error::Interrupted) {
+                problems += 1;
+                tracing::error!("a round over the tier: {error}");
+            }
+        }
+        problems
+    }
+
+    fn round_tree(self: &Arc<Self>, request: &Request, problems: &mut u64) -> Result<()> {
+        let made = self.archive_tree(request)?;
+        *problems += made.problems.len() as u64;
+        made.problems.iter().for_each(|what| tracing::warn!("a round over the tier: {what}"));
+        Ok(())
+    }
+
+    fn follow_policy(self: &Arc<Self>, request: &Request, problems: &mut u64) -> Result<()> {
+        let policy = self.settings().policy.as_ref();
+        // One that is there and can't be read is a problem, and is said to be one.
+        if policy.is_none_or(|policy| matches!(policy.try_exists(), Ok(false))) {
+            return Ok(());
+        }
+        let mut tell = |event| {
+            if let Event::Problem { what } = event {
+                *problems += 1;
+                tracing::warn!("a round over the tier: {what}");
+            }
+            true
+        };
+        crate::policy::run(self, None, false, request, &mut tell)
+    }
+}
+
+fn keep_rounds(tier: &Weak<Tier>, rounds: &BackgroundThread, begun_ns: u64, every: Duration) {
+    let mut last_ns = begun_ns;
+    while rounds.wait() {
+        let Some(tier) = tier.upgrade() else { return };
+        let clock = &tier.surroundings().clock;
+        if Duration::from_nanos(clock.now_ns().saturating_sub(last_ns)) >= every {
+            let problems = tier.do_round(&rounds.request());
+            // Before anybody can see that there was a round.
+            last_ns = clock.now_ns();
+            tier.note_round(problems);
+        }
+    }
+}

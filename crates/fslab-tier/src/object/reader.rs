@@ -1,0 +1,468 @@
+//! Reading an object: no byte is answered before its block was checked.
+//!
+//! The hash that the file's residency holds covers head, attributes and the hashes of the pages of
+//! the table; a page holds the hashes of its blocks. So a block of a file of any size is checked
+//! with one page of 56 KiB.
+
+use fslab_vfs::Timestamp;
+use parking_lot::Mutex;
+use std::ops::Range;
+use std::sync::Arc;
+use zerocopy::{FromBytes, IntoBytes};
+
+use super::writer::{Heading, is_zero};
+use crate::archive::{Archive, ContainerKind};
+use crate::error::Error;
+use crate::id::Id;
+use crate::stored::attributes::Attributes;
+use crate::stored::bytes::{Corrupt, Cursor, Result};
+use crate::stored::format::{
+    ATTRIBUTES_BYTES_MAX, BLOCK_BYTES, BLOCK_LOG2, EntryRecord, FORM_RAW, FORM_ZEROS, FORM_ZSTD,
+    HEAD_MAGIC, HeadRecord, PAGE_ENTRIES, PAGES_MAX, SIZE_MAX, STORED_BLOCK_BYTES_MAX, TAIL_MAGIC,
+    TailRecord, VERSION, blocks_of, crc_of,
+};
+use crate::stored::residency::{Location, Version};
+
+/// Objects up to this size are read in one piece: each read waits for the archive.
+const WHOLE_BYTES_MAX: u64 = 64 << 10;
+
+/// An object in an archive.
+pub struct ObjectReader {
+    archive: Arc<dyn Archive>,
+    kind: ContainerKind,
+    location: Location,
+    whole: Option<Whole>,
+    heading: Heading,
+    attributes: Attributes,
+    root: [u8; 32],
+    table_offset: u64,
+    blocks: u64,
+    page_hashes: Vec<u8>,
+    /// The page that was read last, checked.
+    page: Mutex<Option<(u64, Arc<Vec<u8>>)>>,
+}
+
+/// The length of a block and the hash of its bytes, as the table of its object has them.
+pub(crate) struct BlockSum {
+    length: usize,
+    /// Nothing for zeros.
+    hash: Option<[u8; 32]>,
+}
+
+impl BlockSum {
+    /// Whether these are the bytes of the block.
+    pub(crate) fn is_of(&self, bytes: &[u8]) -> bool {
+        let is_same = |hash: [u8; 32]| *blake3::hash(bytes).as_bytes() == hash;
+        bytes.len() == self.length && self.hash.map_or_else(|| is_zero(bytes), is_same)
+    }
+}
+
+/// All bytes of a small object, from an offset of its container on.
+struct Whole {
+    offset: u64,
+    bytes: Vec<u8>,
+}
+
+impl Whole {
+    /// Reads a small object. Of one that can't be read in one piece, whoever reads its pieces says
+    /// why.
+    fn read(archive: &dyn Archive, kind: ContainerKind, location: Location) -> Option<Self> {
+        let length = usize::try_from(location.length).ok()?;
+        if location.length > WHOLE_BYTES_MAX {
+            return None;
+        }
+        let (offset, mut bytes) = (location.offset, vec![0; length]);
+        let read = archive.read(kind, location.container, offset, &mut bytes);
+        read.ok().filter(|count| *count == length).map(|_| Self { offset, bytes })
+    }
+
+    fn get(&self, offset: u64, length: usize) -> Option<&[u8]> {
+        let start = usize::try_from(offset.checked_sub(self.offset)?).ok()?;
+        self.bytes.get(start..start.checked_add(length)?)
+    }
+}
+
+/// Reads from one archive and says which it was when that fails.
+pub(super) struct Source<'a> {
+    archive: &'a dyn Archive,
+    kind: ContainerKind,
+    pub(super) container: Id,
+    whole: Option<&'a Whole>,
+}
+
+impl<'a> Source<'a> {
+    pub(super) fn of(archive: &'a dyn Archive, kind: ContainerKind, container: Id) -> Self {
+        Self { archive, kind, container, whole: None }
+    }
+
+    pub(super) fn read(&self, offset: u64, length: usize) -> crate::Result<Vec<u8>> {
+        if let Some(bytes) = self.whole.and_then(|whole| whole.get(offset, length)) {
+            return Ok(bytes.to_vec());
+        }
+        let mut bytes = vec![0; length];
+        let read = self.archive.read(self.kind, self.container, offset, &mut bytes);
+        match read {
+            Ok(count) if count == length => Ok(bytes),
+            Ok(_) => Err(self.damaged(Corrupt("the archive answers fewer bytes than it holds"))),
+            Err(source) => Err(self.failed(source)),
+        }
+    }
+
+    fn failed(&self, source: std::io::Error) -> Error {
+        Error::archive(self.archive.label(), self.container)(source)
+    }
+
+    pub(super) fn damaged(&self, what: Corrupt) -> Error {
+        Error::damaged(self.archive.label(), self.container, what)
+    }
+}
+
+impl ObjectReader {
+    /// Opens an object that must be a version of a file.
+    ///
+    /// # Errors
+    /// Errors of the archive, or what is wrong with the object.
+    pub fn open(archive: &Arc<dyn Archive>, version: &Version) -> crate::Result<Self> {
+        let reader = Self::open_any(archive, ContainerKind::Files, version.location)?;
+        if reader.root != version.root || reader.heading.object != version.object {
+            return Err(reader.damaged(Corrupt("it is not the version that was archived")));
+        }
+        Ok(reader)
+    }
+
+    /// Opens an object of which nothing else is known.
+    ///
+    /// # Errors
+    /// Errors of the archive, or what is wrong with the object.
+    pub fn open_any(
+        archive: &Arc<dyn Archive>,
+        kind: ContainerKind,
+        location: Location,
+    ) -> crate::Result<Self> {
+        let whole = Whole::read(&**archive, kind, location);
+        let source = Source::of(&**archive, kind, location.container);
+        let source = Source { whole: whole.as_ref(), ..source };
+        let tail = read_tail(&source, location.offset.saturating_add(location.length))?;
+        let damaged = |what| source.damaged(what);
+        if tail.length.get() != location.length {
+            return Err(damaged(Corrupt("it has another length")));
+        }
+        let head_bytes = source.read(location.offset, size_of::<HeadRecord>())?;
+        let (heading, attributes_length) = parse_head(&head_bytes).map_err(damaged)?;
+        let layout = Layout::new(&tail, &heading, attributes_length).map_err(damaged)?;
+        let described = source
+            .read(location.offset + size_of::<HeadRecord>() as u64, attributes_length as usize)?;
+        let page_hashes =
+            source.read(location.offset + layout.hashes_offset, layout.hashes_length)?;
+        let mut hasher = blake3::Hasher::new();
+        for part in [&head_bytes, &described, &page_hashes] {
+            hasher.update(part);
+        }
+        let root = *hasher.finalize().as_bytes();
+        if root != tail.root {
+            return Err(damaged(Corrupt("its description or table is damaged")));
+        }
+        let attributes = Attributes::decode(&mut Cursor(&described)).map_err(damaged)?;
+        Ok(Self {
+            archive: Arc::clone(archive),
+            kind,
+            location,
+            whole,
+            heading,
+            attributes,
+            root,
+            table_offset: tail.table_offset.get(),
+            blocks: tail.blocks.get(),
+            page_hashes,
+            page: Mutex::new(None),
+        })
+    }
+
+    /// What it is.
+    #[must_use]
+    pub fn heading(&self) -> &Heading {
+        &self.heading
+    }
+
+    /// What it says of the file.
+    #[must_use]
+    pub fn attributes(&self) -> &Attributes {
+        &self.attributes
+    }
+
+    /// It as the version of a file, with its one copy.
+    #[must_use]
+    pub fn version(&self) -> Version {
+        Version {
+            object: self.heading.object,
+            location: self.location,
+            size: self.heading.size,
+            sequence: self.heading.sequence,
+            modified: self.attributes.modified,
+            root: self.root,
+            copies: vec![self.archive.id()],
+        }
+    }
+
+    /// What it takes while it is open, once a page of the table was read.
+    pub(crate) fn memory_bytes(&self) -> u64 {
+        let page = self.blocks.min(PAGE_ENTRIES) as usize * size_of::<EntryRecord>();
+        let whole = self.whole.as_ref().map_or(0, |whole| whole.bytes.len());
+        (size_of::<Self>() + self.attributes.bytes() + self.page_hashes.len() + page + whole) as u64
+    }
+
+    /// Blocks of the contents.
+    #[must_use]
+    pub fn blocks(&self) -> u64 {
+        self.blocks
+    }
+
+    fn source(&self) -> Source<'_> {
+        let source = Source::of(&*self.archive, self.kind, self.location.container);
+        Source { whole: self.whole.as_ref(), ..source }
+    }
+
+    pub(crate) fn damaged(&self, what: Corrupt) -> Error {
+        self.source().damaged(what)
+    }
+
+    /// The bytes of a block, checked.
+    ///
+    /// # Errors
+    /// Errors of the archive, or what is wrong with the block.
+    pub fn block(&self, number: u64) -> crate::Result<Vec<u8>> {
+        let entry = self.entry(number)?;
+        let length = entry.length.get() as usize;
+        if entry.form == FORM_ZEROS {
+            return Ok(vec![0; length]);
+        }
+        let offset = self.location.offset + entry.offset.get();
+        let stored = self.source().read(offset, entry.stored_length.get() as usize)?;
+        let bytes = decode(entry.form, stored, length).map_err(|what| self.damaged(what))?;
+        if *blake3::hash(&bytes).as_bytes() != entry.hash {
+            return Err(self.damaged(Corrupt("a block is damaged")));
+        }
+        Ok(bytes)
+    }
+
+    /// Bytes that an archive gives for a block.
+    ///
+    /// # Errors
+    /// As [`Self::block`].
+    pub fn stored_bytes(&self, number: u64) -> crate::Result<u64> {
+        let entry = self.entry(number)?;
+        Ok(if entry.form == FORM_ZEROS { 0 } else { entry.stored_length.get().into() })
+    }
+
+    /// Whether a block is stored as zeros.
+    ///
+    /// # Errors
+    /// As [`Self::block`].
+    pub fn is_zeros(&self, number: u64) -> crate::Result<bool> {
+        Ok(self.entry(number)?.form == FORM_ZEROS)
+    }
+
+    /// What tells the bytes of a block from any others.
+    ///
+    /// # Errors
+    /// As [`Self::block`].
+    pub(crate) fn block_sum(&self, number: u64) -> crate::Result<BlockSum> {
+        let entry = self.entry(number)?;
+        let hash = (entry.form != FORM_ZEROS).then_some(entry.hash);
+        Ok(BlockSum { length: entry.length.get() as usize, hash })
+    }
+
+    /// Where a block lies in the container; nowhere where it is zeros.
+    ///
+    /// # Errors
+    /// As [`Self::block`].
+    pub(crate) fn block_place(&self, number: u64) -> crate::Result<Range<u64>> {
+        let entry = self.entry(number)?;
+        let start = self.location.offset + entry.offset.get();
+        Ok(start..start + self.stored_bytes(number)?)
+    }
+
+    /// Where the page of the table lies that tells of a block.
+    pub(crate) fn page_place(&self, block: u64) -> Range<u64> {
+        let first = block / PAGE_ENTRIES * PAGE_ENTRIES;
+        let entries = self.blocks.saturating_sub(first).min(PAGE_ENTRIES);
+        let entry_bytes = size_of::<EntryRecord>() as u64;
+        let start = self.location.offset + self.table_offset + first * entry_bytes;
+        start..start + entries * entry_bytes
+    }
+
+    /// Reads the page of the table that tells of a block.
+    ///
+    /// # Errors
+    /// Errors of the archive, or that it is damaged.
+    pub(crate) fn check_page(&self, block: u64) -> crate::Result<()> {
+        self.page(block / PAGE_ENTRIES).map(drop)
+    }
+
+    fn entry(&self, number: u64) -> crate::Result<EntryRecord> {
+        if number >= self.blocks {
+            return Err(self.damaged(Corrupt("it has fewer blocks")));
+        }
+        let page = self.page(number / PAGE_ENTRIES)?;
+        let start = (number % PAGE_ENTRIES) as usize * size_of::<EntryRecord>();
+        let entry = page
+            .get(start..)
+            .and_then(|rest| EntryRecord::read_from_prefix(rest).ok())
+            .ok_or_else(|| self.damaged(Corrupt("its table is cut short")))?
+            .0;
+        self.check(number, &entry).map_err(|what| self.damaged(what))?;
+        Ok(entry)
+    }
+
+    /// The table was checked, but whoever wrote it may have meant harm.
+    fn check(&self, number: u64, entry: &EntryRecord) -> Result<()> {
+        let rest = self.heading.size - number * BLOCK_BYTES;
+        let stored = entry.stored_length.get();
+        let is_inside = entry.offset.get().checked_add(stored.into()) <= Some(self.table_offset);
+        let has_length = u64::from(entry.length.get()) == rest.min(BLOCK_BYTES);
+        if !is_inside || !has_length || stored > STORED_BLOCK_BYTES_MAX {
+            return Err(Corrupt("its table makes no sense"));
+        }
+        Ok(())
+    }
+
+    fn page(&self, number: u64) -> crate::Result<Arc<Vec<u8>>> {
+        let mut known = self.page.lock();
+        if let Some((_, page)) = known.as_ref().filter(|(known, _)| *known == number) {
+            return Ok(Arc::clone(page));
+        }
+        let place = self.page_place(number * PAGE_ENTRIES);
+        let page = self.source().read(place.start, (place.end - place.start) as usize)?;
+        let expected = self.page_hashes.get(number as usize * 32..number as usize * 32 + 32);
+        if expected != Some(blake3::hash(&page).as_bytes()) {
+            return Err(self.damaged(Corrupt("its table of blocks is damaged")));
+        }
+        let page = Arc::new(page);
+        *known = Some((number, Arc::clone(&page)));
+        Ok(page)
+    }
+}
+
+fn decode(form: u8, stored: Vec<u8>, length: usize) -> Result<Vec<u8>> {
+    let bytes = match form {
+        FORM_RAW => stored,
+        FORM_ZSTD => {
+            zstd::bulk::decompress(&stored, length).or(Err(Corrupt("a block can't be decoded")))?
+        }
+        _ => return Err(Corrupt("a block is of no known form")),
+    };
+    if bytes.len() == length { Ok(bytes) } else { Err(Corrupt("a block has another length")) }
+}
+
+/// Where things lie in an object, checked.
+struct Layout {
+    hashes_offset: u64,
+    hashes_length: usize,
+}
+
+impl Layout {
+    fn new(tail: &TailRecord, heading: &Heading, attributes_length: u32) -> Result<Self> {
+        let wrong = Corrupt("its parts do not fit together");
+        let blocks = tail.blocks.get();
+        if blocks != blocks_of(heading.size) {
+            return Err(Corrupt("its table has another number of blocks"));
+        }
+        let pages = blocks.div_ceil(PAGE_ENTRIES);
+        if pages > PAGES_MAX {
+            return Err(Corrupt("it is larger than this version takes"));
+        }
+        let table_length = blocks.checked_mul(size_of::<EntryRecord>() as u64).ok_or(wrong)?;
+        let hashes_offset = tail.table_offset.get().checked_add(table_length).ok_or(wrong)?;
+        let end = hashes_offset.checked_add(pages * 32 + size_of::<TailRecord>() as u64);
+        let begin = size_of::<HeadRecord>() as u64 + u64::from(attributes_length);
+        if end != Some(tail.length.get()) || tail.table_offset.get() < begin {
+            return Err(wrong);
+        }
+        Ok(Self { hashes_offset, hashes_length: (pages * 32) as usize })
+    }
+}
+
+/// Where the tail of an object lies in its container.
+pub(crate) fn tail_place(object: Location) -> Range<u64> {
+    let end = object.offset.saturating_add(object.length);
+    end.saturating_sub(size_of::<TailRecord>() as u64)..end
+}
+
+/// Where its head lies.
+pub(crate) fn head_place(object: Location) -> Range<u64> {
+    object.offset..object.offset.saturating_add(size_of::<HeadRecord>() as u64)
+}
+
+/// Where the hashes of its table lie, as its tail tells.
+///
+/// # Errors
+/// Errors of the archive, or that the tail is damaged.
+pub(crate) fn hashes_place(
+    archive: &Arc<dyn Archive>,
+    object: Location,
+) -> crate::Result<Range<u64>> {
+    let kind = ContainerKind::Files;
+    let source = Source::of(&**archive, kind, object.container);
+    let place = tail_place(object);
+    let tail = read_tail(&source, place.end)?;
+    let table = tail.blocks.get().saturating_mul(size_of::<EntryRecord>() as u64);
+    let start = object.offset.saturating_add(tail.table_offset.get()).saturating_add(table);
+    if tail.length.get() != object.length || start > place.start {
+        return Err(source.damaged(Corrupt("its parts do not fit together")));
+    }
+    Ok(start..place.start)
+}
+
+/// Where its attributes lie, as its head tells.
+///
+/// # Errors
+/// Errors of the archive, or that the head is damaged.
+pub(crate) fn attributes_place(
+    archive: &Arc<dyn Archive>,
+    object: Location,
+) -> crate::Result<Range<u64>> {
+    let kind = ContainerKind::Files;
+    let source = Source::of(&**archive, kind, object.container);
+    let place = head_place(object);
+    let head = source.read(place.start, size_of::<HeadRecord>())?;
+    let (_, length) = parse_head(&head).map_err(|what| source.damaged(what))?;
+    Ok(place.end..place.end.saturating_add(length.into()))
+}
+
+pub(super) fn read_tail(source: &Source<'_>, end: u64) -> crate::Result<TailRecord> {
+    let bytes = end.checked_sub(size_of::<TailRecord>() as u64);
+    let start = bytes.ok_or_else(|| source.damaged(Corrupt("it is too short")))?;
+    let bytes = source.read(start, size_of::<TailRecord>())?;
+    let tail = TailRecord::read_from_bytes(&bytes).ok();
+    let tail = tail.filter(|tail| tail.magic == TAIL_MAGIC);
+    let tail = tail.filter(|tail| tail.crc.get() == crc_of(tail.as_bytes()));
+    tail.ok_or_else(|| source.damaged(Corrupt("it has no whole tail")))
+}
+
+pub(super) fn parse_head(bytes: &[u8]) -> Result<(Heading, u32)> {
+    let head = HeadRecord::read_from_bytes(bytes).or(Err(Corrupt("it has no head")))?;
+    if head.magic != HEAD_MAGIC || head.crc.get() != crc_of(bytes) {
+        return Err(Corrupt("its head is damaged"));
+    }
+    if head.version != VERSION || head.block_log2 != BLOCK_LOG2 {
+        return Err(Corrupt("it is of a version that is not known"));
+    }
+    let attributes_length = head.attributes_length.get();
+    if head.size.get() > SIZE_MAX || attributes_length as usize > ATTRIBUTES_BYTES_MAX {
+        return Err(Corrupt("its head has numbers that are too large"));
+    }
+    let created = Timestamp {
+        seconds: head.created_seconds.get(),
+        nanoseconds: head.created_nanoseconds.get().min(999_999_999),
+    };
+    let heading = Heading {
+        kind: head.kind,
+        object: Id(head.object),
+        file: Id(head.file),
+        tier: Id(head.tier),
+        sequence: head.sequence.get(),
+        size: head.size.get(),
+        created,
+    };
+    Ok((heading, attributes_length))
+}

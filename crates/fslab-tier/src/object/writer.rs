@@ -1,0 +1,260 @@
+//! Writing an object: head, attributes, blocks, table of blocks, tail, in one pass.
+
+use std::io;
+
+use fslab_vfs::Timestamp;
+use zerocopy::IntoBytes;
+
+use crate::id::Id;
+use crate::spool::Spool;
+use crate::stored::attributes::Attributes;
+use crate::stored::format::{
+    BLOCK_BYTES, BLOCK_LOG2, EntryRecord, FORM_RAW, FORM_ZEROS, FORM_ZSTD, HEAD_MAGIC, HeadRecord,
+    PAGE_ENTRIES, TAIL_MAGIC, TailRecord, VERSION, crc_of,
+};
+
+/// Where an object goes: all archives that take a copy.
+pub trait Sink {
+    /// Adds bytes.
+    ///
+    /// # Errors
+    /// Errors of an archive.
+    fn put(&mut self, bytes: &[u8]) -> crate::Result<()>;
+}
+
+impl Sink for Vec<u8> {
+    fn put(&mut self, bytes: &[u8]) -> crate::Result<()> {
+        self.extend(bytes);
+        Ok(())
+    }
+}
+
+/// What an object is.
+#[derive(Clone, Debug)]
+pub struct Heading {
+    /// `KIND_FILE` or `KIND_TREE` of the format.
+    pub kind: u8,
+    /// Its identity.
+    pub object: Id,
+    /// The file's.
+    pub file: Id,
+    /// The tier's.
+    pub tier: Id,
+    /// Rises with each object.
+    pub sequence: u64,
+    /// Of the contents, in bytes.
+    pub size: u64,
+    /// When it was made.
+    pub created: Timestamp,
+}
+
+/// An object that is being written. Memory: a page of its table, a block of it, and the hashes of
+/// its pages, of 32 bytes a GiB. The rest of the table is in a temporary file.
+pub struct ObjectWriter<'a> {
+    sink: &'a mut dyn Sink,
+    hasher: blake3::Hasher,
+    /// Whole pages.
+    table: Spool,
+    /// Of each.
+    page_hashes: Vec<u8>,
+    /// The one behind them.
+    page: Vec<u8>,
+    blocks: u64,
+    /// Bytes written so far.
+    position: u64,
+    /// Level of zstd; 0 for none.
+    level: i32,
+}
+
+impl<'a> ObjectWriter<'a> {
+    /// Begins an object.
+    ///
+    /// # Errors
+    /// What the sink answers.
+    pub fn begin(
+        sink: &'a mut dyn Sink,
+        heading: &Heading,
+        attributes: &Attributes,
+        level: i32,
+    ) -> crate::Result<Self> {
+        let mut described = Vec::new();
+        attributes.encode(&mut described);
+        let head = head(heading, described.len());
+        let mut hasher = blake3::Hasher::new();
+        hasher.update(head.as_bytes());
+        hasher.update(&described);
+        let (table, page_hashes, page) = (Spool::default(), Vec::new(), Vec::new());
+        let (blocks, position) = (0, 0);
+        let mut writer = Self { sink, hasher, table, page_hashes, page, blocks, position, level };
+        writer.put(head.as_bytes())?;
+        writer.put(&described)?;
+        Ok(writer)
+    }
+
+    fn put(&mut self, bytes: &[u8]) -> crate::Result<()> {
+        self.position += bytes.len() as u64;
+        self.sink.put(bytes)
+    }
+
+    /// Adds the next block: all but the last have [`BLOCK_BYTES`].
+    ///
+    /// # Errors
+    /// What the sink answers, or the file system of temporary files.
+    pub fn block(&mut self, bytes: &[u8]) -> crate::Result<()> {
+        if is_zero(bytes) {
+            return self.zeros(bytes.len() as u64);
+        }
+        let encoded = self.encode(bytes);
+        let (form, stored) = match &encoded {
+            Some(encoded) => (FORM_ZSTD, &encoded[..]),
+            None => (FORM_RAW, bytes),
+        };
+        self.enter(form, stored.len(), bytes.len() as u64, *blake3::hash(bytes).as_bytes())?;
+        self.put(stored)
+    }
+
+    /// Adds a block of zeros.
+    ///
+    /// # Errors
+    /// What the file system of temporary files answers.
+    pub fn zeros(&mut self, length: u64) -> crate::Result<()> {
+        self.enter(FORM_ZEROS, 0, length, [0; 32])
+    }
+
+    /// Encoding that saves less than a sixteenth is not worth decoding.
+    fn encode(&self, bytes: &[u8]) -> Option<Vec<u8>> {
+        if self.level == 0 {
+            return None;
+        }
+        let encoded: io::Result<Vec<u8>> = zstd::bulk::compress(bytes, self.level);
+        encoded.ok().filter(|encoded| encoded.len() + bytes.len() / 16 < bytes.len())
+    }
+
+    fn enter(&mut self, form: u8, stored: usize, length: u64, hash: [u8; 32]) -> crate::Result<()> {
+        let entry = EntryRecord {
+            offset: self.position.into(),
+            stored_length: (stored as u32).into(),
+            length: (length.min(BLOCK_BYTES) as u32).into(),
+            form,
+            zero: [0; 7],
+            hash,
+        };
+        self.page.extend(entry.as_bytes());
+        self.blocks += 1;
+        if self.blocks.is_multiple_of(PAGE_ENTRIES) { self.end_page() } else { Ok(()) }
+    }
+
+    fn end_page(&mut self) -> crate::Result<()> {
+        self.page_hashes.extend(blake3::hash(&self.page).as_bytes());
+        self.table.put(&self.page)?;
+        self.page.clear();
+        Ok(())
+    }
+
+    /// Ends the object; returns its length and the hash of its description and table.
+    ///
+    /// # Errors
+    /// What the sink answers, or the file system of temporary files.
+    pub fn finish(mut self) -> crate::Result<(u64, [u8; 32])> {
+        if !self.page.is_empty() {
+            self.end_page()?;
+        }
+        let table_offset = self.position;
+        let mut table = std::mem::take(&mut self.table);
+        table.blocks(&mut |bytes| self.put(bytes))?;
+        let hashes = std::mem::take(&mut self.page_hashes);
+        self.put(&hashes)?;
+        self.hasher.update(&hashes);
+        let root = *self.hasher.finalize().as_bytes();
+        let mut tail = TailRecord {
+            magic: TAIL_MAGIC,
+            length: (self.position + size_of::<TailRecord>() as u64).into(),
+            table_offset: table_offset.into(),
+            blocks: self.blocks.into(),
+            root,
+            zero: 0.into(),
+            crc: 0.into(),
+        };
+        tail.crc = crc_of(tail.as_bytes()).into();
+        self.put(tail.as_bytes())?;
+        Ok((self.position, root))
+    }
+}
+
+fn head(heading: &Heading, attributes_length: usize) -> HeadRecord {
+    let mut head = HeadRecord {
+        magic: HEAD_MAGIC,
+        kind: heading.kind,
+        version: VERSION,
+        block_log2: BLOCK_LOG2,
+        zero: 0,
+        attributes_length: (attributes_length as u32).into(),
+        object: heading.object.0,
+        file: heading.file.0,
+        tier: heading.tier.0,
+        sequence: heading.sequence.into(),
+        size: heading.size.into(),
+        created_seconds: heading.created.seconds.into(),
+        created_nanoseconds: heading.created.nanoseconds.into(),
+        crc: 0.into(),
+    };
+    head.crc = crc_of(head.as_bytes()).into();
+    head
+}
+
+/// Whether all bytes are zero, by words.
+#[must_use]
+pub fn is_zero(bytes: &[u8]) -> bool {
+    let (words, rest) = bytes.as_chunks::<16>();
+    words.iter().all(|word| u128::from_ne_bytes(*word) == 0) && rest.iter().all(|byte| *byte == 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use fslab_vfs::{FileSystem, MemFs};
+
+    use super::*;
+    use crate::archive::memory::MemoryArchive;
+    use crate::archive::{Archive, ContainerKind};
+    use crate::lower::Found;
+    use crate::object::reader::ObjectReader;
+    use crate::stored::Location;
+    use crate::stored::format::KIND_FILE;
+
+    const KIND: ContainerKind = ContainerKind::Files;
+    const CONTAINER: Id = Id([4; 16]);
+    /// Some more than three blocks of a table.
+    const BLOCKS: u64 = 60_000;
+
+    #[test]
+    fn a_table_of_any_length_takes_little_memory() {
+        let memory: Arc<dyn FileSystem> = Arc::new(MemFs::default());
+        let attributes = Attributes::of(&Found::root(&memory).unwrap().attr);
+        let heading = Heading {
+            kind: KIND_FILE,
+            object: CONTAINER,
+            file: Id([2; 16]),
+            tier: Id([3; 16]),
+            sequence: 1,
+            size: BLOCKS * BLOCK_BYTES,
+            created: Timestamp::default(),
+        };
+        let mut bytes = Vec::new();
+        let mut writer = ObjectWriter::begin(&mut bytes, &heading, &attributes, 0).unwrap();
+        for _ in 0..BLOCKS {
+            writer.zeros(BLOCK_BYTES).unwrap();
+            let kept = writer.page.len() + writer.table.memory_bytes() + writer.page_hashes.len();
+            assert!(kept < BLOCK_BYTES as usize + (64 << 10), "{kept} bytes");
+        }
+        let (length, _) = writer.finish().unwrap();
+        let archive = MemoryArchive::new(Id([1; 16]), "memory");
+        archive.put(KIND, CONTAINER, bytes);
+        let archive: Arc<dyn Archive> = Arc::new(archive);
+        let location = Location { container: CONTAINER, offset: 0, length };
+        let reader = ObjectReader::open_any(&archive, KIND, location).unwrap();
+        assert_eq!(reader.blocks(), BLOCKS);
+        (0..BLOCKS).for_each(|block| assert!(reader.is_zeros(block).unwrap(), "{block}"));
+    }
+}

@@ -1,0 +1,121 @@
+//! The facts that rules ask of a file and its file system.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use fslab_vfs::{Attr, Ino, Timestamp};
+
+use super::{Facts, FileType, Policy, Watermarks};
+use crate::calendar::age;
+use crate::engine::{Tier, WalkEntry};
+use crate::error::{Error, Result};
+use crate::lower::{SECTOR_BYTES, own_request};
+use crate::stored::BLOCK_BYTES;
+
+/// Space comes in pieces of at least so many bytes.
+pub(super) const PAGE_BYTES: u64 = 4096;
+
+pub(super) fn last_use(attr: &Attr) -> Timestamp {
+    attr.accessed.max(attr.modified)
+}
+
+/// What decides about a file.
+///
+/// # Errors
+/// Where an xattr that a rule asks for can't be read: it may be what keeps the file.
+pub(super) fn facts(tier: &Arc<Tier>, policy: &Policy, place: &WalkEntry<'_>) -> Result<Facts> {
+    let (attr, now) = (&place.found.attr, tier.surroundings().calendar.now());
+    let xattr = |name: &String| match tier.users_xattr(attr, name) {
+        Ok(value) => value.map(|value| Ok((name.clone(), value))),
+        Err(error) => Some(Err(Error::below(place.path)(error))),
+    };
+    Ok(Facts {
+        path: place.path.to_vec(),
+        size: attr.size,
+        uid: attr.uid,
+        gid: attr.gid,
+        types: types(tier, policy, attr),
+        unchanged: age(attr.modified, now),
+        unused: age(last_use(attr), now),
+        here_for: if policy.stay.is_zero() { Duration::MAX } else { here_for(tier, attr) },
+        // If that is unknown, it is.
+        is_pinned: tier.is_pinned(attr),
+        xattrs: policy.xattr_names().filter_map(xattr).collect::<Result<_>>()?,
+    })
+}
+
+fn types(tier: &Tier, policy: &Policy, attr: &Attr) -> Vec<FileType> {
+    const EXECUTE: u32 = 0o111;
+    let is_executable = attr.permissions.bits() & EXECUTE != 0;
+    let is_sparse = policy.asks_for(FileType::Sparse) && is_sparse(tier, attr);
+    let found = [
+        (FileType::Executable, is_executable),
+        (FileType::Sparse, is_sparse),
+        (FileType::Linked, attr.links > 1),
+    ];
+    found.into_iter().filter_map(|(kind, is_so)| is_so.then_some(kind)).collect()
+}
+
+/// Whether at least a page of a file takes no space. Where it can't be told what is in archives
+/// alone, the file says what is wrong with it when something is to be done with it.
+fn is_sparse(tier: &Tier, attr: &Attr) -> bool {
+    let known = tier.residency_of(attr).ok().flatten();
+    // Poison takes space, as the file system counts it.
+    let known = known.filter(|known| !known.is_poisoned());
+    let away = known.map_or(0, |known| known.offline.count() * BLOCK_BYTES);
+    attr.blocks * SECTOR_BYTES + away + PAGE_BYTES <= attr.size
+}
+
+/// How long ago the bytes of a file came here. Times of modification can be set back by who writes
+/// (`cp -p`, `tar`), so the birth of the file counts too, and what its residency says of recalls
+/// and of writers. A residency that can't be read is not what a release is refused for.
+pub(super) fn here_for(tier: &Arc<Tier>, attr: &Attr) -> Duration {
+    let known = tier.residency_of(attr).ok().flatten();
+    let touched = known.map_or(0, |known| known.touched_seconds);
+    let touched = Timestamp { seconds: touched.into(), nanoseconds: 0 };
+    let came = attr.modified.max(attr.created.unwrap_or_default()).max(touched);
+    age(came, tier.surroundings().calendar.now())
+}
+
+/// Bytes that must be freed: all there are where no watermarks are given.
+pub(super) fn bytes_wanted(tier: &Tier, policy: &Policy) -> Result<u64> {
+    let Some(Watermarks { high, low, .. }) = policy.watermarks else { return Ok(u64::MAX) };
+    let full = fullness(tier)?;
+    if full.share() <= high {
+        return Ok(0);
+    }
+    Ok(full.above(low))
+}
+
+/// Bytes of the file system below.
+pub(super) struct Fullness {
+    used: f64,
+    all: f64,
+}
+
+impl Fullness {
+    /// Used space, from 0 to 1.
+    pub(super) fn share(&self) -> f64 {
+        if self.all > 0.0 { self.used / self.all } else { 0.0 }
+    }
+
+    /// Bytes above a share.
+    pub(super) fn above(&self, share: f64) -> u64 {
+        (self.used - share * self.all) as u64
+    }
+
+    /// Bytes that are free now and were not before.
+    pub(super) fn freed_since(&self, before: &Self) -> u64 {
+        (before.used - self.used) as u64
+    }
+}
+
+/// How full the file system below is.
+pub(super) fn fullness(tier: &Tier) -> Result<Fullness> {
+    let stat = tier.lower().statfs(&own_request(), Ino::ROOT).map_err(Error::below(b""))?;
+    let bytes = |blocks: u64| blocks as f64 * f64::from(stat.fragment_size);
+    Ok(Fullness {
+        used: bytes(stat.blocks.saturating_sub(stat.blocks_free)),
+        all: bytes(stat.blocks),
+    })
+}

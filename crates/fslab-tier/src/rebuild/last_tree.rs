@@ -1,0 +1,71 @@
+//! Chooses the archived tree that a rebuild begins with.
+
+use std::cmp::Reverse;
+
+use fslab_vfs::Request;
+
+use super::Rebuilder;
+use crate::error::{Error, Result};
+use crate::object::archived_tree::{listed, open_whole, order};
+use crate::object::reader::ObjectReader;
+use crate::object::writer::Heading;
+
+impl Rebuilder<'_> {
+    /// The last tree that is whole. Where that is not the last one there is, it is told.
+    pub(super) fn last_tree(&mut self, request: &Request) -> Result<Option<ObjectReader>> {
+        let (mut trees, mut damaged) = (Vec::new(), Vec::new());
+        let mut failed = Vec::new();
+        for archive in self.archives {
+            let (found, broken) = match listed(archive) {
+                Ok(listed) => listed,
+                Err(error) => {
+                    failed.push(error);
+                    continue;
+                }
+            };
+            let is_wanted = |tree: &Heading| tree.tier == self.tier && tree.sequence <= self.until;
+            let found = found.into_iter().filter(|(_, tree)| is_wanted(tree));
+            trees.extend(found.map(|(container, tree)| (archive, container, tree)));
+            // Nobody knows which they were.
+            damaged.extend(broken.into_iter().map(|error| (None, error)));
+        }
+        if failed.len() == self.archives.len()
+            && let Some(error) = failed.pop()
+        {
+            return Err(error);
+        }
+        failed.into_iter().for_each(|error| self.tell(Err(error)));
+        trees.sort_by_key(|(_, _, tree)| Reverse(order(tree)));
+        for (archive, container, heading) in trees {
+            match open_whole(archive, container, request) {
+                Ok(tree) => {
+                    self.tell_damaged(damaged, Some(walk_of(&heading)));
+                    return Ok(Some(tree));
+                }
+                Err(Error::Interrupted) => return Err(Error::Interrupted),
+                Err(error) => damaged.push((Some(walk_of(&heading)), error)),
+            }
+        }
+        self.tell_damaged(damaged, None);
+        Ok(None)
+    }
+
+    /// With one copy of a tree that is whole, nothing is lost.
+    fn tell_damaged(&mut self, damaged: Vec<(Option<Walk>, Error)>, used: Option<Walk>) {
+        for (walk, error) in damaged {
+            if walk.is_some() && walk == used {
+                tracing::warn!("a copy of the archived tree can't be used: {error}");
+            } else {
+                let what = "an archived tree can't be used, and an earlier one may be";
+                self.rebuilt.problems.push(format!("{what}: {error}"));
+            }
+        }
+    }
+}
+
+/// What the copies of a tree have in common: sequence and bytes.
+type Walk = (u64, u64);
+
+fn walk_of(tree: &Heading) -> Walk {
+    (tree.sequence, tree.size)
+}

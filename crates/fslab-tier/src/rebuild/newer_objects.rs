@@ -1,0 +1,296 @@
+//! Objects that the archived tree does not name: files archived later, objects that have moved, and
+//! objects that no file needs.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use fslab_vfs::{Errno, Request};
+
+use super::object_roles::Role;
+use super::stubs::named;
+use super::{BATCH, Rebuilder};
+use crate::archive::{Archive, ContainerKind};
+use crate::catalogue::ObjectState;
+use crate::error::{Error, Result, shown};
+use crate::id::Id;
+use crate::lower::Found;
+use crate::object::bundle::{contents_of, list_bytes};
+use crate::object::reader::ObjectReader;
+use crate::runs::Runs;
+use crate::stored::format::{KIND_FILE, blocks_of};
+use crate::stored::{Attributes, Location, Residency, Version};
+
+/// Containers that are looked at in one go.
+const LISTED_MAX: usize = 1 << 19;
+
+/// What of a container this run knows.
+#[derive(Default)]
+struct Told {
+    objects: usize,
+    object_bytes: u64,
+    is_bundle: bool,
+}
+
+impl Told {
+    fn add(&mut self, location: Location) {
+        self.objects += 1;
+        self.object_bytes = self.object_bytes.saturating_add(location.length);
+        // Only what is in a bundle has something before it.
+        self.is_bundle |= location.offset > 0;
+    }
+
+    /// Bytes of a container that has nothing else.
+    fn bytes(&self) -> u64 {
+        let lists = if self.is_bundle { 2 * list_bytes(self.objects) } else { 0 };
+        self.object_bytes.saturating_add(lists)
+    }
+}
+
+/// What is where an object says that its file was.
+enum Standing {
+    /// A stub that makes way: one that this run made, or that is an earlier version of the file.
+    Gives(Box<Residency>),
+    /// A later version of what was there.
+    Later,
+    /// Something that the archives don't hold.
+    Other,
+}
+
+impl Rebuilder<'_> {
+    /// Looks at each object that no file was made of.
+    pub(super) fn add_younger(&mut self, request: &Request) -> Result<()> {
+        for archive in self.archives {
+            let mut add = |part: &[(Id, u64)]| self.add_containers(archive, part, request);
+            match in_parts(archive, LISTED_MAX, &mut add) {
+                // What one archive can't tell, another may.
+                Err(error @ Error::Archive { .. }) => self.tell(Err(error)),
+                added => added?,
+            }
+        }
+        self.notes.write(0)
+    }
+
+    fn add_containers(
+        &mut self,
+        archive: &Arc<dyn Archive>,
+        part: &[(Id, u64)],
+        request: &Request,
+    ) -> Result<()> {
+        let told = self.told(part)?;
+        for (container, length) in part.iter().copied() {
+            request.cancellation.check().or(Err(Error::Interrupted))?;
+            // What has no bytes, or is no file, may have had some.
+            let has_more = |told: &Told| told.objects == 0 || told.bytes() < length;
+            let has_more = told.get(&container).is_none_or(has_more);
+            if has_more || !self.missing.is_empty() {
+                let added = self.add_container(archive, container, length);
+                self.tell(added);
+                self.notes.write(BATCH)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// What of each container is known, and so needs no archive to be asked.
+    fn told(&mut self, part: &[(Id, u64)]) -> Result<HashMap<Id, Told>> {
+        let mut told: HashMap<Id, Told> =
+            part.iter().map(|(container, _)| (*container, Told::default())).collect();
+        self.notes.for_each(&mut |_, row| {
+            if let Some(told) = told.get_mut(&row.version.location.container) {
+                told.add(row.version.location);
+            }
+        })?;
+        Ok(told)
+    }
+
+    fn add_container(
+        &mut self,
+        archive: &Arc<dyn Archive>,
+        container: Id,
+        length: u64,
+    ) -> Result<()> {
+        let kind = ContainerKind::Files;
+        let contents = contents_of(archive, kind, container, length)?;
+        for (number, location) in contents.members.into_iter().enumerate() {
+            if let Some(object) = contents.objects.get(number)
+                && self.is_known(*object)?
+            {
+                continue;
+            }
+            // The others of a bundle are as good as ever.
+            let placed = ObjectReader::open_any(archive, kind, location)
+                .and_then(|object| self.place(&object));
+            self.tell(placed);
+        }
+        Ok(())
+    }
+
+    /// Whether it was found out what an object is to the tree.
+    fn is_known(&mut self, object: Id) -> Result<bool> {
+        let Some((_, row)) = self.notes.get(object)? else { return Ok(false) };
+        self.offer(row.file, (row.version.sequence, object));
+        Ok(true)
+    }
+
+    /// Of a file whose object is not where the tree says, the same version in another place is it,
+    /// or else the latest that archives have.
+    fn offer(&mut self, file: Id, found: super::Latest) {
+        let is_wanted = found.0 <= self.until;
+        if let Some(latest) = self.missing.get_mut(&file).filter(|_| is_wanted) {
+            *latest = (*latest).max(Some(found));
+        }
+        if let Some(object) = self.moved_versions.get_mut(&(file, found.0)) {
+            *object = (*object).max(Some(found.1));
+        }
+    }
+
+    /// Puts an object where it belongs, if it is younger than the tree; notes what it is.
+    fn place(&mut self, object: &ObjectReader) -> Result<()> {
+        let heading = object.heading();
+        let is_ours = heading.tier == self.tier && heading.kind == KIND_FILE;
+        if !is_ours || self.is_known(heading.object)? {
+            return Ok(());
+        }
+        let (file, attributes) = (heading.file, object.attributes());
+        let version = self.with_copies(&object.version());
+        self.offer(file, (version.sequence, version.object));
+        let is_younger = version.sequence > self.since && version.sequence <= self.until;
+        let placed =
+            if is_younger { self.add_object(attributes, file, &version) } else { Ok(false) };
+        if !matches!(placed, Ok(true)) {
+            self.retire(ObjectState::Removed, file, &version, &attributes.path);
+        }
+        placed.map(drop)
+    }
+
+    /// No file names an object: it can come back for as long as such are kept.
+    fn retire(&mut self, state: ObjectState, file: Id, version: &Version, path: &[u8]) {
+        let row = self.row(state, file, Id::default(), version, path);
+        self.notes.put(row);
+    }
+
+    /// Returns whether there is a file of the object now.
+    fn add_object(&mut self, attributes: &Attributes, file: Id, version: &Version) -> Result<bool> {
+        let path = &attributes.path;
+        let found = match Found::at(self.lower, path) {
+            Ok(found) => found,
+            Err(error) if error.errno() == Errno::NOENT => {
+                self.make_stub(attributes, Some((file, version.clone())))?;
+                self.rebuilt.younger += 1;
+                self.rebuilt.added += 1;
+                return Ok(true);
+            }
+            Err(error) if error.errno() == Errno::NOTDIR => {
+                self.rebuilt.unplaced.push(shown(path));
+                return Ok(false);
+            }
+            Err(error) => return Err(Error::below(path)(error)),
+        };
+        match self.standing(&found, file, version)? {
+            Standing::Gives(known) => {
+                self.displace(found, &known, attributes, (file, version)).map(|()| true)
+            }
+            Standing::Later => Ok(false),
+            Standing::Other => {
+                self.rebuilt.unplaced.push(shown(path));
+                Ok(false)
+            }
+        }
+    }
+
+    fn standing(&self, found: &Found, file: Id, version: &Version) -> Result<Standing> {
+        let Some(known) = self.own_residency(found) else { return Ok(Standing::Other) };
+        if known.version.sequence >= version.sequence {
+            return Ok(Standing::Later);
+        }
+        let whole = Runs::of(0..blocks_of(known.version.size));
+        let is_stub = !known.changed && known.offline == whole;
+        let noted = self.notes.get(known.version.object)?;
+        let is_made = noted.is_some_and(|(role, row)| {
+            role == Role::Cleanup && self.around.is_of(row.inode, &found.attr)
+        });
+        let gives = is_stub && (is_made || known.file == file);
+        Ok(if gives { Standing::Gives(Box::new(known)) } else { Standing::Other })
+    }
+
+    /// Puts a version in the place of an earlier one. Another file of that name had another inode,
+    /// and whatever other names that has are its own.
+    fn displace(
+        &mut self,
+        found: Found,
+        known: &Residency,
+        attributes: &Attributes,
+        (file, version): (Id, &Version),
+    ) -> Result<()> {
+        let (path, earlier) = (&attributes.path, &known.version);
+        let has_other_names = found.attr.links > 1;
+        if has_other_names && known.file == file {
+            self.renew(&found, attributes, file, version)?;
+            self.retire(ObjectState::Replaced, known.file, earlier, path);
+        } else {
+            self.unlink(path)?;
+            drop(found);
+            if !has_other_names {
+                self.retire(ObjectState::Replaced, known.file, earlier, path);
+            }
+            self.make_stub(attributes, Some((file, version.clone())))?;
+        }
+        // What it took the place of may be younger, too.
+        self.rebuilt.younger += u64::from(earlier.sequence <= self.since);
+        Ok(())
+    }
+
+    fn unlink(&mut self, path: &[u8]) -> Result<()> {
+        let (parent, name) = self.parent(path)?;
+        let gone = self.lower.unlink(&self.request(), parent.ino(), named(name, path)?);
+        gone.map_err(Error::below(path))
+    }
+}
+
+/// Called with containers and their lengths.
+type VisitPart<'a> = dyn FnMut(&[(Id, u64)]) -> Result<()> + 'a;
+
+/// Calls `visit` with the containers of an archive, some at a time.
+fn in_parts(archive: &Arc<dyn Archive>, most: usize, visit: &mut VisitPart<'_>) -> Result<()> {
+    let (mut part, mut done) = (Vec::new(), Ok(()));
+    let listed = archive.list(ContainerKind::Files, &mut |container, length| {
+        if done.is_ok() {
+            part.push((container, length));
+        }
+        if part.len() == most {
+            done = visit(&part);
+            part.clear();
+        }
+    });
+    done?;
+    // Also where others can't be listed.
+    visit(&part)?;
+    listed.map_err(Error::archive(archive.label(), Id::default()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::archive::memory::MemoryArchive;
+
+    #[test]
+    fn however_many_containers_there_are_some_are_looked_at_at_a_time() {
+        let memory = MemoryArchive::new(Id([1; 16]), "a");
+        (0..10).for_each(|number| memory.put(ContainerKind::Files, Id([number; 16]), vec![0; 3]));
+        let archive: Arc<dyn Archive> = Arc::new(memory);
+        let mut parts = Vec::new();
+        let mut visit = |part: &[(Id, u64)]| {
+            parts.push(part.len());
+            Ok(())
+        };
+        in_parts(&archive, 4, &mut visit).unwrap();
+        assert_eq!(parts, [4, 4, 2]);
+        let mut calls = 0;
+        let mut fail = |_: &[(Id, u64)]| {
+            calls += 1;
+            Err(Error::Interrupted)
+        };
+        assert!(in_parts(&archive, 4, &mut fail).is_err());
+        assert_eq!(calls, 1, "nothing is looked at behind a failure");
+    }
+}

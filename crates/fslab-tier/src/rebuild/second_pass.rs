@@ -1,0 +1,151 @@
+//! The second pass over the archived tree, after all archives were read.
+
+use fslab_vfs::{Errno, FileKind, Permissions, Request, SetAttr};
+
+use super::attributes::times_of;
+use super::{BATCH, Rebuilder, entries};
+use crate::error::{Error, Result, shown};
+use crate::id::Id;
+use crate::lower::Found;
+use crate::object::reader::ObjectReader;
+use crate::stored::{TreeEntry, Version};
+
+impl Rebuilder<'_> {
+    /// Makes files whose objects were found in another place than the tree names, tells which are
+    /// lost or earlier than they were, and gives directories what making files takes from them.
+    pub(super) fn finish_tree(&mut self, tree: &ObjectReader, request: &Request) -> Result<()> {
+        for moved in [true, false] {
+            entries(tree, request, &mut |entry, is_behind| {
+                if is_behind == moved { self.finish(&entry, is_behind) } else { Ok(()) }
+            })?;
+        }
+        self.notes.write(0)?;
+        entries(tree, request, &mut |entry, is_behind| {
+            let finished = self.finish_directory(&entry, is_behind);
+            self.tell(finished);
+            Ok(())
+        })?;
+        self.close_directories();
+        Ok(())
+    }
+
+    fn finish(&mut self, entry: &TreeEntry, is_behind: bool) -> Result<()> {
+        let is_file = entry.attributes.kind() == Some(FileKind::Regular);
+        if is_file && !self.is_superseded(entry, is_behind) {
+            let finished = self.finish_file(entry);
+            self.tell(finished);
+        }
+        self.notes.write(BATCH)
+    }
+
+    fn finish_file(&mut self, entry: &TreeEntry) -> Result<()> {
+        let path = &entry.attributes.path;
+        match (Found::at(self.lower, path), &entry.archived) {
+            (Ok(found), Some((_, version))) => {
+                self.tell_other(path, version, &found);
+                self.tell_older(entry, version, &found);
+            }
+            (Ok(_), None) => {}
+            (Err(error), archived) if error.errno() == Errno::NOENT => match archived {
+                Some((file, _)) => return self.make_missing(entry, *file),
+                // What no archive had when the tree was made was not archived since.
+                None if entry.size > 0 => self.rebuilt.lost.push(shown(path)),
+                None => {}
+            },
+            // Why it could not be made was told.
+            (Err(error), _) if error.errno() == Errno::NOTDIR => {}
+            (Err(error), _) => return Err(Error::below(path)(error)),
+        }
+        Ok(())
+    }
+
+    /// A file that was there and is not the one that was archived, such as what is left of a
+    /// rebuild that was killed where the file system below has no files without names.
+    fn tell_other(&mut self, path: &[u8], version: &Version, found: &Found) {
+        let is_same = (found.attr.size, found.attr.modified) == (version.size, version.modified);
+        let is_file = found.attr.kind == FileKind::Regular;
+        let read = || self.around.marks.read(&**self.lower, &self.request(), found.ino());
+        if is_file && !is_same && matches!(read(), Ok(None)) {
+            let why = "was there, and is not what was archived; remove it and rebuild again";
+            self.rebuilt.problems.push(format!("{}: {why}", shown(path)));
+        }
+    }
+
+    /// The file was changed after it was archived last.
+    fn tell_older(&mut self, entry: &TreeEntry, version: &Version, found: &Found) {
+        let was_changed =
+            (entry.size, entry.attributes.modified) != (version.size, version.modified);
+        let is_earlier = || {
+            let known = self.own_residency(found);
+            known.is_some_and(|known| !known.changed && known.version.sequence <= version.sequence)
+        };
+        if was_changed && is_earlier() {
+            self.rebuilt.older.push(shown(&entry.attributes.path));
+        }
+    }
+
+    /// Makes a file of the version that the tree names, wherever archives have it now, or else of
+    /// the latest that they have.
+    fn make_missing(&mut self, entry: &TreeEntry, file: Id) -> Result<()> {
+        // What else is not there was told already.
+        let Some(latest) = self.missing.get(&file).copied() else { return Ok(()) };
+        let named = entry.archived.as_ref().map_or(0, |(_, named)| named.sequence);
+        let moved = self.moved_versions.get(&(file, named)).copied().flatten();
+        let Some(object) = moved.or(latest.map(|(_, object)| object)) else {
+            self.rebuilt.lost.push(shown(&entry.attributes.path));
+            return Ok(());
+        };
+        if let Some(first) = self.place_of(object)? {
+            // It may have got another name and been archived since.
+            return self.make_further(entry, &first);
+        }
+        let Some((_, row)) = self.notes.get(object)? else { return Ok(()) };
+        let (attributes, version) = (&entry.attributes, &row.version);
+        // What was archived after the tree was is as it was then, or later.
+        let was_changed = (entry.size, attributes.modified) != (version.size, version.modified);
+        if was_changed && version.sequence <= named {
+            self.rebuilt.older.push(shown(&attributes.path));
+        }
+        self.make_stub(attributes, Some((file, row.version)))?;
+        self.rebuilt.files += 1;
+        Ok(())
+    }
+
+    /// The times of a directory change with what is made in it.
+    fn finish_directory(&mut self, entry: &TreeEntry, is_behind: bool) -> Result<()> {
+        let attributes = &entry.attributes;
+        let path = &attributes.path;
+        let is_directory = attributes.kind() == Some(FileKind::Directory);
+        if !is_directory || self.is_superseded(entry, is_behind) {
+            return Ok(());
+        }
+        let found = match Found::at(self.lower, path) {
+            // Something else is there, or why it could not be made was told.
+            Err(error) if matches!(error.errno(), Errno::NOENT | Errno::NOTDIR) => return Ok(()),
+            found => found.map_err(Error::below(path))?,
+        };
+        if found.attr.kind != FileKind::Directory {
+            return Ok(());
+        }
+        if path.is_empty() {
+            return self.apply_attributes(attributes, found.ino());
+        }
+        let set = self.lower.setattr(&self.request(), found.ino(), None, &times_of(attributes));
+        set.map(drop).map_err(Error::below(path))
+    }
+
+    /// Those that are in others first.
+    fn close_directories(&mut self) {
+        for (path, permissions) in std::mem::take(&mut self.closing).into_iter().rev() {
+            let closed = self.close_directory(&path, permissions);
+            self.tell(closed);
+        }
+    }
+
+    fn close_directory(&self, path: &[u8], permissions: Permissions) -> Result<()> {
+        let found = Found::at(self.lower, path).map_err(Error::below(path))?;
+        let changes = SetAttr { permissions: Some(permissions), ..SetAttr::default() };
+        let set = self.lower.setattr(&self.request(), found.ino(), None, &changes);
+        set.map(drop).map_err(Error::below(path))
+    }
+}

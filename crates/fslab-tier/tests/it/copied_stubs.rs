@@ -1,0 +1,199 @@
+//! Stubs that stand on other inodes than they were written to, and files that can't tell what they
+//! name: what these need stays in the archives.
+
+use std::sync::Arc;
+
+use fslab_tier::catalogue::Catalogue;
+use fslab_tier::command::{Command, Event, FileSummary, Residence, execute};
+use fslab_tier::stored::{Marks, Residency};
+use fslab_tier::{Found, Runs, own_request, rebuild};
+use fslab_vfs::{FileSystem, Ino, MemFs};
+
+use crate::bundles::{bundled, contents, expire, ino_of, replace};
+use crate::expiry::seen_by_no_scan;
+use crate::opening::totals;
+use crate::support::{Bench, MIB, TIER, noise};
+
+const CONTENTS: u64 = 81;
+
+/// Puts a copy of a stub, made behind the mount, under a name.
+fn copy_stub(bench: &Bench, from: &str, to: &str) {
+    let below = bench.below();
+    let known = known_of(bench, from);
+    let copy = below.file(Ino::ROOT, "copy", &[]).unwrap();
+    below.truncate(copy, known.version.size).unwrap();
+    Marks::Trusted.write(&*bench.lower, &own_request(), copy, &known).unwrap();
+    below.rename(Ino::ROOT, "copy", Ino::ROOT, to).unwrap();
+}
+
+fn known_of(bench: &Bench, name: &str) -> Residency {
+    let found = Found::at(&bench.lower, name.as_bytes()).unwrap();
+    Marks::Trusted.read(&*bench.lower, &own_request(), found.ino()).unwrap().unwrap()
+}
+
+/// Whether a stub comes back once somebody who knows says that it is the file.
+#[track_caller]
+fn comes_back(bench: &Bench, name: &str, expected: &[u8]) {
+    let found = Found::at(&bench.lower, name.as_bytes()).unwrap();
+    let inode = (bench.around.inode_identity)(&found.attr);
+    let known = Residency { inode, ..known_of(bench, name) };
+    Marks::Trusted.write(&*bench.lower, &own_request(), found.ino(), &known).unwrap();
+    assert!(bench.client().contents(found.ino()).unwrap() == expected);
+}
+
+/// As one that was moved to another disk, with the mark that each file has.
+fn moved_tree() -> Bench {
+    let bench = Bench::new();
+    bench.offline(&bench.client(), "file", &noise(CONTENTS, MIB));
+    bench.tier.scan(&own_request()).unwrap();
+    copy_stub(&bench, "file", "file");
+    bench
+}
+
+#[test]
+fn objects_of_a_tree_that_was_moved_stay() {
+    let bench = moved_tree();
+    let scanned = bench.tier.scan(&own_request()).unwrap();
+    assert_eq!((scanned.damaged.len(), scanned.unneeded), (1, 0), "{scanned:?}");
+    assert_eq!(expire(&bench).objects, 0);
+    comes_back(&bench, "file", &noise(CONTENTS, MIB));
+}
+
+#[test]
+fn objects_of_a_tree_that_was_moved_stay_though_the_catalogue_is_lost() {
+    let mut bench = moved_tree();
+    bench.below().rename(Ino::ROOT, "file", Ino::ROOT, "renamed").unwrap();
+    bench.restart();
+    let scanned = bench.tier.scan(&own_request()).unwrap();
+    assert_eq!((scanned.damaged.len(), scanned.unneeded), (1, 0), "{scanned:?}");
+    assert_eq!(expire(&bench).objects, 0);
+    comes_back(&bench, "renamed", &noise(CONTENTS, MIB));
+}
+
+/// As a scan of an earlier version left it.
+#[test]
+fn object_named_by_a_stub_stays_whatever_the_catalogue_says() {
+    use fslab_tier::catalogue::{ObjectRow, ObjectState};
+    let bench = moved_tree();
+    let mut rows = Vec::new();
+    let mut keep = |row: ObjectRow| {
+        rows.push(ObjectRow { state: ObjectState::Removed, ..row });
+        Ok(())
+    };
+    bench.tier.catalogue().for_each(&mut keep).unwrap();
+    bench.tier.catalogue().put(&rows).unwrap();
+    seen_by_no_scan(&bench);
+    assert_eq!(expire(&bench).objects, 0);
+    comes_back(&bench, "file", &noise(CONTENTS, MIB));
+}
+
+#[test]
+fn object_named_by_a_copied_stub_stays_while_the_copy_exists() {
+    let bench = Bench::new();
+    bundled(&bench, 10);
+    bench.release(ino_of(&bench, 0), "file0").unwrap();
+    copy_stub(&bench, "file0", "copy0");
+    // Nobody needs most of the bundle any more.
+    replace(&bench, 0..10);
+    let scanned = bench.tier.scan(&own_request()).unwrap();
+    assert_eq!((scanned.damaged.len(), scanned.unneeded), (1, 0), "{scanned:?}");
+    let expired = expire(&bench);
+    assert_eq!((expired.objects, expired.repacked), (9, 0));
+    comes_back(&bench, "copy0", &contents(0));
+    bench.below().unlink(Ino::ROOT, "copy0").unwrap();
+    assert_eq!(bench.tier.scan(&own_request()).unwrap().unneeded, 1);
+    assert_eq!(expire(&bench).objects, 1);
+}
+
+/// It may have another name than the catalogue knows it by.
+#[test]
+fn a_damaged_residency_may_name_any_object() {
+    for is_lost in [false, true] {
+        let mut bench = Bench::new();
+        let ino = bench.offline(&bench.client(), "file", &noise(CONTENTS, MIB));
+        let whole = bench.below().getxattr(ino, Marks::Trusted.residency_name()).unwrap();
+        let mut damaged = whole.clone();
+        damaged[60] ^= 1;
+        bench.below().setxattr(ino, Marks::Trusted.residency_name(), &damaged).unwrap();
+        bench.below().rename(Ino::ROOT, "file", Ino::ROOT, "renamed").unwrap();
+        if is_lost {
+            bench.restart();
+        }
+        let scanned = bench.tier.scan(&own_request()).unwrap();
+        assert_eq!((scanned.unknown, scanned.unneeded), (1, 0), "{scanned:?}");
+        assert_eq!(expire(&bench).objects, 0);
+        let ino = Found::at(&bench.lower, b"renamed").unwrap().ino();
+        bench.below().setxattr(ino, Marks::Trusted.residency_name(), &whole).unwrap();
+        assert!(bench.client().contents(ino).unwrap() == noise(CONTENTS, MIB));
+    }
+}
+
+/// As `rsync -aX` by root leaves an archived file whose bytes are here: on another inode, with the
+/// mark of the one that it was. These bytes are others.
+fn copied_with_its_mark() -> Bench {
+    let bench = Bench::new();
+    copy_with_its_mark(&bench);
+    bench
+}
+
+fn copy_with_its_mark(bench: &Bench) {
+    let below = bench.below();
+    let ino = bench.client().file(Ino::ROOT, "file", &noise(CONTENTS, MIB)).unwrap();
+    bench.archive(ino, "file").unwrap();
+    let known = known_of(bench, "file");
+    below.unlink(Ino::ROOT, "file").unwrap();
+    let copy = below.file(Ino::ROOT, "file", &noise(CONTENTS + 1, MIB)).unwrap();
+    let known = Residency { offline: Runs::new(), ..known };
+    Marks::Trusted.write(&*bench.lower, &own_request(), copy, &known).unwrap();
+}
+
+fn state(bench: &Bench, path: &str) -> FileSummary {
+    let command = Command::State { paths: vec![path.into()], recursive: false };
+    let mut told = Vec::new();
+    let mut tell = |event| {
+        told.push(event);
+        true
+    };
+    execute(&bench.tier, &command, &own_request(), &mut tell).unwrap();
+    match told.remove(0) {
+        Event::State(state) => state,
+        event => panic!("{event:?}"),
+    }
+}
+
+/// What an archive alone makes of the tree.
+fn rebuilt(bench: &Bench) -> (Arc<dyn FileSystem>, rebuild::Rebuilt) {
+    let lower: Arc<dyn FileSystem> = Arc::new(MemFs::default());
+    let (archives, catalogue) = (bench.tier.archives(), Catalogue::in_memory().unwrap());
+    let request = own_request();
+    let made = rebuild::rebuild(&lower, &archives, &catalogue, &bench.around, TIER, &request);
+    (lower, made.unwrap())
+}
+
+#[test]
+fn a_mark_that_came_along_does_not_say_that_other_bytes_are_archived() {
+    let bench = copied_with_its_mark();
+    let found = state(&bench, "file");
+    assert_eq!((found.state, found.copies.len()), (Residence::Resident, 0));
+    bench.tier.archive_tree(&own_request()).unwrap();
+    let (_, report) = rebuilt(&bench);
+    assert_eq!((report.files, report.lost.len()), (0, 1), "{report:?}");
+    assert_eq!(totals(&bench, "[[rule]]\naction = 'archive'\n"), (1, 0));
+    assert_eq!(state(&bench, "file").state, Residence::Archived);
+}
+
+#[test]
+fn file_with_a_copied_xattr_is_archived_and_recalled() {
+    let bench = copied_with_its_mark();
+    assert_eq!(totals(&bench, "[[rule]]\naction = 'archive'\n"), (1, 0));
+    assert_eq!(bench.tier.scan(&own_request()).unwrap().unneeded, 1);
+    assert_eq!(expire(&bench).objects, 1);
+    bench.tier.archive_tree(&own_request()).unwrap();
+    let (lower, report) = rebuilt(&bench);
+    assert_eq!((report.files, report.lost.len()), (1, 0), "{report:?}");
+    let fresh = Bench::over(lower);
+    bench.tier.archives().into_iter().for_each(|archive| fresh.tier.attach(archive));
+    let client = fresh.client();
+    let ino = client.lookup(Ino::ROOT, "file").unwrap().ino;
+    assert!(client.contents(ino).unwrap() == noise(CONTENTS + 1, MIB));
+}

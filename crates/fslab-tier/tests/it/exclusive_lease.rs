@@ -1,0 +1,102 @@
+//! Releases where a lease is refused.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use fslab_tier::Error;
+use fslab_vfs::{Entry, Errno, FileSystem, Handle, Ino, MemFs, OpenMode, Opened, Request, Result};
+
+use crate::support::{Bench, MIB, noise};
+
+/// A file system that refuses leases.
+struct Refusing {
+    memory: MemFs,
+    /// What it answers for the first file; others may be leased, unless nobody may lease any.
+    answer: Errno,
+    first: AtomicU64,
+    refuses_all: bool,
+    /// What making a file without a name answers, where it can't be made.
+    makes_none: Option<Errno>,
+    asked: AtomicU64,
+}
+
+impl FileSystem for Refusing {
+    fn fallback(&self) -> Option<&dyn FileSystem> {
+        Some(&self.memory)
+    }
+
+    fn take_lease(&self, ino: Ino, _: Handle) -> Result<()> {
+        self.asked.fetch_add(1, Ordering::SeqCst);
+        let is_first = ino.0 == self.first.load(Ordering::SeqCst);
+        if is_first || self.refuses_all { Err(self.answer.into()) } else { Ok(()) }
+    }
+
+    fn tmpfile(
+        &self,
+        request: &Request,
+        parent: Ino,
+        mode: u32,
+        flags: OpenMode,
+    ) -> Result<(Entry, Opened)> {
+        match self.makes_none {
+            Some(answer) => Err(answer.into()),
+            None => self.memory.tmpfile(request, parent, mode, flags),
+        }
+    }
+
+    fn end_lease(&self, _: Ino, _: Handle) {}
+}
+
+/// Archives a file, and answers what its release says, and how often a lease was asked for.
+fn released(
+    answer: Errno,
+    refuses_all: bool,
+    makes_none: Option<Errno>,
+) -> (std::result::Result<u64, Error>, u64) {
+    let refusing = Refusing {
+        memory: MemFs::default(),
+        answer,
+        first: AtomicU64::new(0),
+        refuses_all,
+        makes_none,
+        asked: AtomicU64::new(0),
+    };
+    let lower = Arc::new(refusing);
+    let bench = Bench::over(Arc::clone(&lower) as Arc<dyn FileSystem>);
+    let data = noise(320, MIB);
+    let ino = bench.client().file(Ino::ROOT, "file", &data).unwrap();
+    bench.archive(ino, "file").unwrap();
+    lower.first.store(ino.0, Ordering::SeqCst);
+    let answer = bench.release(ino, "file").map(|released| released.bytes);
+    assert!(bench.client().contents(ino).unwrap() == data);
+    (answer, lower.asked.load(Ordering::SeqCst))
+}
+
+#[test]
+fn a_file_that_somebody_else_has_open_is_busy_after_some_attempts() {
+    let (answer, asked) = released(Errno::AGAIN, false, None);
+    assert!(matches!(answer, Err(Error::Busy { .. })), "{answer:?}");
+    assert!(asked > 3, "{asked}");
+}
+
+/// Else nothing would ever be released there.
+#[test]
+fn files_are_released_without_lease_support() {
+    for answer in [Errno::AGAIN, Errno::NOLCK, Errno::INVAL, Errno::ACCESS] {
+        assert_eq!(released(answer, true, None).0.unwrap(), MIB, "{answer}");
+    }
+}
+
+/// Whether leases are refused to everybody can't be asked on a full disk: nothing is believed then.
+#[test]
+fn on_a_full_disk_what_somebody_else_has_open_is_busy() {
+    let (answer, _) = released(Errno::AGAIN, true, Some(Errno::NOSPC));
+    assert!(matches!(answer, Err(Error::Busy { .. })), "{answer:?}");
+    assert_eq!(released(Errno::AGAIN, true, Some(Errno::OPNOTSUPP)).0.unwrap(), MIB);
+}
+
+#[test]
+fn a_program_that_is_being_run_is_busy() {
+    let (answer, _) = released(Errno::TXTBSY, false, None);
+    assert!(matches!(answer, Err(Error::Busy { .. })), "{answer:?}");
+}

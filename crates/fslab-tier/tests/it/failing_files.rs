@@ -1,0 +1,232 @@
+//! A file system below that fails, or is slow, at one thing.
+
+use std::ffi::OsStr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::mpsc;
+use std::time::Duration;
+
+use fslab_tier::home::{Home, InitOptions};
+use fslab_tier::own_request;
+use fslab_vfs::{
+    Entry, Errno, FileSystem, Handle, Ino, MemFs, Name, OpenMode, Opened, Request, Result,
+    XattrMode,
+};
+use fslab_vfs_testing::client::Client;
+use parking_lot::Mutex;
+
+use crate::parts::{fresh_over, rebuild_in};
+use crate::support::{Bench, MIB, noise};
+
+#[derive(Default)]
+struct Hindered {
+    memory: MemFs,
+    /// Marks that can still be written, where that is not 0.
+    marks_left: AtomicUsize,
+    is_read_only: AtomicBool,
+    syncs: Mutex<Option<Box<dyn FnOnce() + Send>>>,
+}
+
+impl Hindered {
+    fn must_be_writable(&self) -> Result<()> {
+        match self.is_read_only.load(Ordering::SeqCst) {
+            true => Err(Errno::ROFS.into()),
+            false => Ok(()),
+        }
+    }
+}
+
+impl FileSystem for Hindered {
+    fn fallback(&self) -> Option<&dyn FileSystem> {
+        Some(&self.memory)
+    }
+
+    fn lookup(&self, request: &Request, parent: Ino, name: Name<'_>) -> Result<Entry> {
+        if name.as_os_str() == "bad" {
+            return Err(Errno::IO.into());
+        }
+        self.memory.lookup(request, parent, name)
+    }
+
+    fn open(&self, request: &Request, ino: Ino, mode: OpenMode) -> Result<Opened> {
+        if mode.writes() {
+            self.must_be_writable()?;
+        }
+        self.memory.open(request, ino, mode)
+    }
+
+    fn setxattr(
+        &self,
+        request: &Request,
+        ino: Ino,
+        name: &OsStr,
+        value: &[u8],
+        mode: XattrMode,
+    ) -> Result<()> {
+        self.must_be_writable()?;
+        if self.marks_left.load(Ordering::SeqCst) == 1 {
+            return Err(Errno::NOSPC.into());
+        }
+        self.marks_left.fetch_sub(1, Ordering::SeqCst);
+        self.memory.setxattr(request, ino, name, value, mode)
+    }
+
+    fn fsync(&self, request: &Request, ino: Ino, handle: Handle, data_only: bool) -> Result<()> {
+        let deed = self.syncs.lock().take();
+        deed.into_iter().for_each(|deed| deed());
+        self.memory.fsync(request, ino, handle, data_only)
+    }
+}
+
+#[test]
+fn fsync_of_a_never_archived_file_blocks_nobody() {
+    let lower = Arc::new(Hindered::default());
+    let bench = Bench::over(lower.clone());
+    let client = bench.client();
+    let ino = client.file(Ino::ROOT, "file", b"plain").unwrap();
+    let file = client.open(ino, OpenMode::READ_WRITE).unwrap();
+    let (fs, has_waited) = (Arc::clone(&bench.fs), Arc::new(Mutex::new(true)));
+    let waited = Arc::clone(&has_waited);
+    *lower.syncs.lock() = Some(Box::new(move || {
+        let (done, is_done) = mpsc::channel();
+        std::thread::spawn(move || {
+            Client::new(&*fs).attr(ino).unwrap();
+            // Nobody listens where it had to wait.
+            done.send(()).unwrap_or_default();
+        });
+        *waited.lock() = is_done.recv_timeout(Duration::from_secs(5)).is_err();
+    }));
+    file.fsync(false).unwrap();
+    file.close().unwrap();
+    assert!(!*has_waited.lock());
+}
+
+/// The directory goes on behind it, or what is there would be made a second time.
+#[test]
+fn a_name_that_cant_be_looked_up_hides_none_of_its_neighbours_from_a_rebuild() {
+    let bench = Bench::new();
+    let client = bench.client();
+    bench.offline(&client, "one", &noise(1, MIB));
+    bench.tier.archive_tree(&own_request()).unwrap();
+    let hindered = Arc::new(Hindered::default());
+    let names = Client::new(&hindered.memory);
+    let neighbours = || ('a'..='z').map(String::from);
+    // Whatever the order in which they are listed.
+    for name in neighbours().chain(["bad".to_owned()]).chain(neighbours().map(|name| name + "2")) {
+        names.file(Ino::ROOT, name, b"kept").unwrap();
+    }
+    let lower: Arc<dyn FileSystem> = hindered.clone();
+    let report = rebuild_in(&bench, &lower);
+    assert_eq!((report.files, report.kept), (1, 52), "{report:?}");
+    assert_eq!(report.problems.len(), 1, "{report:?}");
+    assert!(report.problems[0].starts_with("bad: "), "{report:?}");
+}
+
+/// As a kill leaves it where no file can be made without a name.
+#[test]
+fn a_file_without_a_mark_in_place_of_an_archived_one_is_told_by_a_rebuild() {
+    let bench = Bench::new();
+    let client = bench.client();
+    bench.offline(&client, "file", &noise(1, MIB));
+    bench.offline(&client, "other", &noise(2, MIB));
+    bench.tier.archive_tree(&own_request()).unwrap();
+    let lower: Arc<dyn FileSystem> = Arc::new(MemFs::default());
+    Client::new(&*lower).file(Ino::ROOT, "file", b"").unwrap();
+    let report = rebuild_in(&bench, &lower);
+    assert_eq!((report.files, report.kept), (1, 1), "{report:?}");
+    let why = "file: was there, and is not what was archived; remove it and rebuild again";
+    assert_eq!(report.problems, [why]);
+}
+
+/// It would count as changed, and be the earlier version with the size of the later one.
+#[test]
+fn a_stub_that_cant_be_made_one_of_a_later_version_stays_one_of_the_earlier() {
+    let bench = Bench::new();
+    let client = bench.client();
+    let ino = client.file(Ino::ROOT, "f", &noise(3, 2 * MIB)).unwrap();
+    client.link(ino, Ino::ROOT, "g").unwrap();
+    bench.archive(ino, "f").unwrap();
+    bench.tier.archive_tree(&own_request()).unwrap();
+    let file = client.open(ino, OpenMode::READ_WRITE).unwrap();
+    file.write_all(2 * MIB, b"longer").unwrap();
+    file.close().unwrap();
+    bench.archive(ino, "f").unwrap();
+    let hindered = Arc::new(Hindered::default());
+    hindered.marks_left.store(2, Ordering::SeqCst);
+    let lower: Arc<dyn FileSystem> = hindered.clone();
+    let report = rebuild_in(&bench, &lower);
+    assert_eq!(report.problems.len(), 1, "{report:?}");
+    hindered.marks_left.store(0, Ordering::SeqCst);
+    let fresh = fresh_over(&bench, lower);
+    let client = fresh.client();
+    let found = client.lookup(Ino::ROOT, "f").unwrap();
+    assert_eq!(found.size, 2 * MIB);
+    assert!(client.contents(found.ino).unwrap() == noise(3, 2 * MIB));
+}
+
+/// People want to save it just then.
+#[test]
+fn edit_below_a_mount_that_became_read_only_is_readable() {
+    let lower = Arc::new(Hindered::default());
+    let mut bench = Bench::over(lower.clone());
+    let ino = bench.client().file(Ino::ROOT, "file", &noise(4, MIB)).unwrap();
+    bench.archive(ino, "file").unwrap();
+    let below = Client::new(&*lower);
+    let file = below.open(ino, OpenMode::READ_WRITE).unwrap();
+    file.write_all(0, b"changed").unwrap();
+    file.close().unwrap();
+    lower.is_read_only.store(true, Ordering::SeqCst);
+    bench.restart();
+    let expected = below.attr(ino).unwrap().modified;
+    assert_eq!(bench.client().attr(ino).unwrap().modified, expected);
+    assert!(bench.client().contents(ino).unwrap().starts_with(b"changed"));
+}
+
+/// A snapshot from before the scan has the same number of uses otherwise.
+#[test]
+fn a_scan_that_cant_be_counted_on_the_tree_is_not_believed_by_the_next_opening() {
+    let lower = Arc::new(Hindered::default());
+    let bench = Bench::over(lower.clone());
+    let ino = bench.client().file(Ino::ROOT, "file", &noise(5, MIB)).unwrap();
+    bench.archive(ino, "file").unwrap();
+    lower.is_read_only.store(true, Ordering::SeqCst);
+    bench.tier.scan(&own_request()).unwrap();
+    let said = bench.around.marks.read_open_epoch(&*bench.lower, &own_request()).unwrap();
+    assert_ne!(bench.tier.catalogue().open_epoch().unwrap(), said);
+}
+
+#[test]
+fn a_tier_that_cant_be_made_leaves_nothing_behind() {
+    let scratch = tempfile::tempdir().unwrap();
+    let of = |name: &str| scratch.path().join(name);
+    std::fs::create_dir(of("empty")).unwrap();
+    let lower = Hindered::default();
+    lower.is_read_only.store(true, Ordering::SeqCst);
+    let around = Bench::new().around;
+    let wish = InitOptions::usual(vec![of("archive"), of("empty")], None);
+    Home::init(&of("home"), &lower, &wish, &around).unwrap_err();
+    let left: Vec<_> = std::fs::read_dir(scratch.path()).unwrap().collect();
+    assert_eq!(left.len(), 1, "{left:?}");
+    assert_eq!(std::fs::read_dir(of("empty")).unwrap().count(), 0);
+    lower.is_read_only.store(false, Ordering::SeqCst);
+    Home::init(&of("home"), &lower, &wish, &around).unwrap();
+}
+
+#[test]
+fn failed_init_keeps_existing_files() {
+    let scratch = tempfile::tempdir().unwrap();
+    let of = |name: &str| scratch.path().join(name);
+    let (around, lower) = (Bench::new().around, MemFs::default());
+    Home::init(&of("home"), &lower, &InitOptions::usual(vec![of("archive")], None), &around)
+        .unwrap();
+    let other = MemFs::default();
+    let taken = InitOptions::usual(vec![of("new"), of("archive")], None);
+    Home::init(&of("other"), &other, &taken, &around).unwrap_err();
+    assert!(!of("new").exists() && !of("other").exists());
+    Home::init(&of("home"), &other, &InitOptions::usual(vec![of("new")], None), &around)
+        .unwrap_err();
+    assert!(!of("new").exists());
+    let tree: Arc<dyn FileSystem> = Arc::new(lower);
+    let home = Home::read(&of("home")).unwrap();
+    home.open(tree, home.settings(), around).unwrap().shutdown().unwrap();
+}

@@ -1,0 +1,488 @@
+//! Archives that are lost or not attached, and copies that are missing.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use fslab_tier::archive::memory::MemoryArchive;
+use fslab_tier::archive::{Archive, ContainerKind, DirectoryArchive, Key, Upload};
+use fslab_tier::catalogue::Catalogue;
+use fslab_tier::home::{Home, InitOptions, SurvivingArchives};
+use fslab_tier::stored::Marks;
+use fslab_tier::{Archived, Id, Scrubbed, Settings, Tier, TierFs, own_request, rebuild};
+use fslab_vfs::{FileSystem, Ino, MemFs};
+use fslab_vfs_testing::client::Client;
+
+use crate::bundles::{contents, do_all};
+use crate::support::{Bench, MIB, TIER, noise, open, open_over};
+
+/// A tier of two copies, in directories.
+struct Twofold {
+    scratch: tempfile::TempDir,
+    lower: Arc<dyn FileSystem>,
+    home: Home,
+    around: fslab_tier::Surroundings,
+}
+
+impl Twofold {
+    fn new() -> Self {
+        let (scratch, around) = (tempfile::tempdir().unwrap(), Bench::new().around);
+        let lower: Arc<dyn FileSystem> = Arc::new(MemFs::default());
+        let archives = ["first", "second"].map(|name| scratch.path().join(name)).to_vec();
+        let wish = InitOptions { copies: 2, ..InitOptions::usual(archives, None) };
+        let home = Home::init(&scratch.path().join("home"), &*lower, &wish, &around).unwrap();
+        Self { scratch, lower, home, around }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.scratch.path().join(name)
+    }
+
+    fn open(&self) -> (Arc<Tier>, TierFs) {
+        let lower = Arc::clone(&self.lower);
+        let tier = self.home.open(lower, self.home.settings(), self.around.clone()).unwrap();
+        (Arc::clone(&tier), TierFs::new(tier))
+    }
+
+    /// Three bundled files and a large one, all of them away, and the tree.
+    fn fill(&self) {
+        let (tier, fs) = self.open();
+        let client = Client::new(&fs);
+        for number in 0..3 {
+            client.file(Ino::ROOT, format!("file{number}"), &contents(number)).unwrap();
+        }
+        client.file(Ino::ROOT, "file3", &large()).unwrap();
+        do_all(&tier, &mut |_| {});
+        tier.archive_tree(&own_request()).unwrap();
+        release_all(&tier, &client);
+        tier.shutdown().unwrap();
+    }
+
+    fn scrub(&self) -> Scrubbed {
+        let (tier, _fs) = self.open();
+        let scrubbed = tier.scrub(&own_request()).unwrap();
+        tier.shutdown().unwrap();
+        scrubbed
+    }
+}
+
+fn large() -> Vec<u8> {
+    noise(700, 2 * MIB + 9)
+}
+
+fn release_all(tier: &Arc<Tier>, client: &Client<'_>) {
+    for name in client.names(Ino::ROOT).unwrap() {
+        let ino = client.lookup(Ino::ROOT, &name).unwrap().ino;
+        assert!(tier.release(ino, name.as_bytes(), 0).unwrap().bytes > 0, "{name}");
+    }
+}
+
+#[track_caller]
+fn all_are_right(fs: &dyn FileSystem) {
+    let client = Client::new(fs);
+    for number in 0..4 {
+        let ino = client.lookup(Ino::ROOT, format!("file{number}")).unwrap().ino;
+        let expected = if number == 3 { large() } else { contents(number) };
+        assert!(client.contents(ino).unwrap() == expected, "file{number}");
+    }
+}
+
+#[test]
+fn an_archive_that_takes_the_place_of_a_lost_one_gets_what_that_had() {
+    let mut twofold = Twofold::new();
+    twofold.fill();
+    let lost = twofold.home.description.archives[0].id;
+    fs::remove_dir_all(twofold.path("first")).unwrap();
+    twofold.home.replace(lost, &twofold.path("new"), None).unwrap();
+    let archives = &twofold.home.description.archives;
+    assert_eq!((archives.len(), archives[0].id), (2, lost), "in its place");
+    assert!(archives[0].path.ends_with("new"));
+    let home = Home::read(twofold.home.path()).unwrap();
+    assert_eq!(home.description, twofold.home.description);
+    let scrubbed = twofold.scrub();
+    assert_eq!((scrubbed.short, &scrubbed.damaged[..]), (0, &[][..]), "{scrubbed:?}");
+    assert_eq!((scrubbed.mended, scrubbed.made), (2, 1), "a bundle, a file and the tree");
+    assert_eq!(twofold.scrub().mended, 0);
+
+    fs::remove_dir_all(twofold.path("second")).unwrap();
+    let (tier, tiered) = twofold.open();
+    all_are_right(&tiered);
+    tier.shutdown().unwrap();
+    drop((tier, tiered));
+    // Nor is anything else needed to make the tree again.
+    let (again, catalogue) = (empty_again(&home, &twofold.around), Catalogue::in_memory().unwrap());
+    let mut archives = home.archives(None, &twofold.around).unwrap();
+    archives.retain(|archive| archive.why_unavailable().is_none());
+    let (around, owner) = (&twofold.around, home.description.tier);
+    let made = rebuild::rebuild(&again, &archives, &catalogue, around, owner, &own_request());
+    let made = made.unwrap();
+    assert_eq!((made.files, made.younger, made.problems.len()), (4, 0, 0), "{made:?}");
+}
+
+fn empty_again(home: &Home, around: &fslab_tier::Surroundings) -> Arc<dyn FileSystem> {
+    let again: Arc<dyn FileSystem> = Arc::new(MemFs::default());
+    home.adopt(&*again, around).unwrap();
+    again
+}
+
+#[test]
+fn reattached_archive_keeps_its_place_and_identity() {
+    let mut twofold = Twofold::new();
+    let before = twofold.home.description.clone();
+    let [first, second] = [0, 1].map(|number| before.archives[number].id);
+    let mut refused = |lost, name: &str| {
+        let place = twofold.scratch.path().join(name);
+        twofold.home.replace(lost, &place, None).unwrap_err().to_string()
+    };
+    assert!(refused(first, "new").contains("is not lost: it is still at"));
+    assert!(refused(Id([9; 16]), "new").contains("the tier has no archive 0909"));
+    fs::remove_dir_all(twofold.scratch.path().join("first")).unwrap();
+    assert!(refused(first, "second").contains("is an archive already; attach it with"));
+    assert!(refused(first, "none/new").contains("is its disk mounted?"));
+    assert!(!twofold.path("new").exists());
+    assert_eq!(twofold.home.description, before);
+    // As far as a kill let it come, it is an archive that is attached like any other.
+    DirectoryArchive::init(&twofold.path("first"), first, before.tier).unwrap();
+    twofold.home.attach(&twofold.path("first"), Id([8; 16]), None).unwrap();
+    let ids: Vec<Id> = twofold.home.description.archives.iter().map(|known| known.id).collect();
+    assert_eq!(ids, [second, first]);
+}
+
+/// A bench whose tier asks for two copies from now on, and has another archive for them.
+fn raised(bench: &Bench) -> (Arc<Tier>, Arc<TierFs>, Arc<MemoryArchive>) {
+    let further = Arc::new(MemoryArchive::new(Id([2; 16]), "a1"));
+    let archives = [&bench.archives[0], &further].map(Arc::clone);
+    let settings = Settings { copies: 2, ..Settings::of(TIER) };
+    let catalogue = Catalogue::in_memory().unwrap();
+    let (tier, fs) = open(&bench.lower, &settings, &archives, catalogue, &bench.around);
+    (tier, fs, further)
+}
+
+#[test]
+fn copies_that_are_missing_are_made_without_the_disk() {
+    let bench = Bench::new();
+    let client = bench.client();
+    for number in 0..3 {
+        client.file(Ino::ROOT, format!("file{number}"), &contents(number)).unwrap();
+    }
+    client.file(Ino::ROOT, "file3", &large()).unwrap();
+    do_all(&bench.tier, &mut |_| {});
+    release_all(&bench.tier, &client);
+    let (tier, fs, further) = raised(&bench);
+    tier.scan(&own_request()).unwrap();
+    let client = Client::new(&*fs);
+    // What has another name by now is not where its row says.
+    client.rename(Ino::ROOT, "file0", Ino::ROOT, "renamed").unwrap();
+    let ino = client.lookup(Ino::ROOT, "file3").unwrap().ino;
+    let refused = |tier: &Arc<Tier>, ino| tier.release(ino, b"file3", 0).unwrap_err().to_string();
+    let said = refused(&tier, ino);
+    assert!(said.contains("2 copies are asked for, and it has 1 in archives that are"), "{said}");
+
+    let scrubbed = tier.scrub(&own_request()).unwrap();
+    assert_eq!((scrubbed.made, scrubbed.short), (4, 0), "{scrubbed:?}");
+    assert_eq!(tier.scrub(&own_request()).unwrap(), Scrubbed { copies: 8, ..Scrubbed::default() });
+    let recalled = tier.counts().into_iter().find(|(name, ..)| *name == "tier_recalled_bytes");
+    assert!(recalled.is_none_or(|(.., bytes)| bytes == 0));
+    assert!(bench.offline_blocks(ino) == [0, 1, 2], "nothing came back");
+    let copies = |ino| {
+        let known = Marks::Trusted.read(&*bench.lower, &own_request(), ino).unwrap().unwrap();
+        known.version.copies
+    };
+    let both = vec![Id([1; 16]), Id([2; 16])];
+    assert_eq!(copies(ino), both);
+    let renamed = client.lookup(Ino::ROOT, "renamed").unwrap().ino;
+    assert_eq!(copies(renamed).len(), 1);
+    // It finds its copy all the same, and a scan has it say where.
+    bench.archives[0].faults().reads_fail.store(true, Ordering::SeqCst);
+    assert!(client.contents(renamed).unwrap() == contents(0));
+    assert!(client.contents(ino).unwrap() == large());
+    bench.archives[0].faults().reads_fail.store(false, Ordering::SeqCst);
+    assert_eq!(tier.scan(&own_request()).unwrap().mended, 0);
+    assert_eq!(copies(renamed), both);
+    assert!(tier.release(renamed, b"renamed", 0).unwrap().bytes > 0);
+    assert!(further.containers() > 0);
+}
+
+#[test]
+fn a_scrub_that_ended_in_between_goes_on_where_it_was() {
+    let bench = Bench::new();
+    let client = bench.client();
+    let ino = bench.offline(&client, "file3", &large());
+    let (tier, fs, further) = raised(&bench);
+    tier.scan(&own_request()).unwrap();
+    // The copy is there, and nobody was told.
+    let known = Marks::Trusted.read(&*bench.lower, &own_request(), ino).unwrap().unwrap();
+    let (kind, container) = (ContainerKind::Files, known.version.location.container);
+    let mut bytes = vec![0; bench.archives[0].length(kind, container).unwrap() as usize];
+    bench.archives[0].read(kind, container, 0, &mut bytes).unwrap();
+    further.put(kind, container, bytes);
+    further.faults().full.store(true, Ordering::SeqCst);
+    assert_eq!(tier.scrub(&own_request()).unwrap().made, 1);
+    bench.archives[0].faults().reads_fail.store(true, Ordering::SeqCst);
+    assert!(Client::new(&*fs).contents(ino).unwrap() == large());
+}
+
+#[test]
+fn an_archive_that_takes_no_copy_is_told_once() {
+    let bench = Bench::new();
+    let client = bench.client();
+    for name in ["one", "two", "three"] {
+        bench.offline(&client, name, &large());
+    }
+    let (tier, _fs, further) = raised(&bench);
+    tier.scan(&own_request()).unwrap();
+    further.faults().full.store(true, Ordering::SeqCst);
+    let scrubbed = tier.scrub(&own_request()).unwrap();
+    assert_eq!((scrubbed.made, scrubbed.short, scrubbed.damaged.len()), (0, 3, 1), "{scrubbed:?}");
+}
+
+#[test]
+fn copies_that_nobody_can_look_at_are_told() {
+    let twofold = Twofold::new();
+    twofold.fill();
+    let [first, second] = [0, 1].map(|number| twofold.home.description.archives[number].clone());
+    move_away(&first.path);
+    let (tier, fs) = twofold.open();
+    let (id, path) = (first.id, first.path.display());
+    let expected = [format!("archive {id} ({path}) is not attached: 4 copies were not looked at")];
+    let scrubbed = tier.scrub(&own_request()).unwrap();
+    assert_eq!((&scrubbed.missing[..], scrubbed.short), (&expected[..], 4));
+    assert_eq!(tier.scan(&own_request()).unwrap().missing, expected);
+    let states = tier.archive_states().unwrap();
+    let found = states.iter().map(|state| (state.id, state.is_attached, state.objects));
+    assert_eq!(found.collect::<Vec<_>>(), [(first.id, false, 4), (second.id, true, 4)]);
+    assert_eq!(
+        states.iter().map(|state| state.free_bytes.is_some()).collect::<Vec<_>>(),
+        [false, true]
+    );
+    all_are_right(&fs);
+    let ino = Client::new(&fs).lookup(Ino::ROOT, "file3").unwrap().ino;
+    let said = tier.release(ino, b"file3", 0).unwrap_err().to_string();
+    let expected =
+        format!("it has 1 in archives that are attached, as archive {id} ({path}) is not");
+    assert!(said.contains(&expected), "{said}");
+}
+
+/// Its bytes here are the last ones: they must not go for what is known to be damaged.
+#[test]
+fn a_file_without_a_whole_copy_stays_until_it_is_archived_anew() {
+    let lose: [fn(&MemoryArchive); 2] = [
+        |archive| archive.damage(2 * MIB as usize),
+        |archive| {
+            let mut all = Vec::new();
+            archive.list(ContainerKind::Files, &mut |container, _| all.push(container)).unwrap();
+            all.iter().for_each(|all| archive.delete(ContainerKind::Files, *all).unwrap());
+        },
+    ];
+    for lose in lose {
+        let bench = Bench::new();
+        let ino = bench.client().file(Ino::ROOT, "file", &large()).unwrap();
+        bench.archive(ino, "file").unwrap();
+        lose(&bench.archives[0]);
+        let scrubbed = bench.tier.scrub(&own_request()).unwrap();
+        assert_eq!((scrubbed.damaged.len(), scrubbed.anew, scrubbed.short), (1, 1, 0));
+        bench.release(ino, "file").unwrap_err();
+        assert!(matches!(bench.archive(ino, "file").unwrap(), Archived::Now { .. }));
+        assert!(bench.release(ino, "file").unwrap().bytes > 0);
+        assert!(bench.client().contents(ino).unwrap() == large());
+    }
+}
+
+/// It is not damaged for that, and the same again would be archived whenever a disk is away.
+#[test]
+fn a_file_whose_copy_cant_be_read_now_is_not_archived_anew() {
+    let bench = Bench::new();
+    let ino = bench.client().file(Ino::ROOT, "file", &large()).unwrap();
+    bench.archive(ino, "file").unwrap();
+    bench.archives[0].faults().reads_fail.store(true, Ordering::SeqCst);
+    let scrubbed = bench.tier.scrub(&own_request()).unwrap();
+    assert_eq!((scrubbed.damaged.len(), scrubbed.anew, scrubbed.short), (1, 0, 1));
+    assert!(!bench.is_changed(ino));
+}
+
+/// Its policy, its copies and its archives would count no more.
+#[test]
+fn a_tree_whose_home_is_not_lost_gets_no_other() {
+    let scratch = tempfile::tempdir().unwrap();
+    let of = |name: &str| scratch.path().join(name);
+    let (tree, around) = (MemFs::default(), Bench::new().around);
+    Home::init(&of("home"), &tree, &InitOptions::usual(vec![of("archive")], None), &around)
+        .unwrap();
+    let remains = SurvivingArchives::open(&[of("archive")], &[], None, &around.identities).unwrap();
+    let again = || Home::again(&of("new"), &tree, &remains, &around);
+    let said = again().unwrap_err().to_string();
+    assert!(said.contains(&format!("`--home {}`", of("home").display())), "{said}");
+    fs::write(of("home/tier.toml"), "version = [").unwrap();
+    again().unwrap_err();
+    assert!(!of("new").exists(), "what can't be read is not lost");
+    move_away(&of("home"));
+    again().unwrap();
+}
+
+/// A bundle of which either copy has a damaged file, and the one that is mended is away by then.
+#[test]
+fn unreadable_part_is_not_overwritten_by_a_damaged_copy() {
+    let settings = Settings { copies: 2, ..Settings::of(TIER) };
+    let bench = Bench::with(Arc::new(MemFs::default()), settings.clone(), 2);
+    for number in 0..2 {
+        bench.client().file(Ino::ROOT, format!("file{number}"), &contents(number)).unwrap();
+    }
+    do_all(&bench.tier, &mut |_| ());
+    let mut places = Vec::new();
+    let rows = bench.tier.catalogue().for_each(&mut |row| {
+        places.push(row.version.location);
+        Ok(())
+    });
+    rows.unwrap();
+    places.sort_by_key(|place| place.offset);
+    for (archive, place) in bench.archives.iter().zip(&places) {
+        archive.damage_at(place.container, place.offset + place.length / 2);
+    }
+    let length = bench.archives[0].length(ContainerKind::Files, places[0].container).unwrap();
+    let kept = || {
+        let mut bytes = vec![0; length as usize];
+        let (kind, container) = (ContainerKind::Files, places[0].container);
+        bench.archives[0].read(kind, container, 0, &mut bytes).unwrap();
+        bytes
+    };
+    let before = kept();
+    let [first, second] = [0, 1].map(|at| bench.archives[at].clone() as Arc<dyn Archive>);
+    let archives = vec![Unlisted::over(first, true), second];
+    let catalogue = Catalogue::in_memory().unwrap();
+    let (tier, _fs) = open_over(&bench.lower, &settings, archives, catalogue, &bench.around);
+    // Its archive can't be listed, and files name their objects all the same.
+    tier.scan(&own_request()).unwrap_err();
+    let scrubbed = tier.scrub(&own_request()).unwrap();
+    assert!(scrubbed.damaged.len() >= 2, "{scrubbed:?}");
+    assert!(kept() == before);
+}
+
+fn move_away(path: &Path) {
+    fs::rename(path, path.with_extension("away")).unwrap();
+}
+
+#[test]
+fn no_copy_at_all_is_told_by_the_names_of_its_archives() {
+    let bench = Bench::new();
+    let client = bench.client();
+    bench.offline(&client, "file", &large());
+    let other = Arc::new(MemoryArchive::new(Id([7; 16]), "other"));
+    let catalogue = Catalogue::in_memory().unwrap();
+    let (tier, _fs) = open(&bench.lower, &Settings::of(TIER), &[other], catalogue, &bench.around);
+    tier.scan(&own_request()).unwrap();
+    let scrubbed = tier.scrub(&own_request()).unwrap();
+    assert_eq!((scrubbed.copies, scrubbed.short, scrubbed.missing.len()), (0, 1, 1));
+}
+
+/// What it lists can't be told; what is asked for by name can.
+struct Unlisted {
+    inner: Arc<dyn Archive>,
+    /// Nor can it be read once something is put into it, if that is asked for.
+    ends_at_begin: bool,
+    has_begun: AtomicBool,
+}
+
+impl Unlisted {
+    fn over(inner: Arc<dyn Archive>, ends_at_begin: bool) -> Arc<dyn Archive> {
+        Arc::new(Self { inner, ends_at_begin, has_begun: AtomicBool::new(false) })
+    }
+}
+
+impl Archive for Unlisted {
+    fn id(&self) -> Id {
+        self.inner.id()
+    }
+
+    fn label(&self) -> &str {
+        self.inner.label()
+    }
+
+    fn begin(&self, kind: ContainerKind, container: Id) -> io::Result<Box<dyn Upload>> {
+        self.has_begun.store(self.ends_at_begin, Ordering::SeqCst);
+        self.inner.begin(kind, container)
+    }
+
+    fn read(
+        &self,
+        kind: ContainerKind,
+        container: Id,
+        offset: u64,
+        buffer: &mut [u8],
+    ) -> io::Result<usize> {
+        if self.has_begun.load(Ordering::SeqCst) {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        self.inner.read(kind, container, offset, buffer)
+    }
+
+    fn length(&self, kind: ContainerKind, container: Id) -> io::Result<u64> {
+        self.inner.length(kind, container)
+    }
+
+    fn list(&self, _: ContainerKind, _: &mut dyn FnMut(Id, u64)) -> io::Result<()> {
+        Err(io::ErrorKind::TimedOut.into())
+    }
+
+    fn delete(&self, kind: ContainerKind, container: Id) -> io::Result<()> {
+        self.inner.delete(kind, container)
+    }
+}
+
+#[test]
+fn rebuild_uses_other_archives_if_one_cannot_be_listed() {
+    let twofold = Twofold::new();
+    twofold.fill();
+    let (home, around) = (&twofold.home, &twofold.around);
+    let mut archives = home.archives(None, around).unwrap();
+    archives[0] = Unlisted::over(Arc::clone(&archives[0]), false);
+    let made = |archives: &[Arc<dyn Archive>]| {
+        let catalogue = Catalogue::in_memory().unwrap();
+        let (again, owner) = (empty_again(home, around), home.description.tier);
+        rebuild::rebuild(&again, archives, &catalogue, around, owner, &own_request())
+    };
+    let report = made(&archives).unwrap();
+    assert_eq!((report.files, report.tree_made.is_some()), (4, true), "{report:?}");
+    let first = home.description.archives[0].path.display().to_string();
+    assert_eq!(report.problems.len(), 2, "its trees and its files: {report:?}");
+    assert!(report.problems.iter().all(|problem| problem.contains(&first)), "{report:?}");
+    assert!(made(&archives[..1]).is_err(), "none can be listed");
+}
+
+#[test]
+fn each_archive_that_is_left_is_read_with_its_own_key() {
+    let (scratch, bench) = (tempfile::tempdir().unwrap(), Bench::new());
+    let of = |name: &str| scratch.path().join(name);
+    for (name, byte) in [("one.key", 1), ("two.key", 2), ("other.key", 3)] {
+        Key::new([byte; 32]).write(&of(name)).unwrap();
+    }
+    let wish = InitOptions::usual(vec![of("one")], Some(of("one.key")));
+    let mut home = Home::init(&of("home"), &MemFs::default(), &wish, &bench.around).unwrap();
+    home.attach(&of("two"), Id([9; 16]), Some(of("two.key"))).unwrap();
+    home.attach(&of("plain"), Id([8; 16]), None).unwrap();
+    let identities = &bench.around.identities;
+    let open = |named: &[&str], keys: &[&str], home: Option<&Home>| {
+        let [named, keys] = [named, keys].map(|all| all.iter().map(|one| of(one)).collect());
+        let (named, keys): (Vec<_>, Vec<_>) = (named, keys);
+        SurvivingArchives::open(&named, &keys, home, identities)
+    };
+    let both = open(&["one", "two", "plain"], &["two.key", "one.key"], None).unwrap();
+    let keys: Vec<_> = both.attached.iter().map(|archive| archive.key.clone()).collect();
+    assert_eq!(keys, [Some(of("one.key")), Some(of("two.key")), None]);
+    drop(both);
+    let said = open(&["one", "two"], &["one.key"], None).err().unwrap().to_string();
+    assert!(said.contains("one.key: is not the key of the archive"), "{said}");
+    let said = open(&["one", "none"], &["one.key"], None).err().unwrap().to_string();
+    assert!(said.contains("none: the archive is not there"), "{said}");
+    // A home knows the keys of its own, and one that is away is told.
+    fs::remove_dir_all(of("plain")).unwrap();
+    let known = open(&["one"], &[], Some(&home)).unwrap();
+    assert_eq!((known.archives.len(), known.problems.len()), (2, 1), "{:?}", known.problems);
+    assert!(known.problems[0].contains("plain: the archive is not there"));
+    // Whoever made a plain one of it does not get it read.
+    fs::remove_dir_all(of("two")).unwrap();
+    DirectoryArchive::init(&of("two"), Id([9; 16]), home.description.tier).unwrap();
+    let said = open(&["two"], &[], Some(&home)).err().unwrap().to_string();
+    assert!(said.contains("is not encrypted, though a key is named for it"), "{said}");
+}

@@ -1,0 +1,90 @@
+//! What a mount does by itself: by a clock that the tests move.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use fslab_tier::archive::{Archive, ContainerKind};
+use fslab_tier::{Settings, own_request};
+use fslab_vfs::{Ino, MemFs};
+
+use crate::support::{Bench, Hands, MIB, TIER, noise};
+
+const HOUR: Duration = Duration::from_secs(3600);
+const DAY_SECONDS: u64 = 24 * 3600;
+
+fn bench(policy: &Path, hands: &Arc<Hands>) -> Bench {
+    let settings = Settings { policy: Some(policy.to_owned()), ..Settings::of(TIER) };
+    Bench::by_clock(Arc::new(MemFs::default()), settings, 1, hands.clone())
+}
+
+/// Nothing but the test moves the clock: however long this waits, one round is all there is.
+fn wait_for_rounds(bench: &Bench, count: u64) {
+    while bench.counted("tier_rounds") < count {
+        std::thread::yield_now();
+    }
+    assert_eq!(bench.counted("tier_rounds"), count);
+}
+
+/// Containers of a kind that the archive has.
+fn kept(bench: &Bench, kind: ContainerKind) -> usize {
+    let mut count = 0;
+    bench.archives[0].list(kind, &mut |_, _| count += 1).unwrap();
+    count
+}
+
+fn gauge(bench: &Bench, name: &str) -> Option<u64> {
+    let gauges = bench.tier.gauges().unwrap();
+    gauges.iter().find(|(found, ..)| *found == name).map(|(.., value)| *value)
+}
+
+#[test]
+fn a_mount_does_what_its_policy_says_and_expires_what_was_kept_for_long_enough() {
+    let scratch = tempfile::tempdir().unwrap();
+    let policy = scratch.path().join("policy.toml");
+    std::fs::write(&policy, "[[rule]]\naction = 'release'\n").unwrap();
+    let hands = Arc::new(Hands::default());
+    let bench = bench(&policy, &hands);
+    bench.tier.start_maintenance(HOUR).unwrap();
+    let client = bench.client();
+    let ino = client.file(Ino::ROOT, "file", &noise(80, 2 * MIB)).unwrap();
+    assert_eq!(gauge(&bench, "tier_tree_age_seconds"), None);
+    hands.turn(HOUR);
+    wait_for_rounds(&bench, 1);
+    assert_eq!(bench.offline_blocks(ino), [0, 1]);
+    assert_eq!(kept(&bench, ContainerKind::Tree), 1, "its names, for a rebuild");
+    client.unlink(Ino::ROOT, "file").unwrap();
+    bench.dates.0.fetch_add(29 * DAY_SECONDS, Ordering::SeqCst);
+    assert!(gauge(&bench, "tier_tree_age_seconds").unwrap() >= 29 * DAY_SECONDS);
+    hands.turn(HOUR);
+    wait_for_rounds(&bench, 2);
+    assert_eq!((kept(&bench, ContainerKind::Files), bench.counted("tier_expired_objects")), (1, 0));
+    bench.dates.0.fetch_add(DAY_SECONDS, Ordering::SeqCst);
+    hands.turn(HOUR);
+    wait_for_rounds(&bench, 3);
+    assert_eq!((kept(&bench, ContainerKind::Files), bench.counted("tier_expired_objects")), (0, 1));
+    assert_eq!(bench.counted("tier_round_problems"), 0);
+    bench.tier.shutdown().unwrap();
+    hands.turn(HOUR);
+    wait_for_rounds(&bench, 3);
+}
+
+/// A policy that is wrong does not keep old versions from going; none at all is no problem.
+#[test]
+fn failures_of_maintenance_are_counted_and_the_rest_is_done() {
+    let scratch = tempfile::tempdir().unwrap();
+    let policy = scratch.path().join("policy.toml");
+    let bench = bench(&policy, &Arc::default());
+    let client = bench.client();
+    let ino = client.file(Ino::ROOT, "file", &noise(81, MIB)).unwrap();
+    bench.archive(ino, "file").unwrap();
+    client.unlink(Ino::ROOT, "file").unwrap();
+    bench.tier.round(&own_request());
+    assert_eq!(bench.counted("tier_round_problems"), 0);
+    bench.dates.0.fetch_add(31 * DAY_SECONDS, Ordering::SeqCst);
+    std::fs::write(&policy, "[[rule]]\naction = 'burn'\n").unwrap();
+    bench.tier.round(&own_request());
+    assert_eq!(bench.counted("tier_round_problems"), 1);
+    assert_eq!(kept(&bench, ContainerKind::Files), 0);
+}

@@ -1,0 +1,100 @@
+//! Files that go, or change under another name, while they are on their way into archives: nothing
+//! is left of it.
+
+use std::sync::atomic::Ordering;
+
+use fslab_tier::catalogue::ObjectState;
+use fslab_tier::{Found, WalkEntry, own_request};
+use fslab_vfs::{Ino, OpenMode};
+
+use crate::bundles::{contents, expire};
+use crate::concurrency::rows;
+use crate::support::{Bench, MIB, noise};
+
+/// Gathers a file, does something, and lets what was gathered go out; answers what failed.
+fn gathered(bench: &Bench, deed: impl FnOnce()) -> Vec<String> {
+    let request = own_request();
+    let mut archiver = bench.tier.archiver(&request, None, None);
+    let found = Found::at(&bench.lower, b"file").unwrap();
+    let mut problems = Vec::new();
+    let mut told = |_: &[u8], outcome: fslab_tier::Result<_>| {
+        problems.extend(outcome.err().map(|error| error.to_string()));
+        Ok(())
+    };
+    archiver.archive(&WalkEntry { path: b"file", found: &found }, &mut told).unwrap();
+    deed();
+    archiver.finish(&mut told).unwrap();
+    problems
+}
+
+#[test]
+fn a_file_that_goes_while_it_waits_for_others_leaves_no_object() {
+    let bench = Bench::new();
+    let client = bench.client();
+    client.file(Ino::ROOT, "file", &contents(1)).unwrap();
+    let problems = gathered(&bench, || client.unlink(Ino::ROOT, "file").unwrap());
+    assert_eq!(problems, ["file: was removed while it was archived"]);
+    assert_eq!((rows(&bench), bench.archives[0].containers()), (vec![], 0));
+}
+
+/// What was archived before goes with its name, and what comes behind does not take its place.
+#[test]
+fn a_version_that_comes_behind_its_file_leaves_the_one_before_removed() {
+    let bench = Bench::new();
+    let client = bench.client();
+    let ino = client.file(Ino::ROOT, "file", &contents(1)).unwrap();
+    bench.archive(ino, "file").unwrap();
+    let file = client.open(ino, OpenMode::READ_WRITE).unwrap();
+    file.write_all(0, b"later").unwrap();
+    file.close().unwrap();
+    gathered(&bench, || client.unlink(Ino::ROOT, "file").unwrap());
+    let states: Vec<_> = rows(&bench).into_iter().map(|row| row.state).collect();
+    assert_eq!((states, bench.archives[0].containers()), (vec![ObjectState::Removed], 1));
+    assert_eq!((expire(&bench).objects, bench.archives[0].containers()), (1, 0));
+}
+
+/// Its own path tells nothing of it any more.
+#[test]
+fn a_file_that_changes_under_another_name_leaves_no_object() {
+    type Deed = fn(&Bench, Ino);
+    let change = |bench: &Bench, ino| {
+        let client = bench.client();
+        let file = client.open(ino, OpenMode::READ_WRITE).unwrap();
+        file.write_all(0, b"later").unwrap();
+        file.close().unwrap();
+    };
+    let deeds: [(&str, Deed); 3] = [
+        ("another name", |bench, _| {
+            bench.client().rename(Ino::ROOT, "file", Ino::ROOT, "other").unwrap();
+        }),
+        ("another file in its place", |bench, _| {
+            let client = bench.client();
+            client.rename(Ino::ROOT, "file", Ino::ROOT, "other").unwrap();
+            client.file(Ino::ROOT, "file", b"another").unwrap();
+        }),
+        ("no name, and somebody has it open", |bench, _| {
+            bench.client().unlink(Ino::ROOT, "file").unwrap();
+        }),
+    ];
+    for (what, deed) in deeds {
+        let bench = Bench::new();
+        let client = bench.client();
+        let ino = client.file(Ino::ROOT, "file", &noise(98, MIB)).unwrap();
+        let reader = client.open(ino, OpenMode::empty()).unwrap();
+        let faults = bench.archives[0].faults();
+        *faults.stalled.lock() = true;
+        std::thread::scope(|scope| {
+            let archiving = scope.spawn(|| bench.archive(ino, "file").map(drop));
+            // Written, and about to be read back.
+            while faults.blocked.load(Ordering::SeqCst) == 0 {
+                std::thread::yield_now();
+            }
+            change(&bench, ino);
+            deed(&bench, ino);
+            faults.resume();
+            archiving.join().unwrap().unwrap_err();
+        });
+        reader.close().unwrap();
+        assert_eq!((rows(&bench), bench.archives[0].containers()), (vec![], 0), "{what}");
+    }
+}
