@@ -459,7 +459,7 @@ impl Conversion {
     /// The xattrs that a copy has of its original.
     fn kept_xattrs(&self, ino: Ino) -> Result<BTreeMap<OsString, Vec<u8>>> {
         let names = match self.lower.listxattr(&self.request, ino) {
-            Err(error) if lower::is_absence(error.errno()) => Vec::new(),
+            Err(error) if crate::lower::is_absence(error.errno()) => Vec::new(),
             listed => xattr_names(&listed?),
         };
         let kept =

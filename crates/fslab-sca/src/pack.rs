@@ -21,7 +21,7 @@ use super::dead_frames::{Gap, make_gap, punch};
 use super::format::{HEAD_BYTES, Kind};
 use super::frame::{self, Frame, NewFrame};
 use super::frame_reader;
-use super::garbage_collection::{BATCH_FRAMES, GAP_BYTES_MAX, Move, end_move, move_some};
+use super::garbage_collection::{BATCH_FRAMES, GAP_BYTES_MAX, Move, end_move, end_of, move_some};
 use super::journal::Journal;
 use super::log::Log;
 use super::reclaim_policy::{MOVED_BYTES, SPARE_BYTES, free_bytes};

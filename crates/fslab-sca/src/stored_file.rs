@@ -713,7 +713,7 @@ impl State {
         if self.mark != MarkState::Foreign {
             match size_xattr::write(&*self.lower.fs, request, self.lower.ino, &Mark::Foreign) {
                 // No file here has a mark: what it is, only its content can say.
-                Err(error) if lower::is_absence(error.errno()) => {}
+                Err(error) if crate::lower::is_absence(error.errno()) => {}
                 answer => answer?,
             }
         }

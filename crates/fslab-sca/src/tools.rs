@@ -14,11 +14,11 @@ use fslab_vfs::{
     Claim, Errno, FileSystem, Handle, HostFs, HostOptions, Ino, Name, OpenMode, Request,
 };
 
+use super::context::own_request;
 use super::context::{Io, Session, Settings};
 use super::dump::{self, Stretch};
 use super::format::Kind;
 use super::frame::{Entry, Identity};
-use super::layer::own_request;
 use super::log::Log;
 use super::lower::LowerFile;
 use super::size_xattr::{self, Clean, Mark};

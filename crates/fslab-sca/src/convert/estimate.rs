@@ -8,11 +8,11 @@ use fslab_vfs::{FileKind, FileSystem, HostFs, HostOptions, Ino, Name, Request, R
 use super::scope::{PartOfPlainTree, Rule, Scope};
 use super::{Direction, contents};
 use crate::codec::{CODECS, CodecSpec};
+use crate::context::own_request;
 use crate::context::{Settings, seal};
 use crate::encoder::encode;
 use crate::error::Error;
 use crate::format::HEAD_BYTES;
-use crate::layer::own_request;
 use crate::size_xattr::{self, Mark};
 use crate::{options, superblock};
 use fslab_layers::LayerChoice;

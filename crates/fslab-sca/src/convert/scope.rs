@@ -240,7 +240,7 @@ impl Conversion {
                 size_xattr::sync_root(lower, request)?;
                 match size_xattr::set_plain(lower, request, true) {
                     // The marks of foreign files stay.
-                    Err(error) if lower::is_absence(error.errno()) => Ok(()),
+                    Err(error) if crate::lower::is_absence(error.errno()) => Ok(()),
                     Err(error) if matches!(error.errno(), Errno::ACCESS | Errno::PERM) => Ok(()),
                     Err(error) => Err(error),
                     Ok(()) => self.restore_marks(),
@@ -279,5 +279,5 @@ impl Conversion {
 fn is_of_the_file(error: &fslab_vfs::Error) -> bool {
     let errno = error.errno();
     let is_full = matches!(errno, Errno::NOSPC | Errno::DQUOT | Errno::RANGE | Errno::TOOBIG);
-    is_full || matches!(errno, Errno::ACCESS | Errno::PERM) || lower::is_absence(errno)
+    is_full || matches!(errno, Errno::ACCESS | Errno::PERM) || crate::lower::is_absence(errno)
 }

@@ -133,7 +133,7 @@ impl Conversion {
 fn is_refused(error: &fslab_vfs::Error) -> bool {
     let errno = error.errno();
     matches!(errno, Errno::ACCESS | Errno::PERM | Errno::NOSPC | Errno::DQUOT)
-        || lower::is_absence(errno)
+        || crate::lower::is_absence(errno)
 }
 
 #[cfg(test)]

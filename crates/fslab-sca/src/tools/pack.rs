@@ -7,9 +7,9 @@ use fslab_vfs::{Claim, FileSystem, Handle, Ino, OpenMode, Request};
 
 use super::open_below;
 use crate::context::Settings;
+use crate::context::own_request;
 use crate::error::{Error, Result};
 use crate::frame::Identity;
-use crate::layer::own_request;
 use crate::pack::Packed;
 use crate::stored_file::{OpenBelow, StoredFile};
 use crate::{options, size_xattr, superblock};
