@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use fslab_vfs::{Errno, FileSystem};
+use fslab_vfs::FileSystem;
 
 use crate::connect::{attach, greet};
 use crate::error::{Error, Result};
