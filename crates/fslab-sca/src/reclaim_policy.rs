@@ -13,7 +13,7 @@ use super::log::{DEAD_BYTES_MIN, Log};
 /// makes it in the background is too slow.
 const UNCOMMITTED_BYTES_MAX: u64 = 256 << 20;
 
-/// Dead frames are worth a commit from [`DEAD_BYTES_MIN`] on, if they are also this part of the file.
+/// Dead frames are worth a commit from [`DEAD_BYTES_MIN`] on, if they are this part of the file.
 /// Space of small frames comes back with the second commit after (see `dead_frames`), so that a
 /// file that is written in small pieces takes a twelfth more at most.
 const DEAD_PART: u64 = 24;
