@@ -20,7 +20,6 @@ pub mod check;
 pub mod dir;
 mod dir_blocks;
 mod error;
-#[cfg(feature = "testing")]
 mod error_state;
 mod file_data;
 mod file_types;
@@ -38,6 +37,7 @@ mod mkfs;
 mod namei;
 mod orphans;
 mod superblock;
+#[cfg(feature = "testing")]
 pub mod testing;
 mod tools;
 mod tune;
