@@ -24,8 +24,9 @@ pub(crate) struct BackingIdPin {
 
 impl BackingIdPin {
     pub fn new() -> Self {
-        let file = rustix::fs::memfd_create("fslab-anchor", MemfdFlags::CLOEXEC);
-        let file = file.inspect_err(|error| tracing::debug!(%error, "no anchor")).ok();
+        let file = rustix::fs::memfd_create("fslab-backing-pin", MemfdFlags::CLOEXEC);
+        let file =
+            file.inspect_err(|error| tracing::debug!(%error, "no pin of the backing ids")).ok();
         Self { file, number: None }
     }
 
@@ -39,7 +40,7 @@ impl BackingIdPin {
             self.number.replace(number).map_or(Ok(()), |left| transport.release_backing(left))
         });
         if let Err(error) = moved {
-            tracing::debug!(%error, "no anchor any more");
+            tracing::debug!(%error, "no pin of the backing ids any more");
             self.file = None;
         }
     }
@@ -102,32 +103,31 @@ mod tests {
     }
 
     /// Opens and closes a file, and answers its number.
-    fn pass_a_file_through(anchor: &mut BackingIdPin, table: &Table) -> i32 {
-        let number = table.register_backing(anchor.file.as_ref().unwrap().as_fd()).unwrap();
-        anchor.follow(number, table);
+    fn pass_a_file_through(pin: &mut BackingIdPin, table: &Table) -> i32 {
+        let number = table.register_backing(pin.file.as_ref().unwrap().as_fd()).unwrap();
+        pin.follow(number, table);
         table.release_backing(number).unwrap();
         number
     }
 
     #[test]
     fn one_number_stays_registered_in_the_leaf_of_the_newest() {
-        let (mut anchor, table) = (BackingIdPin::new(), Table::default());
+        let (mut pin, table) = (BackingIdPin::new(), Table::default());
         for _ in 0..500 {
-            let number = pass_a_file_through(&mut anchor, &table);
+            let number = pass_a_file_through(&mut pin, &table);
             let held = table.held.lock().clone();
-            assert_eq!(held.len(), 1, "one anchor, the earlier one released: {held:?}");
+            assert_eq!(held.len(), 1, "one pin, and the earlier one is released: {held:?}");
             assert!((held[0] - number).abs() < 64, "{held:?} is far from {number}");
         }
         assert!(*table.next.lock() < 520, "it moves once a leaf, not once a file");
     }
 
     #[test]
-    fn a_full_table_only_costs_the_anchor() {
-        let (mut anchor, table) =
-            (BackingIdPin::new(), Table { is_full: true, ..Table::default() });
-        anchor.follow(1, &table);
-        assert!(anchor.file.is_none());
-        anchor.follow(100, &table);
+    fn a_full_table_only_costs_the_pin() {
+        let (mut pin, table) = (BackingIdPin::new(), Table { is_full: true, ..Table::default() });
+        pin.follow(1, &table);
+        assert!(pin.file.is_none());
+        pin.follow(100, &table);
         assert!(table.held.lock().is_empty());
     }
 }

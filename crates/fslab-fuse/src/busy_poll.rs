@@ -45,7 +45,7 @@ impl<'a> NextRequest<'a> {
 
 impl Reader {
     /// A reader of a connection that stays awake for at most `poll` between requests. Where there
-    /// are no more descriptors, it shares the connection's own: slower, but no request waits.
+    /// are no more descriptors, the reader shares that of the connection, which is slower.
     pub fn new(connection: &Arc<dyn Transport>, poll: Duration) -> Self {
         Self::with_own_descriptors(&**connection, poll).unwrap_or_else(|error| {
             tracing::info!(%error, "a thread shares the descriptor of its mount");
@@ -100,7 +100,7 @@ impl Reader {
     }
 }
 
-/// Looks in vain after which polling is no longer worth it.
+/// Polls without a request after which polling is no longer worth it.
 const IN_VAIN_MAX: u32 = 8;
 
 /// What a reader has learnt of the time between requests.

@@ -1,4 +1,4 @@
-//! Idle unmount: the thread that unmounts a file system nobody has used for a while.
+//! Idle unmount: a thread unmounts a file system that no program has used for a while.
 
 use std::io;
 use std::sync::Arc;

@@ -23,7 +23,7 @@ use crate::transport::Transport;
 pub(crate) struct BackingFiles {
     transport: Arc<dyn Transport>,
     open: Mutex<HashMap<Ino, OpenInode>>,
-    anchor: Mutex<BackingIdPin>,
+    pin: Mutex<BackingIdPin>,
     /// Whether a file was refused, which is said once: above a deep stack, all are.
     was_refused: AtomicBool,
 }
@@ -48,8 +48,8 @@ pub(crate) fn try_passthrough(transport: &dyn Transport) -> rustix::io::Result<(
 
 impl BackingFiles {
     pub fn new(transport: Arc<dyn Transport>) -> Self {
-        let anchor = Mutex::new(BackingIdPin::new());
-        Self { transport, open: Mutex::default(), anchor, was_refused: AtomicBool::default() }
+        let pin = Mutex::new(BackingIdPin::new());
+        Self { transport, open: Mutex::default(), pin, was_refused: AtomicBool::default() }
     }
 
     /// Counts an opening and answers the number of the backing file it must use, `None` for the
@@ -110,7 +110,7 @@ impl BackingFiles {
         let registered =
             lay_down_fsetid().and_then(|()| self.transport.register_backing(lower.as_fd()));
         let number = registered.inspect_err(|errno| self.say_refused(*errno)).ok()?;
-        self.anchor.lock().follow(number, &*self.transport);
+        self.pin.lock().follow(number, &*self.transport);
         Some(number)
     }
 

@@ -1,4 +1,5 @@
-//! How requests come and replies go. The trait is what a second way (io_uring) must offer.
+//! How requests arrive and replies are sent: by /dev/fuse. A second transport, such as io_uring,
+//! implements the same trait.
 
 use std::fmt::Debug;
 use std::io::IoSlice;
@@ -15,7 +16,7 @@ use crate::protocol::reply::OutHeader;
 pub(crate) enum Received {
     /// A request of so many bytes.
     Request(usize),
-    /// No request yet, on a transport that only looks.
+    /// No request yet, on a non-blocking descriptor.
     Nothing,
     /// The mount is gone.
     Gone,
@@ -30,7 +31,7 @@ pub(crate) enum ReadMode {
     NonBlocking,
 }
 
-/// One thread's way to the kernel.
+/// A connection to the kernel, as one thread uses it.
 pub(crate) trait Transport: Debug + Send + Sync {
     /// Reads the next request.
     fn receive(&self, buffer: &mut [u8]) -> Result<Received, Errno>;
@@ -41,7 +42,7 @@ pub(crate) trait Transport: Debug + Send + Sync {
     /// Sends a notice.
     fn notify(&self, code: i32, parts: &[&[u8]]) -> Result<(), Errno>;
 
-    /// One more way of the same connection, so that threads do not share one.
+    /// Another descriptor of the same connection, so that threads do not share one.
     fn another(&self, reading: ReadMode) -> Result<Arc<dyn Transport>, Errno>;
 
     /// Makes an open file known to the kernel, to be named in replies to openings.

@@ -50,7 +50,7 @@ impl Unmounter {
         }
     }
 
-    /// Takes the mount out of the tree at once; who still uses it is served until done.
+    /// Detaches the mount at once. Programs that still use it are served until they close it.
     ///
     /// # Errors
     /// What the kernel answered.
@@ -116,8 +116,8 @@ fn unmount_by_helper(place: &Path, flags: UnmountFlags) -> Result<()> {
     Err(unmount_error(place, helper_errno(&reason)))
 }
 
-/// All that the helper tells of the error is its text: "Device or resource busy", or "Resource
-/// busy" with another C library.
+/// The helper reports the error as text only: "Device or resource busy", or "Resource busy" with
+/// another C library.
 fn helper_errno(reason: &str) -> Errno {
     if reason.trim_end().ends_with("busy") { Errno::BUSY } else { Errno::PERM }
 }

@@ -15,9 +15,9 @@ pub struct LayerSpec {
     pub name: &'static str,
     /// One line of help.
     pub help: &'static str,
-    /// Whether it changes what is stored.
+    /// Whether it changes the stored bytes.
     pub kind: LayerKind,
-    /// What whoever mounts it is warned of, while that is so.
+    /// A warning for users who mount it.
     pub caution: Option<&'static str>,
     /// Its options.
     pub options: &'static [OptionSpec],
@@ -29,15 +29,15 @@ pub struct LayerSpec {
 pub type BuildLayer =
     fn(Arc<dyn FileSystem>, &Options, &Surroundings) -> Result<Arc<dyn FileSystem>>;
 
-/// Whether a layer changes what is stored.
+/// Whether a layer changes the stored bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LayerKind {
     /// Watches or disturbs; operations it does not know are forwarded.
     Observer,
-    /// Changes what is stored; operations it does not know are refused.
+    /// Changes the stored bytes; operations it does not know are refused.
     Transformer,
-    /// A transformer whose commands work on the files of the leaf, too: what these hold must be
-    /// what the layer sees, so that no transformer can be below it.
+    /// A transformer whose commands also work on the files of the leaf. The layer must see the
+    /// same bytes as they do, so no transformer can be below it.
     Grounded,
 }
 

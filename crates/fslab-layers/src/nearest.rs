@@ -1,6 +1,6 @@
-//! What exists instead of a name that does not.
+//! Suggestions for a name that does not exist.
 
-/// The end of a message: what was perhaps meant, or all names there are.
+/// The end of an error message: the name that was probably meant, or all names.
 pub(crate) fn suggest(nearest: &Nearest) -> String {
     match nearest {
         Nearest::Guess(name) => format!("; did you mean '{name}'?"),
@@ -9,7 +9,7 @@ pub(crate) fn suggest(nearest: &Nearest) -> String {
     }
 }
 
-/// What exists instead of a name that does not.
+/// A suggestion for a name that does not exist.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Nearest {
     /// The one name close enough to be a slip of the pen.

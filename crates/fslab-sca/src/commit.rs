@@ -107,7 +107,7 @@ pub fn commit(file: &impl Steps, data_only: bool) -> Stepped<bool> {
     file.step(|io, log| log.publish(io, prepared))
 }
 
-/// CommitState until the slot that leads to everything is durable itself; answers whether there is
+/// Commits until the slot that leads to everything is durable itself; answers whether there is
 /// one. On a full disk there is none: the slot written last leads to an older checkpoint.
 pub fn commit_with_slot(file: &impl Steps) -> Stepped<bool> {
     let is_led_to = commit(file, true)?;

@@ -42,7 +42,7 @@ pub struct Move {
     is_everything: bool,
 }
 
-/// CommitState the file and cleans it, as far as each is due. A disk without room for cleaning is
+/// Commits the file and cleans it, as far as each is due. A disk without room for cleaning is
 /// no error. After success and after failure, the next attempt waits until more was written.
 pub fn tend(file: &impl Steps) -> Stepped<()> {
     let committed = commit_where_due(file);

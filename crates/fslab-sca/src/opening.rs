@@ -90,7 +90,7 @@ impl Access {
         }
     }
 
-    /// CommitState or cleans a file as far as that is due, if somebody uses it.
+    /// Commits or cleans a file as far as that is due, if somebody uses it.
     pub fn tend(&self, request: &Request, ino: Ino) -> Result<()> {
         self.holding(ino, || {
             let Some(file) = self.files.enter_used(request, ino)? else { return Ok(()) };

@@ -263,7 +263,7 @@ impl Run<'_> {
     }
 }
 
-/// CommitState or cleans a file, as far as that is due, if somebody uses it.
+/// Commits or cleans a file, as far as that is due, if somebody uses it.
 fn tend(access: &Access, ino: Ino) {
     caught(ino, "committing or cleaning", || access.tend(&own_request(), ino));
 }

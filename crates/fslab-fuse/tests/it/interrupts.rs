@@ -15,7 +15,7 @@ use crate::support::{Mounted, soon};
 /// How often a reader is signalled; `FSLAB_INTERRUPTS` asks for more.
 const INTERRUPTS: usize = 60;
 
-/// ReadMode waits until the reader gives up, as for a tape that nobody mounts.
+/// Reading waits until the reader gives up, as for a tape that nobody mounts.
 #[derive(Default)]
 struct Waiting {
     inner: MemFs,

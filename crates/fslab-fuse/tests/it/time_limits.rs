@@ -94,7 +94,7 @@ fn the_longest_limit_is_asked_for() {
     }
 }
 
-/// ReadMode waits until it is given up.
+/// Reading waits until it is given up.
 struct Waiting(MemFs);
 
 impl FileSystem for Waiting {

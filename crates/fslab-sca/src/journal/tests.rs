@@ -10,8 +10,8 @@ use crate::pre_encode::PreEncoded;
 use crate::testing::logs::{CHUNK, Refusing, content, file_in, identity, put, reopened, sync};
 use crate::{codec, options};
 
-/// The lower file took all of a write, answered an error, and could not be cut. What was refused is
-/// not there when the next frame is as long as the first of that write.
+/// The lower file system writes two frames, answers an error, and refuses to cut them off. The next
+/// frame is as long as the first of them: the second must not count as written behind it.
 #[test]
 fn what_a_failed_write_left_does_not_follow_the_next_frame() {
     let fs = Arc::new(Refusing::default());

@@ -1,9 +1,9 @@
-//! What can be wrong with a rule of a script.
+//! Errors in a rule of a script.
 
 use crate::nearest::{Nearest, suggest};
 use crate::observe::operation::Operation;
 
-/// What is wrong with a rule.
+/// An error in a rule.
 #[derive(Debug, thiserror::Error)]
 pub enum RuleProblem {
     /// The first word names no operation.
@@ -11,7 +11,7 @@ pub enum RuleProblem {
     UnknownOperation {
         /// The word.
         word: String,
-        /// What was perhaps meant.
+        /// Names that were probably meant.
         nearest: Nearest,
     },
     /// A word that is neither condition nor action.
@@ -19,7 +19,7 @@ pub enum RuleProblem {
     UnknownWord {
         /// The word.
         word: String,
-        /// What was perhaps meant.
+        /// Names that were probably meant.
         nearest: Nearest,
     },
     /// The rule ends too early.
@@ -27,7 +27,7 @@ pub enum RuleProblem {
     Missing {
         /// The last word.
         after: String,
-        /// What is missing.
+        /// The word that is missing.
         expected: &'static str,
     },
     /// A value does not parse or is out of range.
@@ -37,7 +37,7 @@ pub enum RuleProblem {
         keyword: &'static str,
         /// The value given.
         word: String,
-        /// What it takes.
+        /// The values that it takes.
         expected: &'static str,
     },
     /// No error has this name.
@@ -45,7 +45,7 @@ pub enum RuleProblem {
     UnknownErrno {
         /// The name given.
         word: String,
-        /// What was perhaps meant.
+        /// Names that were probably meant.
         nearest: Nearest,
     },
     /// A pattern does not parse.
@@ -53,7 +53,7 @@ pub enum RuleProblem {
     BadPattern {
         /// The pattern.
         word: String,
-        /// What is wrong with it.
+        /// The error in it.
         source: globset::Error,
     },
     /// The action means nothing for an operation.
@@ -67,7 +67,7 @@ pub enum RuleProblem {
     /// Something follows the action.
     #[error("nothing should follow the action, but '{word}' does")]
     Trailing {
-        /// What follows.
+        /// The word that follows.
         word: String,
     },
     /// A quote is not closed.

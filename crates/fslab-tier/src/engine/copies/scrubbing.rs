@@ -361,7 +361,7 @@ impl Scrub<'_> {
         Ok(())
     }
 
-    /// What can't be repaired for now, as an archive went away meanwhile, is damaged all the same.
+    /// A copy that can't be repaired because an archive became unavailable counts as damaged.
     fn or_damaged(&mut self, mended: Result<()>, damage: Error) -> Result<()> {
         match mended {
             Err(away) if away.is_unavailable() => {
