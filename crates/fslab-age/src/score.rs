@@ -20,7 +20,6 @@ pub use free::FreeSpace;
 pub use host::score_directory;
 pub(crate) use host::{extents_of_file, open_itself};
 pub use map::Map;
-pub(crate) use map::{COLUMNS as MAP_COLUMNS, svg};
 pub use tally::{Class, Score, Sums};
 pub(crate) use tree::count_entries;
 pub use tree::{ScoredFile, score_files, score_tree, tree_checksum};

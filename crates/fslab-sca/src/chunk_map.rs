@@ -245,8 +245,6 @@ impl ChunkMap {
         (level, first): (u8, u64),
     ) -> Result<Vec<u8>> {
         let (frame, body) = frame_reader::frame(io, &self.identity, page)?;
-        // It stays in memory as it is here.
-        io.lower.drop_pages(page.offset, page.stored_length.into());
         if frame.kind != Kind::Index || frame.position != first {
             return Err(io.damaged(page.offset, "an index page that is another"));
         }

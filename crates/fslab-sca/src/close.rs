@@ -13,6 +13,10 @@ use super::recovery::reads_of_walk;
 /// enough to be passed by so many reads.
 const WALK_READS_MAX: u64 = 2;
 
+/// And at most so many: each costs every opening some 0.1 us, and a file that is opened anew for each
+/// small append would pay for all of them each time.
+const WALK_FRAMES_MAX: u64 = 256;
+
 /// The seek table is written if it is at most this part of what was appended since the last one.
 const CLOSING_PART: u64 = 16;
 
@@ -40,12 +44,13 @@ impl Log {
         self.close_packed(io)
     }
 
-    /// Whether more reads than a few lead from the last checkpoint to the last frame.
+    /// Whether more frames, or reads, than a few lead from the last checkpoint to the last frame.
     fn is_long_to_walk(&self) -> bool {
         let checkpoint = self.commits.checkpoint();
         let start = if checkpoint.is_none() { HEAD_BYTES } else { checkpoint.end() };
         let bytes = self.end().saturating_sub(start);
-        reads_of_walk(self.commits.frames_since(), bytes) > WALK_READS_MAX
+        let frames = self.commits.frames_since();
+        frames > WALK_FRAMES_MAX || reads_of_walk(frames, bytes) > WALK_READS_MAX
     }
 
     fn close_packed(&mut self, io: Io<'_>) -> Result<()> {

@@ -136,7 +136,6 @@ fn from_mark(io: Io<'_>, identity: Identity, slots: &[Slot], mark: &Clean) -> Op
         return None;
     }
     log.adopt(&frame, &payload)?;
-    io.lower.drop_pages(mark.checkpoint.offset, mark.checkpoint.stored_length.into());
     log.commits = log.commits.with_slot(slot);
     if !mark.durable {
         log.journal.note_write();

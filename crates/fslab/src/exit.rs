@@ -99,7 +99,7 @@ fn code_of_cause(cause: &(dyn std::error::Error + 'static)) -> Option<Code> {
     if let Some(error) = cause.downcast_ref::<fslab_ext2::Error>() {
         return Some(of_ext2(error));
     }
-    cause.downcast_ref::<fslab_measure::Error>().and_then(code_of_comparison)
+    cause.downcast_ref::<fslab_compare::Error>().and_then(code_of_comparison)
 }
 
 /// Whether another fslab uses what was to be used.
@@ -211,8 +211,8 @@ fn of_fuse(error: &fslab_fuse::Error) -> Code {
     }
 }
 
-fn code_of_comparison(error: &fslab_measure::Error) -> Option<Code> {
-    use fslab_measure::Error;
+fn code_of_comparison(error: &fslab_compare::Error) -> Option<Code> {
+    use fslab_compare::Error;
     match error {
         Error::Plan(_)
         | Error::UnreadablePlan { .. }

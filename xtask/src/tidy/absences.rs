@@ -111,7 +111,7 @@ mod tests {
             ("crates/fslab/src/a.rs", "find(fusermount3)", 0),
             ("crates/fslab-fuse/src/a.rs", "use fuser::Request;", 0),
             ("crates/fslab-layers/src/a.rs", "let now = SystemTime::now();", 1),
-            ("crates/fslab-measure/src/a.rs", "let now = Instant::now();", 0),
+            ("crates/fslab-compare/src/a.rs", "let now = Instant::now();", 0),
             ("crates/fslab-layers/src/a.rs", "#[cfg(test)]\nInstant::now();", 0),
             ("crates/fslab-vfs/src/a.rs", "eprintln!(\"x\");", 1),
             ("crates/fslab-vfs/src/a.rs", "#[cfg(test)]\nunsafe {}", 1),

@@ -1,19 +1,11 @@
 //! Which parts of a volume files lie in, as a picture: for file systems of which nothing else is
 //! known than where their files lie.
 
+use fslab_chart::{COLUMNS, heat_map};
 use fslab_vfs::Extent;
-
-/// Cells of a row.
-pub const COLUMNS: u32 = 128;
 
 /// Rows of a map; a simulation has one for each group instead.
 const ROWS: u32 = 96;
-
-/// Pixels of a cell's width and height.
-const CELL: u32 = 6;
-
-/// Pixels above the first row.
-const HEAD: u32 = 24;
 
 /// Bytes in use by parts of a volume.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -56,37 +48,8 @@ impl Map {
             let used = self.used[(row * COLUMNS + column) as usize];
             used as f64 / self.cell_bytes as f64
         };
-        svg(title, "the volume row by row, dark where its files lie", ROWS, &filled)
+        heat_map(title, "the volume row by row, dark where its files lie", ROWS, &filled)
     }
-}
-
-/// An SVG of rows of cells, each the darker the more of it is filled, from 0 to 1.
-#[must_use]
-pub fn svg(title: &str, legend: &str, rows: u32, filled: &dyn Fn(u32, u32) -> f64) -> String {
-    let (width, height, title) = (COLUMNS * CELL, rows * CELL + HEAD, escape(title));
-    let mut svg = format!(
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{width}\" height=\"{height}\" \
-         viewBox=\"0 0 {width} {height}\" shape-rendering=\"crispEdges\">\n<title>{title}</title>\n\
-         <text x=\"0\" y=\"16\" font-family=\"sans-serif\" font-size=\"13\">{title}: {legend}\
-         </text>\n"
-    );
-    for row in 0..rows {
-        for column in 0..COLUMNS {
-            let light = 40 + (215.0 * (1.0 - filled(row, column).clamp(0.0, 1.0))) as u32;
-            svg += &format!(
-                "<rect x=\"{}\" y=\"{}\" width=\"{CELL}\" height=\"{CELL}\" \
-                 fill=\"rgb({light},{light},{})\"/>\n",
-                column * CELL,
-                row * CELL + HEAD,
-                (light + 30).min(255),
-            );
-        }
-    }
-    svg + "</svg>\n"
-}
-
-fn escape(text: &str) -> String {
-    text.replace('&', "&amp;").replace('<', "&lt;")
 }
 
 #[cfg(test)]

@@ -2,10 +2,11 @@
 
 use std::ops::Range;
 
+use fslab_chart::{COLUMNS, heat_map};
 use fslab_ext2::GroupNo;
 
 use super::volume::Simulator;
-use crate::score::{MAP_COLUMNS, svg};
+
 
 /// An SVG of the volume: each cell is some blocks side by side, the darker the fuller.
 #[must_use]
@@ -16,11 +17,11 @@ pub fn picture(simulator: &Simulator, title: &str) -> String {
     let filled = |row: u32, column: u32| {
         let blocks = geometry.blocks_in(GroupNo(row)).max(1);
         let part =
-            |index: u32| (u64::from(index) * u64::from(blocks) / u64::from(MAP_COLUMNS)) as u32;
+            |index: u32| (u64::from(index) * u64::from(blocks) / u64::from(COLUMNS)) as u32;
         let (from, to) = (part(column), part(column + 1).max(part(column) + 1));
         let overlap = |run: &Range<u32>| run.end.min(to).saturating_sub(run.start.max(from));
         let empty: u32 = free[row as usize].iter().map(overlap).sum();
         1.0 - f64::from(empty.min(to - from)) / f64::from(to - from)
     };
-    svg(title, "a row a group, dark where in use", geometry.groups, &filled)
+    heat_map(title, "a row a group, dark where in use", geometry.groups, &filled)
 }

@@ -16,10 +16,10 @@ use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result};
-use fslab_measure::plan::Form;
-use fslab_measure::report::{self, Report};
-use fslab_measure::sample::{self, EndReason, NoteKind};
-use fslab_measure::{
+use fslab_compare::plan::Form;
+use fslab_report::{self, Report};
+use fslab_report::sample::{self, EndReason, NoteKind};
+use fslab_compare::{
     Choice, Outcome, Plan, RunOptions, Share, is_work_directory, remove_leftovers, samples_path,
 };
 use fslab_sys::signals::Interrupt;
@@ -214,7 +214,7 @@ impl Args {
             remarks: comparison.remarks.clone(),
         };
         let mut progress = progress::Progress::new();
-        let outcome = fslab_measure::run(options, &mut progress)?;
+        let outcome = fslab_compare::run(options, &mut progress)?;
         progress.finish();
         durations::remember(&samples, plan);
         Ok(outcome)

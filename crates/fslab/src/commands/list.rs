@@ -3,9 +3,9 @@
 use anyhow::Result;
 use comfy_table::{ContentArrangement, Table, presets};
 use fslab_layers::{LAYERS, LEAVES, LayerSpec, LeafSpec, ValueKind};
-use fslab_measure::probe::{ATTRIBUTES, Attribute};
-use fslab_measure::report::RENDERERS;
-use fslab_measure::workload::{Spec as Workload, WORKLOADS};
+use fslab_probe::{ATTRIBUTES, Attribute};
+use fslab_report::RENDERERS;
+use fslab_compare::workload::{Spec as Workload, WORKLOADS};
 use serde_json::{Value, json};
 
 use crate::layers;

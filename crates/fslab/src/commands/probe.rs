@@ -9,11 +9,11 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
-use fslab_measure::probe::matrix::How;
-use fslab_measure::probe::original::Means;
-use fslab_measure::probe::timing::validation::Extent;
-use fslab_measure::probe::timing::{Clock, MakeCold, Timing};
-use fslab_measure::probe::{ATTRIBUTES, Answer, Attribute, Ground, Options, find, find_both, plot};
+use fslab_probe::matrix::How;
+use fslab_probe::original::Means;
+use fslab_probe::timing::validation::Extent;
+use fslab_probe::timing::{Clock, MakeCold, Timing};
+use fslab_probe::{ATTRIBUTES, Answer, Attribute, Ground, Options, find, find_both, plot};
 use fslab_sys::memory_bound::MemoryBound;
 use fslab_sys::signals::Interrupt;
 use fslab_vfs::Size;
@@ -232,7 +232,7 @@ impl Args {
         let mut answers = Vec::new();
         for attribute in attributes {
             if interrupt.is_raised() {
-                return Err(fslab_measure::Error::Interrupted.into());
+                return Err(fslab_compare::Error::Interrupted.into());
             }
             answers.push(match timing {
                 Some(timing) => find_both(attribute, &ground, timing),

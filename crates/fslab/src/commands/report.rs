@@ -4,9 +4,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
-use fslab_measure::Margin;
-use fslab_measure::report::{self, History, Report};
-use fslab_measure::sample;
+use fslab_stats::Margin;
+use fslab_report::{self, History, Report};
+use fslab_report::sample;
 
 use crate::exit::{Code, Coded};
 

@@ -12,8 +12,8 @@ use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result};
-use fslab_measure::plan::Form;
-use fslab_measure::reproduce::{Answers, Basis, Findings, Paper, Planned, Ran, Runs};
+use fslab_compare::plan::Form;
+use fslab_reproduce::{Answers, Basis, Findings, Paper, Planned, Ran, Runs};
 use serde_json::Value;
 
 use self::library::Library;

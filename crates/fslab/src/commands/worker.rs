@@ -14,6 +14,6 @@ impl Args {
     /// Does it, told when to begin on standard input, and says what was measured.
     pub fn run(self) -> Result<()> {
         let (mut input, mut output) = (std::io::stdin().lock(), std::io::stdout().lock());
-        Ok(fslab_measure::worker::run(&self.task, &mut input, &mut output)?)
+        Ok(fslab_compare::worker::run(&self.task, &mut input, &mut output)?)
     }
 }

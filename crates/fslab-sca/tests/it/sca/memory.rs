@@ -196,9 +196,9 @@ fn a_log_of_many_lines_is_opened_without_reading_all_of_them() {
         file.write_all(line * LINE.len() as u64, LINE).unwrap();
         file.close().unwrap();
     }
-    // Frames of 82 bytes in up to three windows of 64 KiB, and a checkpoint with up to 768 pieces;
-    // of all lines it would be half a megabyte.
-    assert!(most < 240_000, "{most} bytes are read to open the log");
+    // At most 256 frames of 82 bytes, and a checkpoint with up to 768 pieces; of all lines it would
+    // be half a megabyte.
+    assert!(most < 160_000, "{most} bytes are read to open the log");
     let syncs = below.syncs.load(Ordering::SeqCst) - before;
     assert_eq!(syncs, 0, "times to the disk for {LINES} lines");
     let file = client.open(log.ino, OpenMode::empty()).unwrap();

@@ -16,7 +16,7 @@ use fslab_age::score::{Rules, Score, score_directory};
 use fslab_age::snapshot::{Capture, Entry, SnapshotReader, SnapshotWriter, Taken, capture};
 use fslab_age::verify::{Finding, Limits, moments, verify};
 use fslab_age::workload::{Operation, WorkloadReader};
-use fslab_measure::stats::paired_ratio;
+use fslab_stats::paired_ratio;
 use fslab_sys::make_file_system::Kind;
 use fslab_vfs::Size;
 use serde_json::{Value, json};

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use fslab_measure::plan::{ImagePlan, Over, TargetKind, TargetPlan};
-use fslab_measure::{Cells, Plan, RunOptions, sample, samples_path};
+use fslab_compare::plan::{ImagePlan, Over, TargetKind, TargetPlan};
+use fslab_compare::{Cells, Plan, RunOptions, sample, samples_path};
 use fslab_sys::signals::Interrupt;
 
 use super::durations::Durations;
@@ -45,7 +45,7 @@ fn trial(args: &Args, plan: &Plan, seed: u64) -> Result<Vec<sample::Record>> {
         remarks: Vec::new(),
     };
     let mut progress = Progress::new();
-    fslab_measure::run(options, &mut progress)?;
+    fslab_compare::run(options, &mut progress)?;
     progress.finish();
     Ok(sample::read(&samples)?)
 }

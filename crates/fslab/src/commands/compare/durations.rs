@@ -7,8 +7,8 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use fslab_measure::Plan;
-use fslab_measure::sample::{self, Record};
+use fslab_compare::Plan;
+use fslab_report::sample::{self, Record};
 use serde::{Deserialize, Serialize};
 
 /// Seconds of a run, by what was run.

@@ -8,7 +8,7 @@ use anyhow::{Context, Result};
 use fslab_age::image::{AgedImage, is_aged_image};
 use fslab_age::workload::brief_source;
 use fslab_layers::{Foreign, LayerChoice, Stack};
-use fslab_measure::{Host, HostError, Unpacked};
+use fslab_compare::{Host, HostError, Unpacked};
 use fslab_vfs::FileSystem;
 
 use crate::{layers, leaves};
@@ -78,9 +78,9 @@ mod tests {
     use std::fs;
     use std::path::Path;
 
-    use fslab_measure::Host;
-    use fslab_measure::Plan;
-    use fslab_measure::plan::{Form, Over, TargetKind};
+    use fslab_compare::Host;
+    use fslab_compare::Plan;
+    use fslab_compare::plan::{Form, Over, TargetKind};
 
     use super::Binary;
 

@@ -218,8 +218,8 @@ fn workloads(machine: &Machine) -> String {
 
 #[cfg(test)]
 mod tests {
-    use fslab_measure::Plan;
-    use fslab_measure::plan::Form;
+    use fslab_compare::Plan;
+    use fslab_compare::plan::Form;
 
     use super::{Machine, plan};
 

@@ -2,8 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
-use fslab_measure::Plan;
-use fslab_measure::plan::{Base, TargetKind};
+use fslab_compare::Plan;
+use fslab_compare::plan::{Base, TargetKind};
 
 /// Where Linux keeps files in memory.
 const DIRECTORY: &str = "/dev/shm";
@@ -41,7 +41,7 @@ pub(super) fn for_images(plan: &Plan, reason: &str) -> Option<(PathBuf, String)>
 
 #[cfg(test)]
 mod tests {
-    use fslab_measure::plan::Form;
+    use fslab_compare::plan::Form;
 
     use super::*;
 

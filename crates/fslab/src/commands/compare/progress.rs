@@ -2,8 +2,8 @@
 
 use std::io::IsTerminal;
 
-use fslab_measure::Observer;
-use fslab_measure::sample::Note;
+use fslab_compare::Observer;
+use fslab_report::sample::Note;
 use indicatif::{ProgressBar, ProgressStyle};
 
 /// A progress bar with the time left, on a terminal only.

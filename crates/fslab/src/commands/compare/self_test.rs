@@ -3,11 +3,11 @@
 use std::path::PathBuf;
 
 use anyhow::{Context, Result};
-use fslab_measure::plan::TargetPlan;
-use fslab_measure::report::Report;
-use fslab_measure::sample::{self, EndReason};
-use fslab_measure::self_test::{self, COMPARISONS, Found, ROUNDS};
-use fslab_measure::{Cells, Choice, Plan, samples_path};
+use fslab_compare::plan::TargetPlan;
+use fslab_report::Report;
+use fslab_report::sample::{self, EndReason};
+use fslab_compare::self_test::{self, COMPARISONS, Found, ROUNDS};
+use fslab_compare::{Cells, Choice, Plan, samples_path};
 
 use super::{Args, Comparison, default_out, make_out, memory, seed_from_clock};
 use crate::exit::{Code, Coded};

@@ -2,7 +2,7 @@
 //! its policies.
 
 use fslab_ext2::alloc::POLICIES;
-use fslab_measure::probe::matrix::{Cell, native};
+use fslab_probe::matrix::{Cell, native};
 use fslab_sys::make_file_system::Kind;
 
 /// The whole matrix.

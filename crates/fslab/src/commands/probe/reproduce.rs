@@ -4,10 +4,10 @@
 use std::time::Duration;
 
 use anyhow::Result;
-use fslab_measure::Error;
-use fslab_measure::probe::original::{FOUR, Means, OnFileSystem, reproduce};
-use fslab_measure::probe::timing::Validation;
-use fslab_measure::probe::timing::validation::Extent;
+use fslab_compare::Error;
+use fslab_probe::original::{FOUR, Means, OnFileSystem, reproduce};
+use fslab_probe::timing::Validation;
+use fslab_probe::timing::validation::Extent;
 use serde_json::{Value, json};
 
 use super::show;
@@ -51,7 +51,7 @@ pub(super) fn run(
 /// What this machine lacks, where that is why nothing was found on any file system.
 fn lacking(found: &mut [OnFileSystem]) -> Option<Error> {
     let mut answers = found.iter().flat_map(|one| &one.answers);
-    let lacks = |answer: &fslab_measure::Result<_>| {
+    let lacks = |answer: &fslab_compare::Result<_>| {
         answer.as_ref().is_err_and(Error::is_missing_prerequisite)
     };
     if !answers.all(lacks) {

@@ -3,8 +3,8 @@
 use std::path::Path;
 
 use comfy_table::{ContentArrangement, Table, presets};
-use fslab_measure::probe::timing::Validation;
-use fslab_measure::probe::{Answer, Comparison, Confidence, Method};
+use fslab_probe::timing::Validation;
+use fslab_probe::{Answer, Comparison, Confidence, Method};
 use serde_json::json;
 
 /// A table; with a column for timing where that was asked.

@@ -4,10 +4,10 @@ use std::io::Write;
 use std::path::Path;
 
 use anyhow::{Result, bail};
-use fslab_measure::probe::Options;
-use fslab_measure::probe::matrix::{Cell, How, Judged, judge};
-use fslab_measure::probe::timing::Timing;
-use fslab_measure::probe::truth::{Truth, Verdict};
+use fslab_probe::Options;
+use fslab_probe::matrix::{Cell, How, Judged, judge};
+use fslab_probe::timing::Timing;
+use fslab_probe::truth::{Truth, Verdict};
 use fslab_sys::signals::Interrupt;
 use fslab_sys::usage::Instant;
 

@@ -4,7 +4,7 @@
 use std::path::Path;
 use std::process::{Command as Process, Stdio};
 
-use fslab_measure::reproduce::Command;
+use fslab_reproduce::Command;
 use serde_json::Value;
 
 /// The answer of a command, or why there is none. Images that it makes are in `work_dir`, if not

@@ -4,9 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::Result;
 use clap::builder::PossibleValuesParser;
-use fslab_measure::Plan;
-use fslab_measure::plan::Form;
-use fslab_measure::reproduce::{Command, Paper, Preparation, Query};
+use fslab_compare::Plan;
+use fslab_compare::plan::Form;
+use fslab_reproduce::{Command, Paper, Preparation, Query};
 
 /// A file that is part of the programme.
 pub(super) struct Text {
@@ -115,14 +115,14 @@ fn plans(form: Form) -> Result<BTreeMap<String, Plan>> {
 
 fn parse(text: &Text, form: Form) -> Result<Plan> {
     Ok(Plan::parse(&format!("plans/{}.toml", text.name), text.text, form)
-        .map_err(fslab_measure::Error::from)?)
+        .map_err(fslab_compare::Error::from)?)
 }
 
 #[cfg(test)]
 mod tests {
     use fslab_layers::LAYERS;
-    use fslab_measure::plan::{Form, Over, TargetKind};
-    use fslab_measure::reproduce::{Basis, Claim, Paper};
+    use fslab_compare::plan::{Form, Over, TargetKind};
+    use fslab_reproduce::{Basis, Claim, Paper};
 
     use super::{ALL, Library, PLANS, parse};
     use crate::layers::FOREIGN;

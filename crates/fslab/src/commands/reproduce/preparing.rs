@@ -5,9 +5,9 @@ use std::path::Path;
 
 use anyhow::{Context, Result};
 use fslab_age::workload::identity_of_file;
-use fslab_measure::Plan;
-use fslab_measure::plan::Form;
-use fslab_measure::reproduce::Preparation;
+use fslab_compare::Plan;
+use fslab_compare::plan::Form;
+use fslab_reproduce::Preparation;
 use fslab_sys::signals::Interrupt;
 
 use super::asking;

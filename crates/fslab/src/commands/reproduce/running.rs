@@ -6,10 +6,10 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use fslab_measure::plan::Form;
-use fslab_measure::reproduce::{Answers, Ran};
-use fslab_measure::sample::{self, EndReason, Record};
-use fslab_measure::samples_path;
+use fslab_compare::plan::Form;
+use fslab_reproduce::{Answers, Ran};
+use fslab_report::sample::{self, EndReason, Record};
+use fslab_compare::samples_path;
 use fslab_sys::signals::Interrupt;
 use fslab_sys::usage::Instant;
 

@@ -1,8 +1,8 @@
 //! What is said of a run before and after it.
 
 use anyhow::Result;
-use fslab_measure::plan::Form;
-use fslab_measure::reproduce::{Basis, Claim, Paper, Ran};
+use fslab_compare::plan::Form;
+use fslab_reproduce::{Basis, Claim, Paper, Ran};
 
 use super::library::Library;
 use super::running::{Done, estimates};
@@ -51,7 +51,7 @@ fn tally(paper: &Paper) -> String {
 }
 
 fn line(claim: &Claim) -> String {
-    let published = claim.published.as_ref().map(fslab_measure::reproduce::Published::words);
+    let published = claim.published.as_ref().map(fslab_reproduce::Published::words);
     let from = match &claim.basis {
         Basis::Plan(query) => query.to_string(),
         Basis::Command(reading) => format!("command {}: {}", reading.from, reading.at),

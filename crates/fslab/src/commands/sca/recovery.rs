@@ -12,7 +12,7 @@ use std::time::SystemTime;
 
 use anyhow::{Context, Result, ensure};
 use fslab_layers::{LayerChoice, Leaf, Stack};
-use fslab_measure::stats::{RatioInterval, paired_ratio};
+use fslab_stats::{RatioInterval, paired_ratio};
 use fslab_sys::page_cache;
 use fslab_sys::signals::Interrupt;
 use fslab_sys::usage::Instant;

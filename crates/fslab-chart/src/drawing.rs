@@ -1,0 +1,187 @@
+//! An SVG that is being drawn. Whatever depends on the kind of axis is drawn twice, in groups of
+//! the classes `lin` and `log`, of which the page shows one.
+
+use std::fmt::Write;
+
+use crate::escape;
+use super::scale::Scale;
+
+/// Pixels left free at either side.
+pub const MARGIN: f64 = 8.0;
+/// Pixels below everything, for the marks of an axis.
+pub const FOOT: f64 = 22.0;
+
+/// What is drawn of a sample besides its place.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Mark {
+    /// The machine did other things: a hollow dot.
+    pub hollow: bool,
+    /// Far from the others: a ring around it.
+    pub ringed: bool,
+}
+
+/// An SVG.
+pub struct Drawing {
+    body: String,
+    /// Width in pixels.
+    pub width: f64,
+    /// Height in pixels.
+    pub height: f64,
+}
+
+impl Drawing {
+    /// An empty one, so many pixels wide and high.
+    #[must_use]
+    pub fn new(width: f64, height: f64) -> Self {
+        Self { body: String::new(), width, height }
+    }
+
+    /// Begins a group of a class.
+    pub fn open(&mut self, class: &str) {
+        self.raw(&format!("<g class=\"{class}\">"));
+    }
+
+    /// Ends the group begun last.
+    pub fn close(&mut self) {
+        self.raw("</g>");
+    }
+
+    /// What a pointer that rests on the open group is told, and a screen reader.
+    pub fn title(&mut self, text: &str) {
+        self.raw(&format!("<title>{}</title>", escape(text)));
+    }
+
+    /// A horizontal axis below everything, with lines up from its marks.
+    pub fn axis(&mut self, scale: &Scale, label: impl Fn(f64) -> String) {
+        for tick in scale.ticks() {
+            let place = scale.place(tick);
+            self.vertical("grid", place);
+            let anchor = match place {
+                place if place < scale.start + 12.0 => "start",
+                place if place > scale.start + scale.length - 12.0 => "end",
+                _ => "middle",
+            };
+            self.text("tick", anchor, (place, self.height - 6.0), &label(tick));
+        }
+    }
+
+    /// Samples as dots. All of a kind are one path of points without length, which round caps
+    /// make dots: a large report would otherwise have hundreds of thousands of elements.
+    pub fn dots(&mut self, dots: &[((f64, f64), Mark)], small: bool) {
+        let path = |wanted: fn(&Mark) -> bool| -> String {
+            let chosen = dots.iter().filter(|(_, mark)| wanted(mark));
+            chosen.map(|((x, y), _)| format!("M{x:.1} {y:.1}h0")).collect()
+        };
+        let size = if small { " small" } else { "" };
+        let paths = [
+            ("ring", path(|mark| mark.ringed)),
+            ("dot", path(|mark| !mark.hollow)),
+            ("dot", path(|mark| mark.hollow)),
+            ("hole", path(|mark| mark.hollow)),
+        ];
+        for (class, path) in paths.into_iter().filter(|(_, path)| !path.is_empty()) {
+            self.raw(&format!("<path class=\"{class}{size}\" d=\"{path}\"/>"));
+        }
+    }
+
+    /// An upright mark 16 pixels high.
+    pub fn bar(&mut self, x: f64, middle: f64) {
+        let (top, bottom) = (middle - 8.0, middle + 8.0);
+        self.raw(&format!("<path class=\"bar\" d=\"M{x:.1} {top}V{bottom}\"/>"));
+    }
+
+    /// An interval with its estimate. An end that lies beyond the axis has no cap.
+    pub fn interval(&mut self, scale: &Scale, y: f64, [low, estimate, high]: [f64; 3]) {
+        let (top, bottom) = (y - 5.0, y + 5.0);
+        let (left, right) = (scale.place(low), scale.place(high));
+        let mut path = format!("M{left:.1} {y}H{right:.1}");
+        for (value, x) in [(low, left), (high, right)] {
+            if scale.holds(value) {
+                path.push_str(&format!("M{x:.1} {top}V{bottom}"));
+            }
+        }
+        let x = scale.place(estimate);
+        self.raw(&format!(
+            "<path class=\"bar\" d=\"{path}\"/>\
+             <path class=\"mark\" d=\"M{x:.1} {}l4.5 4.5l-4.5 4.5l-4.5 -4.5z\"/>",
+            y - 4.5
+        ));
+    }
+
+    /// An upright line from the top to the axis.
+    pub fn vertical(&mut self, class: &str, x: f64) {
+        let bottom = self.height - FOOT;
+        self.raw(&format!("<path class=\"{class}\" d=\"M{x:.1} 0V{bottom:.1}\"/>"));
+    }
+
+    /// A line to the right border, with its label at the left.
+    pub fn horizontal(&mut self, left: f64, y: f64, label: &str) {
+        let right = self.width;
+        self.raw(&format!("<path class=\"grid\" d=\"M{left:.1} {y:.1}H{right:.1}\"/>"));
+        self.text("tick", "end", (left - 6.0, y + 4.0), label);
+    }
+
+    /// A line through points.
+    pub fn line(&mut self, points: &[(f64, f64)]) {
+        let mut path = String::new();
+        for (x, y) in points {
+            let verb = if path.is_empty() { 'M' } else { 'L' };
+            path.push_str(&format!("{verb}{x:.1} {y:.1}"));
+        }
+        self.raw(&format!("<path class=\"line\" d=\"{path}\"/>"));
+    }
+
+    /// A bar of a bar chart.
+    pub fn column(&mut self, left: f64, width: f64, top: f64, bottom: f64) {
+        let height = (bottom - top).max(0.0);
+        self.raw(&format!(
+            "<rect class=\"column\" x=\"{left:.1}\" y=\"{top:.1}\" width=\"{width:.1}\" \
+             height=\"{height:.1}\"/>"
+        ));
+    }
+
+    /// An interval that stands upright.
+    pub fn whisker(&mut self, class: &str, x: f64, (from, to): (f64, f64)) {
+        let (left, right) = (x - 3.0, x + 3.0);
+        self.raw(&format!(
+            "<path class=\"{class}\" d=\"M{x:.1} {from:.1}V{to:.1}M{left:.1} {from:.1}H{right:.1}\
+             M{left:.1} {to:.1}H{right:.1}\"/>"
+        ));
+    }
+
+    /// A text at a place, anchored at its `start`, `middle` or `end`.
+    pub fn text(&mut self, class: &str, anchor: &str, (x, y): (f64, f64), text: &str) {
+        let text = escape(text);
+        self.raw(&format!(
+            "<text class=\"{class}\" text-anchor=\"{anchor}\" x=\"{x:.1}\" y=\"{y:.1}\">\
+             {text}</text>"
+        ));
+    }
+
+    fn raw(&mut self, markup: &str) {
+        self.body.push_str(markup);
+    }
+
+    /// What was drawn, to be part of a larger drawing.
+    #[must_use]
+    pub fn into_body(self) -> String {
+        self.body
+    }
+
+    /// The whole, with what it shows in words, and the axis it is shown with unless asked.
+    #[must_use]
+    pub fn finish(self, title: &str, logarithmic: bool) -> String {
+        let mut svg = String::new();
+        let (width, height) = (self.width, self.height);
+        let axis = if logarithmic { "log" } else { "lin" };
+        let written = write!(
+            svg,
+            "<svg viewBox=\"0 0 {width} {height}\" role=\"img\" data-auto=\"{axis}\" \
+             aria-label=\"{}\">{}</svg>",
+            escape(title),
+            self.body
+        );
+        debug_assert!(written.is_ok(), "writing to a string can't fail");
+        svg
+    }
+}

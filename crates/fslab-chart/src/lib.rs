@@ -1,0 +1,43 @@
+//! Charts as SVG: the one place that writes it.
+//!
+//! A [`Scale`] maps values to places, a [`Drawing`] collects marks, [`standalone`] makes a file of
+//! its own of them, with colours for light and dark pages, and [`heat_map`] shades cells.
+
+mod drawing;
+mod heat_map;
+mod scale;
+mod standalone;
+
+pub use drawing::{Drawing, FOOT, MARGIN, Mark};
+pub use heat_map::{COLUMNS, heat_map};
+pub use scale::Scale;
+pub use standalone::standalone;
+
+/// The style sheet of a page that holds drawings: colours of series, light and dark.
+pub const COLOURS: &str = include_str!("../templates/colours.css");
+
+/// The style sheet of drawings.
+pub const DRAWING: &str = include_str!("../templates/drawing.css");
+
+/// A text within markup.
+#[must_use]
+pub fn escape(text: &str) -> String {
+    let mut escaped = String::with_capacity(text.len());
+    for character in text.chars() {
+        match character {
+            '&' => escaped.push_str("&amp;"),
+            '<' => escaped.push_str("&lt;"),
+            '>' => escaped.push_str("&gt;"),
+            '"' => escaped.push_str("&quot;"),
+            '\'' => escaped.push_str("&#39;"),
+            other => escaped.push(other),
+        }
+    }
+    escaped
+}
+
+/// The class that gives a target, or a series, its colour.
+#[must_use]
+pub fn colour(index: usize) -> String {
+    format!("t{}", index % 8)
+}

@@ -1,0 +1,58 @@
+//! The text of a plan, or of another file of tables, and places in it.
+
+use std::ops::Range;
+
+/// What is wrong with a plan, or with a paper's claims, and where.
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+#[error("{file}:{line}:{column}: {message}")]
+pub struct PlanError {
+    /// The file.
+    pub file: String,
+    /// Line, counted from 1.
+    pub line: usize,
+    /// Column in characters, counted from 1.
+    pub column: usize,
+    /// What is wrong, naming the key.
+    pub message: String,
+}
+
+/// A file's text and what to call it.
+pub struct Source<'a> {
+    /// What it is called in errors.
+    pub file: &'a str,
+    /// The text.
+    pub text: &'a str,
+}
+
+impl Source<'_> {
+    /// An error at a place of the text.
+    #[must_use]
+    pub fn error(&self, span: Range<usize>, message: impl Into<String>) -> PlanError {
+        let before = self.text.get(..span.start).unwrap_or(self.text);
+        let line_start = before.rfind('\n').map_or(0, |newline| newline + 1);
+        PlanError {
+            file: self.file.to_owned(),
+            line: before.matches('\n').count() + 1,
+            column: before[line_start..].chars().count() + 1,
+            message: message.into(),
+        }
+    }
+
+    /// What the TOML reader found wrong. It names an unknown key but not the key of a value of
+    /// the wrong type: that is taken from the line.
+    #[must_use]
+    pub fn syntax_error(&self, error: &toml::de::Error) -> PlanError {
+        let span = error.span().unwrap_or(0..0);
+        let mut message = error.message().lines().collect::<Vec<_>>().join(", ");
+        if let Some(key) = self.key_before(span.start) {
+            message = format!("`{key}`: {message}");
+        }
+        self.error(span, message)
+    }
+
+    fn key_before(&self, offset: usize) -> Option<&str> {
+        let before = self.text.get(..offset)?;
+        let line = before.rsplit('\n').next()?;
+        line.split_once('=').map(|(key, _)| key.trim())
+    }
+}

@@ -1,0 +1,352 @@
+//! `[[target]]`: what is compared.
+
+use fslab_vfs::Size;
+use std::path::PathBuf;
+
+use serde::Deserialize;
+use toml::{Spanned, Value};
+
+use super::matrix::{Combination, RawMatrix, combinations, place};
+use super::raw::{Result, margin, unique};
+use super::source::Source;
+use super::{Base, DevicePlan, ForeignMount, Form, ImagePlan, Over, TargetKind, TargetPlan};
+use fslab_report::nearest;
+use crate::workload;
+
+#[derive(Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RawTarget {
+    name: Spanned<String>,
+    filesystem: Option<Spanned<String>>,
+    #[serde(default)]
+    mkfs: Vec<String>,
+    #[serde(default)]
+    mount: String,
+    layers: Option<Spanned<Vec<String>>>,
+    engine: Option<Spanned<String>>,
+    over: Option<Spanned<String>>,
+    overlay_options: Option<String>,
+    mount_command: Option<Spanned<Vec<String>>>,
+    unmount_command: Option<Vec<String>>,
+    version_command: Option<Vec<String>>,
+    directory: Option<PathBuf>,
+    /// A block device instead of an image.
+    device: Option<PathBuf>,
+    /// Whether a directory is made cold.
+    cold: Option<bool>,
+    in_process: Option<String>,
+    source: Option<PathBuf>,
+    aged: Option<PathBuf>,
+    aged_workload: Option<Spanned<String>>,
+    fill: Option<Spanned<String>>,
+    memory: Option<Spanned<String>>,
+    needs: Option<String>,
+    margin: Option<Spanned<String>>,
+    matrix: Option<Spanned<RawMatrix>>,
+    /// Whether it is part of the quick form.
+    quick: Option<bool>,
+}
+
+/// The file system that is mounted over another, by the kernel.
+const OVERLAY: &str = "overlay";
+
+pub(super) fn targets(
+    source: &Source<'_>,
+    raw: &[Spanned<RawTarget>],
+    form: Form,
+) -> Result<Vec<TargetPlan>> {
+    let mut plans = Vec::new();
+    for spanned in raw {
+        let raw = spanned.get_ref();
+        check_matrix(source, raw)?;
+        for combination in combinations(source, raw.matrix.as_ref())? {
+            let meant = Spanned::new(spanned.span(), raw.filled_in(&combination));
+            let plan = target(source, &meant)?;
+            if form == Form::Full || raw.quick != Some(false) {
+                plans.push((plan, raw.name.span()));
+            }
+        }
+    }
+    unique(source, plans.iter().map(|(plan, span)| (&*plan.name, span.clone())))?;
+    if plans.is_empty() {
+        return Err(source.error(0..0, "the plan has no [[target]]"));
+    }
+    Ok(plans.into_iter().map(|(plan, _)| plan).collect())
+}
+
+/// A list whose values go nowhere is a mistake.
+fn check_matrix(source: &Source<'_>, raw: &RawTarget) -> Result<()> {
+    for (key, _) in raw.matrix.iter().flat_map(|matrix| matrix.get_ref()) {
+        let place = place(key.get_ref());
+        if !raw.texts().iter().any(|text| text.contains(&place)) {
+            let message = format!("`matrix`: no value of the target holds {place}");
+            return Err(source.error(key.span(), message));
+        }
+    }
+    Ok(())
+}
+
+impl RawTarget {
+    /// Every value that a matrix may fill in, but the name.
+    fn texts(&self) -> Vec<&str> {
+        let mut texts = vec![self.mount.as_str()];
+        let single = [
+            &self.filesystem,
+            &self.engine,
+            &self.over,
+            &self.fill,
+            &self.memory,
+            &self.aged_workload,
+            &self.margin,
+        ];
+        texts.extend(single.into_iter().flatten().map(|text| text.get_ref().as_str()));
+        let paths = [&self.device, &self.directory, &self.source, &self.aged];
+        texts.extend(paths.into_iter().flatten().filter_map(|path| path.to_str()));
+        let plain = [&self.overlay_options, &self.in_process];
+        texts.extend(plain.into_iter().flatten().map(String::as_str));
+        let spanned = [&self.layers, &self.mount_command].into_iter().flatten();
+        let lists = spanned.map(Spanned::get_ref).chain([&self.mkfs]);
+        let commands = [&self.unmount_command, &self.version_command].into_iter().flatten();
+        texts.extend(lists.chain(commands).flatten().map(String::as_str));
+        texts
+    }
+
+    fn filled_in(&self, combination: &Combination) -> Self {
+        let text = |text: &String| combination.fill_in(text);
+        let spanned =
+            |text: &Spanned<String>| Spanned::new(text.span(), combination.fill_in(text.get_ref()));
+        let list = |list: &Vec<String>| -> Vec<String> { list.iter().map(text).collect() };
+        let words =
+            |words: &Spanned<Vec<String>>| Spanned::new(words.span(), list(words.get_ref()));
+        let path = |path: &PathBuf| PathBuf::from(combination.fill_in(&path.to_string_lossy()));
+        Self {
+            name: Spanned::new(self.name.span(), combination.name(self.name.get_ref())),
+            filesystem: self.filesystem.as_ref().map(spanned),
+            mkfs: list(&self.mkfs),
+            mount: text(&self.mount),
+            layers: self.layers.as_ref().map(words),
+            engine: self.engine.as_ref().map(spanned),
+            over: self.over.as_ref().map(spanned),
+            overlay_options: self.overlay_options.as_ref().map(text),
+            mount_command: self.mount_command.as_ref().map(words),
+            unmount_command: self.unmount_command.as_ref().map(list),
+            version_command: self.version_command.as_ref().map(list),
+            directory: self.directory.as_ref().map(path),
+            device: self.device.as_ref().map(path),
+            cold: self.cold,
+            in_process: self.in_process.as_ref().map(text),
+            source: self.source.as_ref().map(path),
+            aged: self.aged.as_ref().map(path),
+            aged_workload: self.aged_workload.as_ref().map(spanned),
+            fill: self.fill.as_ref().map(spanned),
+            memory: self.memory.as_ref().map(spanned),
+            needs: self.needs.clone(),
+            margin: self.margin.as_ref().map(spanned),
+            matrix: None,
+            quick: self.quick,
+        }
+    }
+
+    fn is_overlay(&self) -> bool {
+        self.filesystem.as_ref().is_some_and(|name| name.get_ref() == OVERLAY)
+    }
+}
+
+fn target(source: &Source<'_>, spanned: &Spanned<RawTarget>) -> Result<TargetPlan> {
+    let raw = spanned.get_ref();
+    let name = raw.name.get_ref().clone();
+    let fail =
+        |message: String| Err(source.error(spanned.span(), format!("target `{name}`: {message}")));
+    let given = [
+        ("filesystem", raw.filesystem.is_some()),
+        ("mount_command", raw.mount_command.is_some()),
+        ("directory", raw.directory.is_some()),
+        ("in_process", raw.in_process.is_some()),
+    ];
+    let given: Vec<&str> = given.iter().filter(|(_, is)| *is).map(|(key, _)| *key).collect();
+    let [kind] = given[..] else {
+        let found = if given.is_empty() { "none".to_owned() } else { given.join(" and ") };
+        return fail(format!(
+            "exactly one of `filesystem`, `mount_command`, `directory`, `in_process` is needed, \
+             found {found}"
+        ));
+    };
+    if let Some(key) = misplaced(raw, kind) {
+        return fail(format!("`{key}` has no meaning beside `{kind}`"));
+    }
+    let memory = raw.memory.as_ref().map(|memory| size(source, "memory", memory)).transpose()?;
+    let kind = target_kind(source, spanned)?;
+    let margin = margin(source, raw.margin.as_ref())?;
+    Ok(TargetPlan { kind, name, memory, needs: raw.needs.clone(), margin, slowed: None })
+}
+
+/// A key that says nothing for a target of this kind.
+fn misplaced(raw: &RawTarget, kind: &str) -> Option<&'static str> {
+    let image = matches!(kind, "filesystem" | "mount_command");
+    let (foreign, overlay) = (kind == "mount_command", raw.is_overlay());
+    let keys = [
+        ("mkfs", !raw.mkfs.is_empty() && !image),
+        ("mount", !raw.mount.is_empty() && !image),
+        ("layers", raw.layers.is_some() && (kind != "filesystem" || overlay)),
+        ("engine", raw.engine.is_some() && (kind != "filesystem" || overlay)),
+        ("over", raw.over.is_some() && !foreign && !overlay),
+        ("overlay_options", raw.overlay_options.is_some() && !overlay),
+        ("unmount_command", raw.unmount_command.is_some() && !foreign),
+        ("version_command", raw.version_command.is_some() && !foreign),
+        ("source", raw.source.is_some() && !image),
+        ("aged", raw.aged.is_some() && !image),
+        ("aged_workload", raw.aged_workload.is_some() && !image),
+        ("fill", raw.fill.is_some() && !image),
+        ("device", raw.device.is_some() && !image),
+        ("cold", raw.cold.is_some() && kind != "directory"),
+    ];
+    keys.into_iter().find(|(_, misplaced)| *misplaced).map(|(key, _)| key)
+}
+
+fn target_kind(source: &Source<'_>, spanned: &Spanned<RawTarget>) -> Result<TargetKind> {
+    let raw = spanned.get_ref();
+    if let Some(path) = &raw.directory {
+        let cold = raw.cold.unwrap_or(false);
+        return Ok(TargetKind::Directory { path: path.clone(), cold });
+    }
+    if let Some(specification) = &raw.in_process {
+        return Ok(TargetKind::InProcess { specification: specification.clone() });
+    }
+    let below = raw.filesystem.as_ref().filter(|_| !raw.is_overlay());
+    let (key, kind) = match (below, &raw.over) {
+        (Some(kind), _) => ("filesystem", kind),
+        (None, Some(kind)) => ("over", kind),
+        (None, None) => {
+            let upper = if raw.is_overlay() { "`overlay`" } else { "`mount_command`" };
+            let message = format!(
+                "target `{}`: {upper} needs `over`, the file system it is mounted over",
+                raw.name.get_ref()
+            );
+            return Err(source.error(spanned.span(), message));
+        }
+    };
+    let base = image(source, raw, base(source, key, kind)?)?;
+    check_image(source, spanned, &base)?;
+    if let Some(options) = &raw.engine {
+        check_engine(source, options, raw)?;
+        return Ok(TargetKind::Engine { base, options: options.get_ref().clone() });
+    }
+    Ok(TargetKind::Image { base, over: over(source, raw)? })
+}
+
+fn image(source: &Source<'_>, raw: &RawTarget, kind: Base) -> Result<ImagePlan> {
+    let share = |share: &Spanned<String>| {
+        workload::percent(&Value::String(share.get_ref().clone()))
+            .map_err(|wrong| source.error(share.span(), format!("`fill`: {wrong}")))
+    };
+    let hash = |hash: &Spanned<String>| {
+        let digits = |byte: u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
+        let text = hash.get_ref();
+        if (8..=64).contains(&text.len()) && text.bytes().all(digits) {
+            return Ok(text.clone());
+        }
+        let message = "`aged_workload`: must be the first 8 to 64 digits of the hash that \
+                       `fslab age show` tells, in lower case";
+        Err(source.error(hash.span(), message))
+    };
+    let device = |path: &PathBuf| DevicePlan { path: path.clone(), ..DevicePlan::default() };
+    Ok(ImagePlan {
+        kind,
+        device: raw.device.as_ref().map(device),
+        mkfs: raw.mkfs.clone(),
+        mount: raw.mount.clone(),
+        source: raw.source.clone(),
+        recorded: raw.aged.clone(),
+        aged_workload: raw.aged_workload.as_ref().map(hash).transpose()?,
+        fill_percent: raw.fill.as_ref().map(share).transpose()?,
+    })
+}
+
+/// What the engine has no use for: it serves ext2, and nothing is put on it or over it.
+fn check_engine(source: &Source<'_>, engine: &Spanned<String>, raw: &RawTarget) -> Result<()> {
+    let is_ext2 = raw.filesystem.as_ref().is_some_and(|name| name.get_ref() == "ext2");
+    let others = [
+        ("layers", raw.layers.is_some()),
+        ("mount", !raw.mount.is_empty()),
+        ("source", raw.source.is_some()),
+        ("fill", raw.fill.is_some()),
+    ];
+    let wrong = if is_ext2 {
+        let other = others.into_iter().find(|(_, is_given)| *is_given);
+        other.map(|(key, _)| format!("`engine`: `{key}` has no meaning beside it"))
+    } else {
+        Some("`engine`: the engine serves ext2 alone: say `filesystem = \"ext2\"`".to_owned())
+    };
+    wrong.map_or(Ok(()), |message| Err(source.error(engine.span(), message)))
+}
+
+/// What can't be together.
+fn check_image(source: &Source<'_>, spanned: &Spanned<RawTarget>, base: &ImagePlan) -> Result<()> {
+    let raw = spanned.get_ref();
+    let name = base.kind.name();
+    let read_only = base.kind.is_read_only();
+    let wrong = if read_only && base.source.is_none() && base.recorded.is_none() {
+        format!("{name} is made from a directory: say which by `source`")
+    } else if read_only && base.fill_percent.is_some() {
+        format!("{name} can't be written, and so not filled")
+    } else if read_only && raw.is_overlay() {
+        format!("{name} can't be written, and the overlay's upper directory must be")
+    } else if base.recorded.is_some() && (base.source.is_some() || !base.mkfs.is_empty()) {
+        "an `aged` image is not made: no `source`, no `mkfs`".to_owned()
+    } else if base.aged_workload.is_some() && base.recorded.is_none() {
+        "`aged_workload` says what an `aged` image is of: say which by `aged`".to_owned()
+    } else if base.device.is_some() && (read_only || base.recorded.is_some()) {
+        "a file system on a `device` is made there: no `aged`, and none that is read-only"
+            .to_owned()
+    } else if base.kind == Base::Memory && base.device.is_some() {
+        "tmpfs has no device".to_owned()
+    } else if base.kind == Base::Memory && (base.recorded.is_some() || !base.mkfs.is_empty()) {
+        "tmpfs has no image: no `aged`, no `mkfs`".to_owned()
+    } else {
+        return Ok(());
+    };
+    Err(source.error(spanned.span(), format!("target `{}`: {wrong}", raw.name.get_ref())))
+}
+
+fn base(source: &Source<'_>, key: &str, raw: &Spanned<String>) -> Result<Base> {
+    Base::find(raw.get_ref()).ok_or_else(|| {
+        let more = (key == "filesystem").then_some(OVERLAY);
+        let names = nearest(raw.get_ref(), Base::names().chain(more));
+        let message = format!("`{key}`: unknown file system `{}`; nearest: {names}", raw.get_ref());
+        source.error(raw.span(), message)
+    })
+}
+
+fn size(source: &Source<'_>, key: &str, raw: &Spanned<String>) -> Result<u64> {
+    let size = workload::bytes(&Value::String(raw.get_ref().clone()))
+        .map_err(|wrong| source.error(raw.span(), format!("`{key}`: {wrong}")))?;
+    let least = fslab_sys::memory_bound::SMALLEST;
+    if size < least {
+        let least = Size::of(least);
+        return Err(source.error(raw.span(), format!("`{key}`: must be at least {least}")));
+    }
+    Ok(size)
+}
+
+fn over(source: &Source<'_>, raw: &RawTarget) -> Result<Over> {
+    if raw.is_overlay() {
+        return Ok(Over::Overlay(raw.overlay_options.clone().unwrap_or_default()));
+    }
+    if let Some(layers) = &raw.layers {
+        let none = layers.get_ref().is_empty();
+        let layers = layers.get_ref().clone();
+        return Ok(if none { Over::Nothing } else { Over::Layers(layers) });
+    }
+    let Some(command) = &raw.mount_command else { return Ok(Over::Nothing) };
+    for place in ["{lower}", "{mountpoint}"] {
+        if !command.get_ref().iter().skip(1).any(|word| word.contains(place)) {
+            let message = format!("`mount_command`: no argument holds {place}");
+            return Err(source.error(command.span(), message));
+        }
+    }
+    Ok(Over::Command(ForeignMount {
+        mount: command.get_ref().clone(),
+        unmount: raw.unmount_command.clone(),
+        version: raw.version_command.clone(),
+    }))
+}

@@ -1,0 +1,148 @@
+//! What the samples of a comparison begin with: the plan, the machine, the tools and the seed.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+
+use fslab_report::{Choice, Provenance};
+use fslab_sys::mounts;
+
+use crate::plan::{Base, Over, Plan, TargetKind};
+
+/// How a plan is run, as far as the plan leaves it open.
+#[derive(Clone, Debug)]
+pub(crate) struct Setting<'a> {
+    /// The seed everything random comes from.
+    pub seed: u64,
+    /// Rounds at least.
+    pub rounds: u32,
+    /// Rounds at most.
+    pub rounds_max: u32,
+    /// What is run of the plan, how often again and where.
+    pub choice: Choice,
+    /// The command that repeats the comparison.
+    pub command: &'a str,
+}
+
+/// Looks at the machine and the plan.
+pub(crate) fn collect(plan: &Plan, work_directory: &Path, setting: &Setting<'_>) -> Provenance {
+    let now = jiff::Timestamp::now();
+    Provenance {
+        format: fslab_report::sample::FORMAT,
+        run: format!(
+            "{:08x}{:08x}",
+            now.as_second(),
+            now.subsec_nanosecond() ^ std::process::id().cast_signed()
+        ),
+        fslab: env!("CARGO_PKG_VERSION").to_owned(),
+        command: setting.command.to_owned(),
+        started: now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string(),
+        seed: setting.seed,
+        rounds: setting.rounds,
+        rounds_max: setting.rounds_max,
+        choice: Some(setting.choice.clone()),
+        tools: tools(plan),
+        ..on_this_machine(of_plan(plan), work_directory)
+    }
+}
+
+fn of_plan(plan: &Plan) -> Provenance {
+    Provenance {
+        plan_name: plan.name.clone(),
+        plan: plan.text.clone(),
+        form: plan.form,
+        workload_command: plan.command.clone(),
+        baseline: plan.baseline.clone(),
+        second_copy: plan.second_copy().map(|copy| copy.name),
+        margins: plan.margins(),
+        targets: plan.targets.iter().map(|target| target.name.clone()).collect(),
+        workloads: plan.workloads.iter().map(|workload| workload.label.clone()).collect(),
+        half_width: plan.half_width,
+        kept_to_processors: plan.processors.clone(),
+        image_size: plan.image_size,
+        ..Provenance::default()
+    }
+}
+
+fn on_this_machine(plan: Provenance, work_directory: &Path) -> Provenance {
+    Provenance {
+        machine: rustix::system::uname().nodename().to_string_lossy().into_owned(),
+        boot: first_line("/proc/sys/kernel/random/boot_id"),
+        kernel: kernel(),
+        processor: field("/proc/cpuinfo", "model name").unwrap_or_default(),
+        processors: processors(),
+        memory_kib: memory_kib().unwrap_or(0),
+        frequency_governor: first_line("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"),
+        clock_source: first_line(
+            "/sys/devices/system/clocksource/clocksource0/current_clocksource",
+        ),
+        dirty_ratios: dirty_ratios(),
+        work_file_system: file_system_of(work_directory),
+        ..plan
+    }
+}
+
+fn first_line(path: &str) -> Option<String> {
+    let text = fs::read_to_string(path).ok()?;
+    text.lines().next().map(|line| line.trim().to_owned())
+}
+
+fn dirty_ratios() -> Option<String> {
+    let ratio = |name: &str| first_line(&format!("/proc/sys/vm/{name}"));
+    Some(format!("{} and {}", ratio("dirty_background_ratio")?, ratio("dirty_ratio")?))
+}
+
+fn kernel() -> String {
+    let name = rustix::system::uname();
+    [name.sysname(), name.release(), name.machine()].map(|part| part.to_string_lossy()).join(" ")
+}
+
+fn field(path: &str, key: &str) -> Option<String> {
+    let text = fs::read_to_string(path).ok()?;
+    let line = text.lines().find(|line| line.starts_with(key))?;
+    line.split_once(':').map(|(_, value)| value.trim().to_owned())
+}
+
+/// All that the kernel runs, whichever this process may use.
+fn processors() -> u64 {
+    let text = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    text.lines().filter(|line| line.starts_with("processor")).count() as u64
+}
+
+fn memory_kib() -> Option<u64> {
+    field("/proc/meminfo", "MemTotal")?.split_whitespace().next()?.parse().ok()
+}
+
+/// The file system a directory lies on: that of the longest mount point above it.
+fn file_system_of(directory: &Path) -> Option<String> {
+    let mounts = mounts::list().ok()?;
+    let above = mounts.into_iter().filter(|mount| directory.starts_with(&mount.target));
+    above.max_by_key(|mount| mount.target.as_os_str().len()).map(|mount| mount.file_system)
+}
+
+/// What each tool says of its version; what a missing one is called is in the notes.
+fn tools(plan: &Plan) -> BTreeMap<String, String> {
+    let mut versions = BTreeMap::new();
+    for target in &plan.targets {
+        let TargetKind::Image { base, over } = &target.kind else { continue };
+        if let Base::Device(kind) = base.kind
+            && let Ok(version) = kind.tool_version()
+        {
+            versions.insert(kind.program().to_owned(), version);
+        }
+        if let Over::Command(command) = over
+            && let Some(version) = &command.version
+            && let Some(line) = version_line(version)
+        {
+            versions.insert(version.join(" "), line);
+        }
+    }
+    versions
+}
+
+fn version_line(command: &[String]) -> Option<String> {
+    let (program, arguments) = command.split_first()?;
+    let output = std::process::Command::new(program).args(arguments).output().ok()?;
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    text.lines().next().map(|line| line.trim().to_owned())
+}

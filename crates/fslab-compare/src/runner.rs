@@ -1,0 +1,589 @@
+//! Runs a plan: randomised complete blocks, each target fresh, each sample written at once.
+//!
+//! A *round* runs every workload once on every target. Within a round, a workload's targets
+//! follow each other directly, in an order drawn from the seed: what changes slowly on the
+//! machine then meets them all alike, and the ratios of one round can be paired. One workload of
+//! one round is a *block*. A block that was cut short, or during which the machine did other
+//! things, may be begun again as a whole: all its samples are kept, and the last attempt counts.
+
+mod host_memory;
+mod journal;
+mod past;
+mod precision;
+mod session;
+mod surroundings;
+mod time_limit;
+
+use std::os::linux::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use fslab_sys::block_counters::DeviceNumber;
+use fslab_sys::signals::Interrupt;
+use fslab_sys::usage::Instant;
+use rand::SeedableRng;
+use rand::seq::SliceRandom;
+use rand_pcg::Pcg64;
+
+use self::journal::Journal;
+use self::past::Past;
+use self::precision::Precision;
+use self::time_limit::Watch;
+use crate::error::{Error, Result};
+use crate::host::Host;
+use crate::pinned::Pinned;
+use crate::plan::{Base, Plan, TargetKind, TargetPlan};
+use crate::provenance::{self, Setting};
+use fslab_report::{Cells, Choice};
+use fslab_report::sample::{
+    self, Block, CellTime, End, EndReason, Note, NoteKind, Record, Sample, Writer,
+};
+use crate::target::work_directory::{WorkDirectory, check_space};
+use crate::target::{self, Workshop};
+use crate::workload::{Preparation, Workload};
+
+pub use fslab_report::sample::CacheState;
+pub use session::{Phase, Session, Timed};
+
+/// How a plan is to be run.
+pub struct RunOptions<'a> {
+    /// What is compared.
+    pub plan: &'a Plan,
+    /// Where everything random comes from.
+    pub seed: u64,
+    /// How many rounds at least.
+    pub rounds: u32,
+    /// How many at most; above `rounds`, a workload gets more until each of its intervals is as
+    /// narrow as the plan asks.
+    pub rounds_max: u32,
+    /// How often a block is run again because the machine did other things meanwhile.
+    pub reruns_max: u32,
+    /// Which cells are run.
+    pub cells: Cells,
+    /// Where the work directory is made.
+    pub work_parent: &'a Path,
+    /// The samples file; must not exist, unless it is gone on with.
+    pub samples: &'a Path,
+    /// Whether to go on with a run that was interrupted.
+    pub resume: bool,
+    /// The command that repeats the comparison, for the report.
+    pub command: &'a str,
+    /// Mounts layers and makes in-process file systems.
+    pub host: &'a dyn Host,
+    /// Says when to stop.
+    pub interrupt: Interrupt,
+    /// Things to say on top of the report that were known before the run.
+    pub remarks: Vec<String>,
+}
+
+/// Is told how far a run has come.
+pub trait Observer {
+    /// `done` of `total` runs are done; `next` names what comes now.
+    fn progress(&mut self, done: u64, total: u64, next: &str);
+
+    /// A note was recorded.
+    fn note(&mut self, note: &Note);
+}
+
+/// How a run ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Outcome {
+    /// How and when.
+    pub end: End,
+    /// Everything that was noted.
+    pub notes: Vec<Note>,
+}
+
+/// Runs a plan and appends its samples to a file.
+///
+/// # Errors
+/// Where nothing can be measured at all: no target is left, or the samples can't be written. A
+/// target that fails is noted, and an interruption is an [`Outcome`].
+pub fn run(options: RunOptions<'_>, observer: &mut dyn Observer) -> Result<Outcome> {
+    options.plan.check_cells(&options.cells)?;
+    let _pinned = Pinned::to(&options.plan.processors)?;
+    let work = WorkDirectory::create(options.work_parent)?;
+    let (mut writer, past) = open(&options)?;
+    let mut provenance = provenance::collect(options.plan, work.path(), &options.setting());
+    if let Some(run) = &past.run {
+        provenance.run.clone_from(run);
+        provenance.second_copy.clone_from(&past.second_copy);
+    }
+    let run = provenance.run.clone();
+    let second_copy = provenance.second_copy.clone();
+    let touched_bytes = touched_bytes(options.plan);
+    provenance.touched_bytes = touched_bytes;
+    let precision = Precision::new(&options.plan.baseline).without(second_copy.clone());
+    writer.append(&Record::Provenance(Box::new(provenance)))?;
+    let mut runner = Runner {
+        journal: Journal { run, writer, notes: past.notes.clone(), observer },
+        precision,
+        second_copy,
+        touched_bytes,
+        given_up: past.given_up.clone(),
+        backing: backing_device(work.path()),
+        started: Instant::now(),
+        options: &options,
+        work: &work,
+        past,
+        done: 0,
+    };
+    let end = runner.run();
+    let notes = std::mem::take(&mut runner.journal.notes);
+    drop(runner);
+    work.close()?;
+    Ok(Outcome { end: end?, notes })
+}
+
+/// The samples file, and what is in it already.
+fn open(options: &RunOptions<'_>) -> Result<(Writer, Past)> {
+    let path = options.samples;
+    if !options.resume {
+        return Ok((Writer::create(path)?, Past::default()));
+    }
+    let writer = Writer::resume(path)?;
+    let records = sample::read(path)?;
+    let first = past::first(&records);
+    let reason = match first {
+        Some(first) if first.seed != options.seed => Some("its seed is another"),
+        Some(first) if first.plan != options.plan.text => Some("its plan is another"),
+        Some(first) if first.format < 2 => Some("an older fslab wrote it, without its blocks"),
+        Some(first) if several_runs(&records, &first.run) => {
+            Some("it holds several runs; resume each where it was made")
+        }
+        _ => Choice::of(&records).and_then(|begun| options.choice().differs(begun)),
+    };
+    match reason {
+        Some(reason) => Err(Error::NotResumable { path: path.to_owned(), reason }),
+        None => Ok((writer, Past::of(&records))),
+    }
+}
+
+/// What is within this process has no page cache.
+fn touched_bytes(plan: &Plan) -> u64 {
+    let has_cache = |target: &TargetPlan| !matches!(target.kind, TargetKind::InProcess { .. });
+    if plan.targets.iter().any(has_cache) { host_memory::to_touch() } else { 0 }
+}
+
+fn several_runs(records: &[Record], run: &str) -> bool {
+    records.iter().any(|record| matches!(record, Record::Provenance(found) if found.run != run))
+}
+
+/// The disk on which a directory lies, where it is a disk.
+fn backing_device(directory: &Path) -> Option<DeviceNumber> {
+    let number = std::fs::metadata(directory).ok()?.st_dev();
+    let device =
+        DeviceNumber { major: rustix::fs::major(number), minor: rustix::fs::minor(number) };
+    device.sysfs("stat").exists().then_some(device)
+}
+
+impl RunOptions<'_> {
+    fn setting(&self) -> Setting<'_> {
+        Setting {
+            seed: self.seed,
+            rounds: self.rounds,
+            rounds_max: self.rounds_max,
+            choice: self.choice(),
+            command: self.command,
+        }
+    }
+
+    fn choice(&self) -> Choice {
+        Choice {
+            cells: self.cells.clone(),
+            reruns_max: self.reruns_max,
+            work_parent: Choice::kept(self.work_parent, self.samples),
+        }
+    }
+}
+
+struct Runner<'a> {
+    options: &'a RunOptions<'a>,
+    work: &'a WorkDirectory,
+    backing: Option<DeviceNumber>,
+    journal: Journal<'a>,
+    started: Instant,
+    past: Past,
+    precision: Precision,
+    /// Bytes of memory that are touched before each block.
+    touched_bytes: u64,
+    /// The name of the second copy of the baseline, where one is run.
+    second_copy: Option<String>,
+    /// Pairs of target and workload that failed.
+    given_up: std::collections::HashSet<(String, String)>,
+    done: u64,
+}
+
+/// The workloads of a plan with their labels, ready to run.
+type Workloads = Vec<(String, Box<dyn Workload>)>;
+
+impl Runner<'_> {
+    fn run(&mut self) -> Result<End> {
+        for remark in &self.options.remarks {
+            self.journal.note(NoteKind::Remark, None, None, remark.clone())?;
+        }
+        for ((workload, round), samples) in &self.past.samples {
+            self.precision.set_block(workload, *round, samples);
+        }
+        self.check_space()?;
+        let workloads = self.prepare()?;
+        let targets = self.try_targets();
+        let (reason, rounds) = match targets {
+            Ok(mut targets) => {
+                targets.extend(self.second_copy(&targets));
+                self.rounds(&targets, &workloads)?
+            }
+            Err(Error::Interrupted) => (EndReason::Interrupted, 0),
+            Err(error) => return Err(error),
+        };
+        let end = End { reason, rounds, elapsed_seconds: self.started.elapsed().as_secs() };
+        self.journal.append(&Record::End(end.clone()))?;
+        Ok(end)
+    }
+
+    /// Refuses before anything is written where an image would not fit.
+    fn check_space(&self) -> Result<()> {
+        let plan = self.options.plan;
+        let on_image = |target: &TargetPlan| match &target.kind {
+            TargetKind::Image { base, .. } => base.kind != Base::Memory && base.device.is_none(),
+            TargetKind::Engine { .. } => true,
+            TargetKind::Directory { .. } | TargetKind::InProcess { .. } => false,
+        };
+        if !plan.targets.iter().any(on_image) {
+            return Ok(());
+        }
+        check_space(self.work.path(), plan.image_size)
+    }
+
+    /// Makes the workloads and what they read.
+    fn prepare(&self) -> Result<Workloads> {
+        let mut workloads = Vec::new();
+        for plan in &self.options.plan.workloads {
+            let mut workload = (plan.spec.construct)(&plan.parameters, self.options.seed);
+            let directory = self.work.subdirectory(&format!("source-{}", workloads.len()))?;
+            workload.prepare(&Preparation { directory: &directory, host: self.options.host })?;
+            workloads.push((plan.label.clone(), workload));
+        }
+        Ok(workloads)
+    }
+
+    /// Makes and ends every target once: those the machine can't make are left out before the
+    /// first round.
+    fn try_targets(&mut self) -> Result<Vec<TargetPlan>> {
+        let mut left = Vec::new();
+        let mut reasons = Vec::new();
+        let cells = &self.options.cells;
+        for plan in self.options.plan.targets.iter().filter(|plan| cells.hold_target(&plan.name)) {
+            self.check()?;
+            let made = self.watch(self.options.interrupt.part())?;
+            match made.end(target::make(plan, self.workshop())) {
+                Ok((target, record)) => {
+                    self.journal.append(&Record::Target(record))?;
+                    self.end_target(plan, target)?;
+                    self.remark_on(plan)?;
+                    left.push(plan.clone());
+                }
+                Err(_) if self.options.interrupt.is_raised() => return Err(Error::Interrupted),
+                Err(error) => {
+                    let missing = error.is_missing_prerequisite();
+                    let kind = if missing { NoteKind::LeftOut } else { NoteKind::Failed };
+                    reasons.push(format!("{}: {error}", plan.name));
+                    self.journal.note(kind, Some(&plan.name), None, error.to_string())?;
+                }
+            }
+        }
+        if left.is_empty() {
+            return Err(Error::NoTargets { reasons: reasons.join("; ") });
+        }
+        Ok(left)
+    }
+
+    /// The second copy of the baseline, where one is wanted and the baseline is run.
+    fn second_copy(&self, targets: &[TargetPlan]) -> Option<TargetPlan> {
+        let plan = self.options.plan;
+        let copy = plan.second_copy().filter(|copy| Some(&copy.name) == self.second_copy.as_ref());
+        // Where targets were chosen, others may run elsewhere; else one alone is not compared.
+        let is_compared = targets.len() > 1 || !self.options.cells.targets.is_empty();
+        let is_run = targets.iter().any(|target| target.name == plan.baseline);
+        copy.filter(|_| is_run && is_compared)
+    }
+
+    fn remark_on(&mut self, plan: &TargetPlan) -> Result<()> {
+        let remark = match &plan.kind {
+            TargetKind::Image { .. } | TargetKind::Engine { .. } => return Ok(()),
+            TargetKind::Directory { cold: true, .. } if target::drops_names() => {
+                "a given directory is never remounted: before cold phases the pages of its files \
+                 are dropped, and names and inodes of the whole machine; blocks of its \
+                 directories may stay in memory"
+            }
+            TargetKind::Directory { cold: true, .. } => {
+                "a given directory is never remounted: before cold phases the pages of its files \
+                 are dropped; names and inodes stay in memory, because only root may drop them"
+            }
+            TargetKind::Directory { .. } => {
+                "a given directory is never remounted: nothing about it was cold"
+            }
+            TargetKind::InProcess { .. } => {
+                "measured in process, without mount or kernel: nothing about it was cold, and \
+                 its times do not compare with those of mounted targets"
+            }
+        };
+        self.journal.note(NoteKind::Remark, Some(&plan.name), None, remark.to_owned())
+    }
+
+    fn rounds(
+        &mut self,
+        targets: &[TargetPlan],
+        workloads: &Workloads,
+    ) -> Result<(EndReason, u32)> {
+        let mut longest = Duration::ZERO;
+        for round in 0..self.options.rounds_max {
+            let wanted = self.wanted(round, workloads);
+            if wanted.is_empty() {
+                return Ok((EndReason::Narrow, round));
+            }
+            let start = Instant::now();
+            if longest > Duration::ZERO && self.would_pass_limit(longest) {
+                return Ok((EndReason::TimeLimit, round));
+            }
+            match self.round(round, &wanted, targets, workloads) {
+                Ok(()) => longest = longest.max(start.elapsed()),
+                Err(Error::Interrupted) => return Ok((EndReason::Interrupted, round)),
+                Err(error) => return Err(error),
+            }
+        }
+        self.remark_on_widths(workloads)?;
+        Ok((EndReason::Finished, self.options.rounds_max))
+    }
+
+    fn would_pass_limit(&self, next: Duration) -> bool {
+        let limit = self.options.plan.time_limit_seconds.map(Duration::from_secs);
+        limit.is_some_and(|limit| self.started.elapsed() + next > limit)
+    }
+
+    /// The workloads that need a round: all of them up to the least number of rounds, later those
+    /// with an interval that is still wide.
+    fn wanted(&self, round: u32, workloads: &Workloads) -> Vec<usize> {
+        let half_width = self.options.plan.half_width;
+        let wide = |label: &str| self.precision.is_wide(label, half_width);
+        (0..workloads.len())
+            .filter(|index| round < self.options.rounds || wide(&workloads[*index].0))
+            .collect()
+    }
+
+    /// Says which intervals are wider than asked after the most rounds.
+    fn remark_on_widths(&mut self, workloads: &Workloads) -> Result<()> {
+        if self.options.rounds_max == self.options.rounds {
+            return Ok(());
+        }
+        let asked = self.options.plan.half_width;
+        for (label, _) in workloads {
+            let mut wide = self.precision.widths(label);
+            wide.retain(|width| width.half > asked);
+            wide.sort_by(|a, b| b.half.total_cmp(&a.half));
+            if let Some(widest) = wide.first() {
+                let text = format!(
+                    "{} intervals are wider than \u{b1}{:.1} % after {} rounds; the widest, of {} \
+                     on {}, is \u{b1}{:.1} %",
+                    wide.len(),
+                    asked * 100.0,
+                    self.options.rounds_max,
+                    widest.phase,
+                    widest.target,
+                    widest.half * 100.0
+                );
+                self.journal.note(NoteKind::Remark, None, Some(label), text)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn round(
+        &mut self,
+        round: u32,
+        wanted: &[usize],
+        targets: &[TargetPlan],
+        workloads: &Workloads,
+    ) -> Result<()> {
+        for index in wanted {
+            let (label, workload) = &workloads[*index];
+            let chosen = self.options.cells.hold_block(round, *index, label, workloads.len());
+            let seed = cell_seed(self.options.seed, round, *index);
+            let first = self.past.next_attempt(label, round);
+            if !chosen || self.past.is_done(label, round, targets) {
+                continue;
+            }
+            for attempt in first..=first + self.options.reruns_max {
+                let cell = Cell { label, round, seed, attempt };
+                let total = self.total(targets.len() * workloads.len(), round);
+                if self.block(&cell, targets, &**workload, total)? {
+                    break;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// How many runs there are at least, as far as is known in a round.
+    fn total(&self, cells_a_round: usize, round: u32) -> u64 {
+        u64::from(self.options.rounds.max(round + 1)) * cells_a_round as u64
+    }
+
+    /// One workload of one round on all targets, in an order drawn from the seed. Answers whether
+    /// the machine did nothing else meanwhile.
+    fn block(
+        &mut self,
+        cell: &Cell<'_>,
+        targets: &[TargetPlan],
+        workload: &dyn Workload,
+        total: u64,
+    ) -> Result<bool> {
+        let mut order: Vec<&TargetPlan> = targets.iter().collect();
+        order.shuffle(&mut Pcg64::seed_from_u64(cell.seed));
+        host_memory::touch(self.touched_bytes);
+        let mut samples = Vec::new();
+        let mut cells = Vec::new();
+        for (position, target) in order.into_iter().enumerate() {
+            self.check()?;
+            let next = format!("round {}, {} on {}", cell.round + 1, cell.label, target.name);
+            self.journal.observer.progress(self.done, total, &next);
+            let start = Instant::now();
+            let run = self.cell(cell, position as u32, target, workload)?;
+            self.done += u64::from(cell.attempt == self.past.next_attempt(cell.label, cell.round));
+            let seconds = start.elapsed().as_secs_f64();
+            cells.push(CellTime { target: target.name.clone(), seconds, done: run.is_some() });
+            samples.extend(run.into_iter().flatten());
+        }
+        self.journal.observer.progress(self.done, total, "");
+        self.journal.append(&Record::Block(Block {
+            run: self.journal.run.clone(),
+            workload: cell.label.to_owned(),
+            round: cell.round,
+            attempt: cell.attempt,
+            cells,
+        }))?;
+        self.precision.set_block(cell.label, cell.round, &samples);
+        Ok(samples.iter().all(|sample| sample.contaminated.is_none()))
+    }
+
+    /// One workload on one fresh target; its samples. A failure is noted and ends this pair.
+    fn cell(
+        &mut self,
+        cell: &Cell<'_>,
+        position: u32,
+        plan: &TargetPlan,
+        workload: &dyn Workload,
+    ) -> Result<Option<Vec<Sample>>> {
+        let pair = (plan.name.clone(), cell.label.to_owned());
+        if self.given_up.contains(&pair) {
+            return Ok(None);
+        }
+        match self.measure(cell, position, plan, workload) {
+            Ok(samples) => Ok(Some(samples)),
+            Err(Failure::Ours(error)) => Err(error),
+            // A signal from a terminal reaches mkfs and mount commands as well: what they then
+            // answer is no failure of the target.
+            Err(Failure::Target(_)) if self.options.interrupt.is_raised() => {
+                Err(Error::Interrupted)
+            }
+            Err(Failure::Target(error)) => {
+                self.given_up.insert(pair);
+                let missing = error.is_missing_prerequisite();
+                let kind = if missing { NoteKind::LeftOut } else { NoteKind::Failed };
+                let text = format!("in round {}: {error}", cell.round + 1);
+                self.journal.note(kind, Some(&plan.name), Some(cell.label), text)?;
+                Ok(None)
+            }
+        }
+    }
+
+    fn measure(
+        &mut self,
+        cell: &Cell<'_>,
+        position: u32,
+        plan: &TargetPlan,
+        workload: &dyn Workload,
+    ) -> std::result::Result<Vec<Sample>, Failure> {
+        // What others left to be written back would be written while this is measured.
+        rustix::fs::sync();
+        // What hangs may do so as soon as it is mounted, and is looked at from then on. What took
+        // long to be made, but was, has its time to run.
+        let watch = self.watch(self.options.interrupt.part()).map_err(Failure::Ours)?;
+        let made = watch.end(target::make(plan, self.workshop()));
+        let (mut target, _) = made.map_err(Failure::Target)?;
+        let interrupt = self.options.interrupt.part();
+        let template = Sample {
+            target: plan.name.clone(),
+            workload: cell.label.to_owned(),
+            round: cell.round,
+            attempt: cell.attempt,
+            position,
+            seed: cell.seed,
+            ..Sample::default()
+        };
+        let watch = self.watch(interrupt.clone()).map_err(Failure::Ours)?;
+        let session = Session::new(&mut *target, template, interrupt);
+        // What is measured within the process may have nothing to do with any disk.
+        let in_process = matches!(plan.kind, TargetKind::InProcess { .. });
+        let session = session.on_disk(self.backing.filter(|_| !in_process));
+        let mut session = session.slowed_by(plan.slowed);
+        let ran = watch.end(workload.run(&mut session));
+        let mut samples = session.into_samples();
+        self.journal.samples(&mut samples).map_err(Failure::Ours)?;
+        let ended = self.end_target(plan, target);
+        ran.map_err(Failure::Target)?;
+        ended.map_err(Failure::Target)?;
+        Ok(samples)
+    }
+
+    /// Begins to watch what must not take longer than a run may.
+    fn watch(&self, interrupt: Interrupt) -> Result<Watch> {
+        let limit = Duration::from_secs(self.options.plan.run_limit_seconds);
+        Watch::begin(limit, interrupt, self.work.path())
+    }
+
+    fn end_target(&mut self, plan: &TargetPlan, target: Box<dyn target::Target>) -> Result<()> {
+        for remark in target.tear_down()? {
+            self.journal.note(NoteKind::Remark, Some(&plan.name), None, remark)?;
+        }
+        Ok(())
+    }
+
+    fn workshop(&self) -> Workshop<'_> {
+        Workshop {
+            host: self.options.host,
+            work_directory: self.work.path(),
+            image_size: self.options.plan.image_size,
+        }
+    }
+
+    fn check(&self) -> Result<()> {
+        if self.options.interrupt.is_raised() { Err(Error::Interrupted) } else { Ok(()) }
+    }
+}
+
+/// A place in the plan's grid, on every target.
+struct Cell<'a> {
+    label: &'a str,
+    round: u32,
+    seed: u64,
+    attempt: u32,
+}
+
+/// Whose failure it is: of the target, which loses its samples, or of the comparison itself.
+enum Failure {
+    Target(Error),
+    Ours(Error),
+}
+
+/// The seed of one workload in one round: the same for every target, different from all others.
+fn cell_seed(seed: u64, round: u32, workload: usize) -> u64 {
+    let cell = (u64::from(round) << 16) | workload as u64;
+    seed ^ cell.wrapping_add(1).wrapping_mul(0x9E37_79B9_7F4A_7C15)
+}
+
+/// Samples are written below an output directory under this name.
+#[must_use]
+pub fn samples_path(output: &Path) -> PathBuf {
+    output.join("samples.jsonl")
+}

@@ -1,0 +1,145 @@
+//! What an earlier session of the same run has done, read from its samples file.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+
+use crate::plan::TargetPlan;
+use fslab_report::Provenance;
+use fslab_report::sample::{self, Note, NoteKind, Record, Sample};
+
+/// What need not be done again. Nothing, for a new run.
+#[derive(Debug, Default)]
+pub(super) struct Past {
+    /// The run's id, for one that is resumed.
+    pub run: Option<String>,
+    /// The name of the second copy of the baseline, where that run has one.
+    pub second_copy: Option<String>,
+    /// What was noted.
+    pub notes: Vec<Note>,
+    /// Pairs of target and workload that failed.
+    pub given_up: HashSet<(String, String)>,
+    /// The targets on which each block is done, by its last whole attempt: by workload and round.
+    done: HashMap<(String, u32), HashSet<String>>,
+    /// How often each block was begun.
+    begun: HashMap<(String, u32), u32>,
+    /// The samples of each block's last attempt.
+    pub samples: BTreeMap<(String, u32), Vec<Sample>>,
+}
+
+impl Past {
+    pub fn of(records: &[Record]) -> Self {
+        let first = first(records);
+        let mut past = Self {
+            run: first.map(|first| first.run.clone()),
+            second_copy: first.and_then(|first| first.second_copy.clone()),
+            ..Self::default()
+        };
+        for record in records {
+            match record {
+                Record::Note(note) => past.note(note),
+                Record::Sample(sample) => past.sample(sample),
+                Record::Block(block) => {
+                    let targets = block.cells.iter().map(|cell| cell.target.clone()).collect();
+                    past.done.insert((block.workload.clone(), block.round), targets);
+                }
+                Record::Provenance(_) | Record::Target(_) | Record::End(_) => {}
+            }
+        }
+        past
+    }
+
+    /// Whether a block need not be run again: it was run on all of these targets. Where one of
+    /// them lacks it, all run it again, because only what follows each other directly is paired.
+    pub fn is_done(&self, workload: &str, round: u32, targets: &[TargetPlan]) -> bool {
+        let done = self.done.get(&(workload.to_owned(), round));
+        done.is_some_and(|done| targets.iter().all(|target| done.contains(&target.name)))
+    }
+
+    /// The number of a block's next attempt.
+    pub fn next_attempt(&self, workload: &str, round: u32) -> u32 {
+        self.begun.get(&(workload.to_owned(), round)).copied().unwrap_or(0)
+    }
+
+    fn note(&mut self, note: &Note) {
+        if let (NoteKind::Failed, Some(target), Some(workload)) =
+            (note.kind, &note.target, &note.workload)
+        {
+            self.given_up.insert((target.clone(), workload.clone()));
+        }
+        self.notes.push(note.clone());
+    }
+
+    fn sample(&mut self, sample: &Sample) {
+        let block = (sample.workload.clone(), sample.round);
+        let begun = self.begun.entry(block.clone()).or_default();
+        let samples = self.samples.entry(block).or_default();
+        if sample.attempt + 1 > *begun {
+            *begun = sample.attempt + 1;
+            samples.clear();
+            // The last attempt counts, and this one is not whole yet.
+            self.done.remove(&(sample.workload.clone(), sample.round));
+        }
+        samples.push(sample.clone());
+    }
+}
+
+/// The first provenance of the records.
+pub(super) fn first(records: &[Record]) -> Option<&Provenance> {
+    sample::sessions(records).next()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Past;
+    use crate::plan::{Form, Plan, TargetPlan};
+    use fslab_report::sample::{Block, CellTime, Record, Sample};
+
+    fn sample(round: u32, attempt: u32) -> Record {
+        let workload = "w".to_owned();
+        Record::Sample(Sample { workload, round, attempt, ..Sample::default() })
+    }
+
+    fn block(round: u32, targets: &[&str]) -> Record {
+        let cell = |name: &&str| CellTime { target: (*name).to_owned(), ..CellTime::default() };
+        let cells = targets.iter().map(cell).collect();
+        Record::Block(Block { workload: "w".to_owned(), round, cells, ..Block::default() })
+    }
+
+    fn targets() -> Vec<TargetPlan> {
+        let text = "name = \"t\"\n[[target]]\nname = \"a\"\nin_process = \"mem:\"\n\
+                    [[target]]\nname = \"b\"\nin_process = \"mem:\"\n\
+                    [[workload]]\nname = \"stream\"\nlabel = \"w\"\n";
+        Plan::parse("t", text, Form::Full).unwrap().targets
+    }
+
+    /// A block without its record was cut short: it is begun again, as a later attempt.
+    #[test]
+    fn blocks_without_a_record_are_begun_again() {
+        let both = ["b", "a"];
+        let records = [
+            sample(0, 0),
+            block(0, &both),
+            sample(1, 0),
+            sample(1, 1),
+            sample(2, 0),
+            block(2, &both),
+            sample(2, 1),
+        ];
+        let (past, targets) = (Past::of(&records), targets());
+        let done = |round| past.is_done("w", round, &targets);
+        assert!(done(0) && !done(1) && !done(3));
+        assert!(!done(2), "whole at first, cut short when it was run again");
+        let next = [0, 1, 2, 3].map(|round| past.next_attempt("w", round));
+        assert_eq!(next, [1, 2, 2, 0]);
+        assert_eq!(past.samples[&("w".to_owned(), 1)].len(), 1, "only the last attempt");
+    }
+
+    /// What was done on one target alone is not done for another.
+    #[test]
+    fn a_block_is_done_for_the_targets_it_was_run_on() {
+        let past = Past::of(&[sample(0, 0), block(0, &["a"])]);
+        let targets = targets();
+        assert!(past.is_done("w", 0, &targets[..1]), "a has it");
+        assert!(!past.is_done("w", 0, &targets), "b lacks it");
+        assert_eq!(past.next_attempt("w", 0), 1);
+    }
+}

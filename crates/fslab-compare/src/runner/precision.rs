@@ -1,0 +1,155 @@
+//! When there are rounds enough: the stop rule looks at how wide the intervals still are, never
+//! at whether they show a difference. Stopping at the first that does would find one in the end
+//! where there is none.
+
+use std::collections::BTreeMap;
+
+use fslab_report::sample::Sample;
+use fslab_stats::half_width;
+
+/// What was measured so far, by workload and round; sizes of a sweep are summed.
+#[derive(Debug, Default)]
+pub(super) struct Precision {
+    baseline: String,
+    /// The second copy of the baseline: how wide its interval is does not matter.
+    second_copy: Option<String>,
+    workloads: BTreeMap<String, BTreeMap<u32, Block>>,
+}
+
+/// Seconds by phase and target.
+type Block = BTreeMap<(String, String), f64>;
+
+/// An interval and how wide it is.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Width {
+    pub phase: String,
+    pub target: String,
+    /// Half the width of the interval of the log ratio; infinite where there is one round.
+    pub half: f64,
+}
+
+impl Precision {
+    pub fn new(baseline: &str) -> Self {
+        Self { baseline: baseline.to_owned(), ..Self::default() }
+    }
+
+    /// Leaves out the second copy of the baseline.
+    pub fn without(self, second_copy: Option<String>) -> Self {
+        Self { second_copy, ..self }
+    }
+
+    /// Takes the samples of a block; those of an earlier attempt are forgotten.
+    pub fn set_block(&mut self, workload: &str, round: u32, samples: &[Sample]) {
+        let mut block = Block::new();
+        for sample in samples.iter().filter(|s| Some(&s.target) != self.second_copy.as_ref()) {
+            *block.entry((sample.phase.clone(), sample.target.clone())).or_default() +=
+                sample.seconds();
+        }
+        self.workloads.entry(workload.to_owned()).or_default().insert(round, block);
+    }
+
+    /// The widths of a workload's intervals; none where there is nothing to compare.
+    pub fn widths(&self, workload: &str) -> Vec<Width> {
+        let mut pairs: BTreeMap<(&str, &str), Vec<(f64, f64)>> = BTreeMap::new();
+        for block in self.workloads.get(workload).into_iter().flat_map(BTreeMap::values) {
+            for ((phase, target), seconds) in block {
+                let base = block.get(&(phase.clone(), self.baseline.clone()));
+                if let Some(base) = base.filter(|_| *target != self.baseline) {
+                    pairs.entry((phase, target)).or_default().push((*seconds, *base));
+                }
+            }
+        }
+        let width = |((phase, target), pairs): ((&str, &str), Vec<(f64, f64)>)| Width {
+            phase: phase.to_owned(),
+            target: target.to_owned(),
+            half: half_width(&pairs).unwrap_or(f64::INFINITY),
+        };
+        pairs.into_iter().map(width).collect()
+    }
+
+    /// Whether an interval of a workload is wider than asked.
+    pub fn is_wide(&self, workload: &str, half_width: f64) -> bool {
+        self.widths(workload).iter().any(|width| width.half > half_width)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Precision;
+    use fslab_report::sample::Sample;
+
+    fn sample(target: &str, phase: &str, milliseconds: u64) -> Sample {
+        Sample {
+            target: target.to_owned(),
+            phase: phase.to_owned(),
+            elapsed_ns: milliseconds * 1_000_000,
+            ..Sample::default()
+        }
+    }
+
+    /// The base varies from round to round; `even` follows it, `uneven` does not.
+    fn precision(rounds: u32) -> Precision {
+        let mut precision = Precision::new("base");
+        for round in 0..rounds {
+            let base = 100 + 10 * u64::from(round % 3);
+            let samples = [
+                sample("base", "read", base),
+                sample("even", "read", 2 * base),
+                sample("uneven", "write", base),
+                sample("base", "write", 100),
+            ];
+            precision.set_block("w", round, &samples);
+        }
+        precision
+    }
+
+    #[test]
+    fn what_varies_alike_is_narrow_and_what_does_not_is_wide() {
+        let widths = precision(6).widths("w");
+        assert_eq!(widths.len(), 2);
+        assert!(widths[0].target == "even" && widths[0].half < 1e-9, "{widths:?}");
+        assert!(widths[1].target == "uneven" && widths[1].half > 0.05, "{widths:?}");
+        assert!(precision(6).is_wide("w", 0.025));
+        assert!(!precision(6).is_wide("w", 0.5));
+    }
+
+    #[test]
+    fn one_round_is_wide_and_nothing_to_compare_is_not() {
+        assert!(precision(1).is_wide("w", 1e9));
+        assert!(!precision(1).is_wide("another", 0.0));
+        let mut alone = Precision::new("gone");
+        alone.set_block("w", 0, &[sample("a", "read", 1)]);
+        assert!(!alone.is_wide("w", 0.0));
+    }
+
+    #[test]
+    fn a_later_attempt_replaces_an_earlier_one_and_sizes_are_summed() {
+        let mut precision = precision(6);
+        for round in 0..6 {
+            let samples = [
+                sample("base", "write", 50),
+                sample("base", "write", 50),
+                sample("uneven", "write", 300),
+            ];
+            precision.set_block("w", round, &samples);
+        }
+        let widths = precision.widths("w");
+        assert!(widths.len() == 1 && widths[0].half < 1e-9, "{widths:?}");
+    }
+
+    /// The second copy differs wildly, and more rounds are not run for its sake.
+    #[test]
+    fn second_copy_does_not_prolong_a_run() {
+        let mut precision = Precision::new("base").without(Some("base, second copy".to_owned()));
+        for round in 0..6 {
+            let copy = 50 << round;
+            let samples = [
+                sample("base", "read", 100),
+                sample("even", "read", 200),
+                sample("base, second copy", "read", copy),
+            ];
+            precision.set_block("w", round, &samples);
+        }
+        assert!(!precision.is_wide("w", 0.025), "{:?}", precision.widths("w"));
+    }
+}

@@ -1,0 +1,525 @@
+//! One run of one workload on one target: its phases are measured here.
+//!
+//! The clock is read last before the work and first after it; counters lie outside. A cold phase
+//! that reads files asks for the residency of each as it is opened, within the timed region: a
+//! system call of under a microsecond, the same for every target. Asking before would load the
+//! inodes and so warm what must be cold.
+
+use std::time::Duration;
+
+use fslab_sys::block_counters::{BlockCounters, DeviceNumber};
+use fslab_sys::signals::Interrupt;
+use fslab_sys::usage::{Instant, MachineTime, ProcessorTime, Who, processor_time_of};
+
+use super::surroundings::{Surroundings, contamination};
+use crate::error::{Error, Result};
+use fslab_stats::{Directions, Latency, Milestone, Stopwatch};
+use fslab_report::sample::{Cache, CacheState, Device, Machine, Sample};
+use crate::target::{Remounted, Target};
+use crate::tree::slowed::{SlowedTree, slowed};
+use crate::tree::{Access, Tree, TreeFile};
+
+/// A phase to be measured.
+#[derive(Clone, Copy, Debug)]
+pub struct Phase {
+    name: &'static str,
+    size: Option<u64>,
+    cache: CacheState,
+}
+
+impl Phase {
+    /// A phase that asks nothing of the cache.
+    #[must_use]
+    pub fn new(name: &'static str) -> Self {
+        Self { name, size: None, cache: CacheState::NotAsked }
+    }
+
+    /// As a point of a sweep over sizes in bytes.
+    #[must_use]
+    pub fn size(self, size: u64) -> Self {
+        Self { size: Some(size), ..self }
+    }
+
+    /// Asking for a state of the cache.
+    #[must_use]
+    pub fn cache(self, cache: CacheState) -> Self {
+        Self { cache, ..self }
+    }
+}
+
+/// One run of one workload on one target.
+pub struct Session<'a> {
+    target: &'a mut dyn Target,
+    template: Sample,
+    interrupt: Interrupt,
+    remounted: Option<Remounted>,
+    samples: Vec<Sample>,
+    /// The disk on which the images lie.
+    backing: Option<DeviceNumber>,
+    /// By which share operations are made longer, for a self-test.
+    slowed: Option<f64>,
+}
+
+impl<'a> Session<'a> {
+    pub(crate) fn new(target: &'a mut dyn Target, template: Sample, interrupt: Interrupt) -> Self {
+        Self {
+            target,
+            template,
+            interrupt,
+            remounted: None,
+            samples: Vec::new(),
+            backing: None,
+            slowed: None,
+        }
+    }
+
+    /// Watching the disk on which the images lie.
+    pub(crate) fn on_disk(self, backing: Option<DeviceNumber>) -> Self {
+        Self { backing, ..self }
+    }
+
+    /// With operations made longer by a share, in what is timed.
+    pub(crate) fn slowed_by(self, slowed: Option<f64>) -> Self {
+        Self { slowed, ..self }
+    }
+
+    pub(crate) fn into_samples(self) -> Vec<Sample> {
+        self.samples
+    }
+
+    /// Seed of this round and workload, the same for every target.
+    #[must_use]
+    pub fn seed(&self) -> u64 {
+        self.template.seed
+    }
+
+    /// Says what the bytes of the following phases are.
+    pub fn describe_data(&mut self, data: String) {
+        self.template.data = Some(data);
+    }
+
+    /// What says that the run was asked to stop.
+    #[must_use]
+    pub fn interrupt(&self) -> &Interrupt {
+        &self.interrupt
+    }
+
+    /// Says how much space the files of the last phase take, in bytes.
+    pub fn record_stored(&mut self, bytes: u64) {
+        if let Some(sample) = self.samples.last_mut() {
+            sample.stored_bytes = Some(bytes);
+        }
+    }
+
+    /// The target, for work that is not timed.
+    ///
+    /// # Errors
+    /// When an earlier remount failed.
+    pub fn tree(&self) -> Result<&dyn Tree> {
+        self.target.tree()
+    }
+
+    /// Stops the work when the run was asked to stop.
+    ///
+    /// # Errors
+    /// [`Error::Interrupted`].
+    pub fn check(&self) -> Result<()> {
+        if self.interrupt.is_raised() { Err(Error::Interrupted) } else { Ok(()) }
+    }
+
+    /// Unmounts and mounts the target, where it can be; the next phase that asks for a cold cache
+    /// has it then. Whether it was cold is recorded with the sample.
+    ///
+    /// # Errors
+    /// Those of unmounting and mounting.
+    pub fn make_cold(&mut self) -> Result<()> {
+        self.check()?;
+        self.remounted = self.target.remount()?;
+        Ok(())
+    }
+
+    /// Measures a phase.
+    ///
+    /// # Errors
+    /// Those of the work; nothing is recorded then.
+    pub fn measure(
+        &mut self,
+        phase: Phase,
+        work: impl FnOnce(&mut Timed<'_>) -> Result<()>,
+    ) -> Result<()> {
+        self.check()?;
+        let tree = self.target.tree()?;
+        let wrapped = self.slowed.map(|share| SlowedTree { tree, share });
+        let mut timed = Timed {
+            target: &*self.target,
+            tree: wrapped.as_ref().map_or(tree, |wrapped| wrapped),
+            slowed: self.slowed,
+            interrupt: &self.interrupt,
+            operations: 0,
+            bytes: 0,
+            flush: Duration::ZERO,
+            resident_pages: None,
+            workers: None,
+            elsewhere: ProcessorTime::default(),
+            latencies: Vec::new(),
+            along: Vec::new(),
+        };
+        let around = Surroundings::look(self.backing)?;
+        let before = Reading::take(&*self.target)?;
+        let start = Instant::now();
+        work(&mut timed)?;
+        let elapsed = start.elapsed();
+        let after = Reading::take(&*self.target)?;
+        let Timed { operations, bytes, flush, resident_pages, workers, elsewhere, .. } = timed;
+        let mut sample = Sample {
+            phase: phase.name.to_owned(),
+            size_bytes: phase.size,
+            operations,
+            bytes,
+            elapsed_ns: nanoseconds(elapsed),
+            flush_ns: nanoseconds(flush),
+            workers,
+            latencies: timed.latencies,
+            along: timed.along,
+            ..self.template.clone()
+        };
+        after.record_since(&before, &mut sample);
+        Surroundings::look(self.backing)?.record_since(&around, &mut sample);
+        sample.used_bytes = self.target.used_bytes()?;
+        sample.user_ns += nanoseconds(elsewhere.user);
+        sample.system_ns += nanoseconds(elsewhere.system);
+        sample.cache = self.cache(phase.cache, resident_pages).judged(sample.device);
+        sample.contaminated = contamination(&sample);
+        self.samples.push(sample);
+        Ok(())
+    }
+
+    /// What was asked of the cache, and what is known of it.
+    fn cache(&self, asked: CacheState, resident_pages: Option<u64>) -> Cache {
+        let remounted = self.remounted.filter(|_| asked == CacheState::Cold);
+        Cache {
+            asked,
+            remounted: remounted.is_some() && !self.target.is_evicted(),
+            evicted: remounted.is_some() && self.target.is_evicted(),
+            proven: false,
+            resident_pages,
+            device_pages: remounted.and_then(|remounted| remounted.device_pages),
+            doubt: None,
+        }
+    }
+}
+
+/// The timed part of a phase.
+pub struct Timed<'a> {
+    target: &'a dyn Target,
+    tree: &'a dyn Tree,
+    slowed: Option<f64>,
+    interrupt: &'a Interrupt,
+    operations: u64,
+    bytes: u64,
+    flush: Duration,
+    resident_pages: Option<u64>,
+    workers: Option<u32>,
+    /// Processor time of worker processes, which report it themselves.
+    elsewhere: ProcessorTime,
+    latencies: Vec<Latency>,
+    along: Vec<Milestone>,
+}
+
+impl<'a> Timed<'a> {
+    /// The target.
+    #[must_use]
+    pub fn tree(&self) -> &'a dyn Tree {
+        self.tree
+    }
+
+    /// Adds to what was done.
+    pub fn count(&mut self, operations: u64, bytes: u64) {
+        self.operations += operations;
+        self.bytes += bytes;
+    }
+
+    /// Adds how long each operation of a kind took.
+    pub fn record(&mut self, operation: &'static str, stopwatch: Stopwatch) {
+        let (latency, along) = stopwatch.finish(operation);
+        self.latencies.extend(latency);
+        self.along.extend(along);
+    }
+
+    /// Says that this many threads or processes did the work, in the times given.
+    pub fn record_workers(&mut self, operation: &'static str, stopwatches: Vec<Stopwatch>) {
+        self.workers = u32::try_from(stopwatches.len()).ok().filter(|workers| *workers > 1);
+        if let Some(all) = stopwatches.into_iter().reduce(Stopwatch::joined_with) {
+            self.record(operation, all);
+        }
+    }
+
+    /// Says that this many threads or processes read and wrote, in the times given; `operations`
+    /// is what reads and writes are called.
+    pub fn record_directions(
+        &mut self,
+        operations: [&'static str; 2],
+        directions: Vec<Directions>,
+    ) {
+        self.workers = u32::try_from(directions.len()).ok().filter(|workers| *workers > 1);
+        if let Some(all) = directions.into_iter().reduce(Directions::joined_with) {
+            self.record(operations[0], all.reads);
+            self.record(operations[1], all.writes);
+        }
+    }
+
+    /// Adds processor time of processes that have not ended.
+    pub fn add_processor_time(&mut self, user: Duration, system: Duration) {
+        self.elsewhere.user += user;
+        self.elsewhere.system += system;
+    }
+
+    /// What says that the run was asked to stop, for threads.
+    #[must_use]
+    pub fn interrupt(&self) -> &'a Interrupt {
+        self.interrupt
+    }
+
+    /// Stops the work when the run was asked to stop.
+    ///
+    /// # Errors
+    /// [`Error::Interrupted`].
+    pub fn check(&self) -> Result<()> {
+        if self.interrupt.is_raised() { Err(Error::Interrupted) } else { Ok(()) }
+    }
+
+    /// Opens a file, and asks how much of it is cached.
+    ///
+    /// # Errors
+    /// Those of both.
+    pub fn open_for_reading(&mut self, path: &str) -> Result<Box<dyn TreeFile + 'a>> {
+        let file = self.tree.open(path, Access::Read)?;
+        if let Some(pages) = file.resident_pages()? {
+            *self.resident_pages.get_or_insert(0) += pages;
+        }
+        Ok(file)
+    }
+
+    /// Makes a file durable, as part of flushing.
+    ///
+    /// # Errors
+    /// Those of fsync.
+    pub fn sync(&mut self, file: &dyn TreeFile) -> Result<()> {
+        let start = Instant::now();
+        file.sync()?;
+        self.flush += start.elapsed();
+        Ok(())
+    }
+
+    /// Makes everything durable: syncfs of the target and then of what lies below it, because a
+    /// file system in user space is not told of syncfs.
+    ///
+    /// # Errors
+    /// Those of both.
+    pub fn flush(&mut self) -> Result<()> {
+        let start = Instant::now();
+        self.tree.sync_all()?;
+        match self.slowed {
+            None => self.target.sync_below()?,
+            Some(share) => slowed(share, || self.target.sync_below())?,
+        }
+        self.flush += start.elapsed();
+        Ok(())
+    }
+}
+
+/// All counters at one moment.
+struct Reading {
+    process: ProcessorTime,
+    /// Of programmes the phase ran and waited for.
+    children: ProcessorTime,
+    daemon: Option<Duration>,
+    machine: MachineTime,
+    device: Option<BlockCounters>,
+    fuse_requests: Option<u64>,
+}
+
+impl Reading {
+    fn take(target: &dyn Target) -> Result<Self> {
+        let read = |device: DeviceNumber| {
+            BlockCounters::read(device).map_err(Error::file(&device.sysfs("stat")))
+        };
+        Ok(Self {
+            process: ProcessorTime::of(Who::Process),
+            children: ProcessorTime::of(Who::Children),
+            // A daemon that is gone fails the workload's own operations.
+            daemon: target.daemon().and_then(|pid| processor_time_of(pid).ok()),
+            machine: MachineTime::now().map_err(Error::file("/proc/stat".as_ref()))?,
+            device: target.device().map(read).transpose()?,
+            fuse_requests: target.fuse_requests()?,
+        })
+    }
+
+    fn record_since(&self, before: &Self, sample: &mut Sample) {
+        let process = self.process - before.process;
+        let children = self.children - before.children;
+        sample.user_ns = nanoseconds(process.user + children.user);
+        sample.system_ns = nanoseconds(process.system + children.system);
+        sample.daemon_cpu_ns = self
+            .daemon
+            .zip(before.daemon)
+            .map(|(after, before)| nanoseconds(after.saturating_sub(before)));
+        sample.fuse_requests = self
+            .fuse_requests
+            .zip(before.fuse_requests)
+            .map(|(after, before)| after.saturating_sub(before));
+        let machine = self.machine - before.machine;
+        sample.machine = Machine {
+            user_ns: nanoseconds(machine.user),
+            system_ns: nanoseconds(machine.system),
+            input_output_wait_ns: nanoseconds(machine.input_output_wait),
+            steal_ns: nanoseconds(machine.steal),
+            ..sample.machine
+        };
+        sample.device =
+            self.device.zip(before.device).map(|(after, before)| device(after - before));
+    }
+}
+
+pub(super) fn device(counters: BlockCounters) -> Device {
+        Device {
+            reads: counters.reads,
+            reads_merged: counters.reads_merged,
+            sectors_read: counters.sectors_read,
+            writes: counters.writes,
+            writes_merged: counters.writes_merged,
+            sectors_written: counters.sectors_written,
+            discards: counters.discards,
+            flushes: counters.flushes,
+        }
+}
+
+fn nanoseconds(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ffi::OsString;
+    use std::fs;
+    use std::os::unix::fs::MetadataExt;
+    use std::path::Path;
+
+    use fslab_sys::block_counters::DeviceNumber;
+    use fslab_sys::signals::Interrupt;
+    use fslab_vfs::FileSystem;
+    use fslab_vfs_testing::skip::skip;
+
+    use super::{CacheState, Phase, Sample, Session};
+    use crate::error::{Error, Result};
+    use crate::host::{Host, HostError};
+    use crate::plan::{Form, Plan};
+    use fslab_report::sample::Doubt;
+    use crate::target::{Remounted, Target, Workshop, make};
+    use crate::tree::{Access, HostTree, Tree, TreeFile};
+
+    /// A target that claims to have been remounted and has not: its files stay cached.
+    struct Warm(HostTree);
+
+    impl Target for Warm {
+        fn tree(&self) -> Result<&dyn Tree> {
+            Ok(&self.0)
+        }
+        fn remount(&mut self) -> Result<Option<Remounted>> {
+            Ok(Some(Remounted { device_pages: Some(0) }))
+        }
+        fn device(&self) -> Option<DeviceNumber> {
+            None
+        }
+        fn daemon(&self) -> Option<u32> {
+            None
+        }
+        fn sync_below(&self) -> Result<()> {
+            Ok(())
+        }
+        fn tear_down(self: Box<Self>) -> Result<Vec<String>> {
+            Ok(Vec::new())
+        }
+    }
+
+    #[test]
+    fn a_cold_run_on_a_warm_target_is_not_proven() {
+        let directory = tempfile::tempdir_in(".").unwrap();
+        fs::write(directory.path().join("file"), vec![1; 1 << 16]).unwrap();
+        let mut target = Warm(HostTree::open(directory.path()).unwrap());
+        let mut session = Session::new(&mut target, Sample::default(), Interrupt::default());
+        session.make_cold().unwrap();
+        let phase = Phase::new("read").cache(CacheState::Cold);
+        session.measure(phase, |timed| timed.open_for_reading("file").map(|_| ())).unwrap();
+        let samples = session.into_samples();
+        assert!(samples[0].cache.resident_pages.unwrap() > 0);
+        assert!(samples[0].cache.remounted && !samples[0].cache.proven);
+        assert_eq!(samples[0].cache.doubt, Some(Doubt::FilesResident));
+    }
+
+    struct NoHost;
+
+    impl Host for NoHost {
+        fn mount_command(&self, _: &[String], _: &Path, _: &Path) -> Vec<OsString> {
+            Vec::new()
+        }
+        fn file_system(&self, _: &str) -> std::result::Result<Box<dyn FileSystem>, HostError> {
+            Err("none".into())
+        }
+    }
+
+    /// On a real ext4: read cold, the state is proven. With the file read deliberately between
+    /// the remount and the phase, the residency of the file gives it away; with only its
+    /// attributes asked for, the device that is not read does.
+    #[test]
+    fn a_deliberately_warmed_target_is_found_out() {
+        if !rustix::process::geteuid().is_root() || !Path::new("/dev/loop-control").exists() {
+            skip("a_deliberately_warmed_target_is_found_out", "no root or no loop devices");
+            return;
+        }
+        let work = tempfile::tempdir_in(".").unwrap();
+        let work = work.path().canonicalize().unwrap();
+        let text = "name = \"p\"\n[[target]]\nname = \"t\"\nfilesystem = \"ext4\"\n\
+                    [[workload]]\nname = \"stream\"\n";
+        let plan = Plan::parse("test", text, Form::Full).unwrap().targets.remove(0);
+        let shop = Workshop { host: &NoHost, work_directory: &work, image_size: 320 << 20 };
+        let (mut target, _) = make(&plan, shop).unwrap();
+        let allocated = fs::metadata(work.join("image")).unwrap().blocks() * 512;
+        assert!(allocated >= shop.image_size, "the host would allocate while the clock runs");
+        let mut session = Session::new(&mut *target, Sample::default(), Interrupt::default());
+        let file = session.tree().unwrap().create("file").unwrap();
+        file.write_at(0, &[7; 1 << 16]).unwrap();
+        file.close().unwrap();
+        let read = |file: &dyn TreeFile| file.read_at(0, &mut [0; 1 << 16]).map(|_| ());
+        let cold = Phase::new("read").cache(CacheState::Cold);
+        for warmed in [false, true] {
+            session.make_cold().unwrap();
+            if warmed {
+                let tree = session.tree().unwrap();
+                read(&*tree.open("file", Access::Read).unwrap()).unwrap();
+            }
+            session.measure(cold, |timed| read(&*timed.open_for_reading("file")?)).unwrap();
+        }
+        session.make_cold().unwrap();
+        session.tree().unwrap().status("file").unwrap();
+        session.measure(cold, |timed| timed.tree().status("file").map(|_| ())).unwrap();
+        let doubts: Vec<_> = session.into_samples().iter().map(|s| s.cache.doubt).collect();
+        target.tear_down().unwrap();
+        assert_eq!(doubts, [None, Some(Doubt::FilesResident), Some(Doubt::DeviceNotRead)]);
+    }
+
+    #[test]
+    fn an_interrupted_session_stops_before_and_within_a_phase() {
+        let directory = tempfile::tempdir_in(".").unwrap();
+        let mut target = Warm(HostTree::open(directory.path()).unwrap());
+        let interrupt = Interrupt::default();
+        let mut session = Session::new(&mut target, Sample::default(), interrupt.clone());
+        let within = session.measure(Phase::new("work"), |timed| {
+            interrupt.raise();
+            timed.check()
+        });
+        assert!(matches!(within, Err(Error::Interrupted)));
+        assert!(matches!(session.make_cold(), Err(Error::Interrupted)));
+        assert!(session.into_samples().is_empty());
+    }
+}

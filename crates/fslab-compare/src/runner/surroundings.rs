@@ -1,0 +1,230 @@
+//! What else the machine was doing during a phase, and whether it was enough to distort the time.
+//!
+//! Each threshold is a judgement: below it, what is measured varies more by itself. The kernel's
+//! own threads work for the target and can't be told from its work for others, so their time does
+//! not count as foreign.
+
+use std::fs;
+use std::io;
+use std::path::Path;
+use std::time::Duration;
+
+use fslab_sys::block_counters::{BlockCounters, DeviceNumber};
+
+use crate::error::{Error, Result};
+use fslab_report::sample::{Device, Sample};
+
+/// Foreign processor time (or time stolen by the hypervisor) above this share of the elapsed time
+/// marks a sample, where it is more than two ticks.
+const PROCESSOR_SHARE: f64 = 0.05;
+
+/// What one can tell from /proc/stat: two ticks of 10 ms.
+const PROCESSOR_LEAST: Duration = Duration::from_millis(20);
+
+/// Bytes a second of others on the disk below the image that mark a sample. Besides the target's
+/// own, the disk sees what the file system that holds the image writes for it: up to as much again
+/// is taken for that.
+const DISK_BYTES_PER_SECOND: f64 = 4e6;
+
+/// As much of others is never enough to mark a sample.
+const DISK_BYTES_LEAST: f64 = 2e6;
+
+/// Bytes waiting to be written back before a phase that mark a sample: their writing competes
+/// with it.
+const DIRTY_BYTES: u64 = 64 << 20;
+
+/// What is read before and after a phase. Nothing here is timed.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Surroundings {
+    backing: Option<BlockCounters>,
+    dirty_bytes: u64,
+    page_cache_bytes: u64,
+    throttled: Option<u64>,
+}
+
+impl Surroundings {
+    /// Looks around. `backing` is the disk on which the images lie, where there is one.
+    pub fn look(backing: Option<DeviceNumber>) -> Result<Self> {
+        let read = |device: DeviceNumber| {
+            BlockCounters::read(device).map_err(Error::file(&device.sysfs("stat")))
+        };
+        let path = Path::new("/proc/meminfo");
+        let memory = fs::read_to_string(path).map_err(Error::file(path))?;
+        let bytes = |key: &str| {
+            memory_field(&memory, key).ok_or_else(|| {
+                Error::file(path)(io::Error::new(io::ErrorKind::InvalidData, format!("no {key}")))
+            })
+        };
+        Ok(Self {
+            backing: backing.map(read).transpose()?,
+            dirty_bytes: bytes("Dirty:")? + bytes("Writeback:")?,
+            page_cache_bytes: bytes("Cached:")? + bytes("Buffers:")?,
+            throttled: throttled(),
+        })
+    }
+
+    /// Puts what changed since into the sample.
+    pub fn record_since(&self, before: &Self, sample: &mut Sample) {
+        let machine = &mut sample.machine;
+        machine.dirty_bytes_before = before.dirty_bytes;
+        machine.page_cache_bytes =
+            self.page_cache_bytes.cast_signed() - before.page_cache_bytes.cast_signed();
+        machine.throttled =
+            self.throttled.zip(before.throttled).map(|(after, before)| after - before);
+        sample.backing =
+            self.backing.zip(before.backing).map(|(after, before)| super::session::device(after - before));
+    }
+}
+
+/// A field of /proc/meminfo, in bytes.
+pub(super) fn memory_field(text: &str, key: &str) -> Option<u64> {
+    let line = text.lines().find_map(|line| line.strip_prefix(key))?;
+    let kib: u64 = line.split_ascii_whitespace().next()?.parse().ok()?;
+    Some(kib * 1024)
+}
+
+/// How often the processors were slowed down for heat, where that is counted.
+fn throttled() -> Option<u64> {
+    let processors = fs::read_dir("/sys/devices/system/cpu").ok()?;
+    let counts = processors.filter_map(|entry| {
+        let path = entry.ok()?.path().join("thermal_throttle/core_throttle_count");
+        fs::read_to_string(path).ok()?.trim().parse::<u64>().ok()
+    });
+    counts.reduce(|a, b| a + b)
+}
+
+/// What distorted a sample, if anything did; several things joined by semicolons.
+pub(super) fn contamination(sample: &Sample) -> Option<String> {
+    let found: Vec<String> =
+        [steal(sample), load(sample), heat(sample), disk(sample), dirty(sample)]
+            .into_iter()
+            .flatten()
+            .collect();
+    (!found.is_empty()).then(|| found.join("; "))
+}
+
+fn steal(sample: &Sample) -> Option<String> {
+    let stolen = sample.machine.steal_ns;
+    (stolen > processor_limit(sample))
+        .then(|| format!("the hypervisor took {:.0} % of a processor", percent(stolen, sample)))
+}
+
+fn load(sample: &Sample) -> Option<String> {
+    let own = sample.user_ns + sample.daemon_cpu_ns.unwrap_or(0);
+    let foreign = sample.machine.user_ns.saturating_sub(own);
+    (foreign > processor_limit(sample))
+        .then(|| format!("other programmes used {:.0} % of a processor", percent(foreign, sample)))
+}
+
+fn heat(sample: &Sample) -> Option<String> {
+    let times = sample.machine.throttled.filter(|times| *times > 0)?;
+    Some(format!("processors were slowed down for heat {times} times"))
+}
+
+fn disk(sample: &Sample) -> Option<String> {
+    let all = bytes(sample.backing?);
+    let others = all - 2.0 * sample.device.map_or(0.0, bytes);
+    let limit = (DISK_BYTES_PER_SECOND * sample.seconds()).max(DISK_BYTES_LEAST);
+    (others > limit)
+        .then(|| format!("others moved {:.0} MB on the disk below", others.max(1e6) / 1e6))
+}
+
+fn dirty(sample: &Sample) -> Option<String> {
+    let before = sample.machine.dirty_bytes_before;
+    let on_disk = sample.device.is_some() || sample.backing.is_some();
+    (on_disk && before > DIRTY_BYTES)
+        .then(|| format!("{} MiB waited to be written back when it began", before >> 20))
+}
+
+fn bytes(device: Device) -> f64 {
+    (device.sectors_read + device.sectors_written) as f64 * 512.0
+}
+
+fn processor_limit(sample: &Sample) -> u64 {
+    let share = (sample.elapsed_ns as f64 * PROCESSOR_SHARE) as u64;
+    share.max(PROCESSOR_LEAST.as_nanos() as u64)
+}
+
+fn percent(part: u64, sample: &Sample) -> f64 {
+    part as f64 * 100.0 / sample.elapsed_ns.max(1) as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Surroundings, contamination, memory_field};
+    use fslab_report::sample::{Device, Machine, Sample};
+
+    fn sample(elapsed_ms: u64, foreign_ms: u64, steal_ms: u64) -> Sample {
+        let machine = Machine {
+            user_ns: foreign_ms * 1_000_000,
+            steal_ns: steal_ms * 1_000_000,
+            ..Machine::default()
+        };
+        Sample { elapsed_ns: elapsed_ms * 1_000_000, machine, ..Sample::default() }
+    }
+
+    #[track_caller]
+    fn check(sample: &Sample, expected: Option<&str>) {
+        let found = contamination(sample);
+        match expected {
+            None => assert_eq!(found, None),
+            Some(part) => assert!(found.as_ref().is_some_and(|f| f.contains(part)), "{found:?}"),
+        }
+    }
+
+    #[test]
+    fn load_and_steal_mark_a_sample_above_a_share_and_a_tick() {
+        check(&sample(1000, 40, 40), None);
+        check(&sample(10, 20, 0), None);
+        check(&sample(1000, 60, 0), Some("programmes"));
+        check(&sample(1000, 0, 60), Some("hypervisor"));
+        check(&sample(1000, 60, 60), Some("; "));
+    }
+
+    /// The daemon of the target is no stranger.
+    #[test]
+    fn the_daemon_does_not_count_as_foreign() {
+        check(&Sample { daemon_cpu_ns: Some(500_000_000), ..sample(1000, 500, 0) }, None);
+    }
+
+    fn on_disk(own_mb: u64, all_mb: u64) -> Sample {
+        let device =
+            |mb: u64| Some(Device { sectors_written: mb * 1_000_000 / 512, ..Device::default() });
+        Sample { device: device(own_mb), backing: device(all_mb), ..sample(1000, 0, 0) }
+    }
+
+    /// The disk sees the target's own bytes and what the file system below adds to them.
+    #[test]
+    fn others_on_the_disk_mark_a_sample_and_its_own_bytes_do_not() {
+        check(&on_disk(100, 0), None);
+        check(&on_disk(100, 190), None);
+        check(&on_disk(1, 5), None);
+        check(&on_disk(1, 30), Some("others moved 28 MB"));
+        check(&Sample { device: None, ..on_disk(0, 30) }, Some("others moved"));
+    }
+
+    #[test]
+    fn heat_and_dirty_pages_mark_a_sample() {
+        let mut hot = sample(1000, 0, 0);
+        hot.machine.throttled = Some(0);
+        check(&hot, None);
+        hot.machine.throttled = Some(3);
+        check(&hot, Some("heat 3 times"));
+        let mut dirty = on_disk(1, 1);
+        dirty.machine.dirty_bytes_before = 100 << 20;
+        check(&dirty, Some("100 MiB"));
+        // Nothing of it competes with what is not on a disk.
+        check(&Sample { device: None, backing: None, ..dirty }, None);
+    }
+
+    #[test]
+    fn the_machine_can_be_looked_at() {
+        assert_eq!(memory_field("A: 1 kB\nDirty:   12 kB\n", "Dirty:"), Some(12 * 1024));
+        let before = Surroundings::look(None).unwrap();
+        assert!(before.page_cache_bytes > 0);
+        let mut sample = Sample::default();
+        Surroundings::look(None).unwrap().record_since(&before, &mut sample);
+        assert_eq!(sample.machine.dirty_bytes_before, before.dirty_bytes);
+        assert_eq!(sample.backing, None);
+    }
+}

@@ -1,0 +1,72 @@
+//! A directory that is there already. Measured in a fresh subdirectory, which is removed
+//! afterwards; never remounted. Where it is asked for, it is made cold by dropping the pages of its
+//! files.
+
+use std::path::Path;
+
+use fslab_sys::block_counters::DeviceNumber;
+use tempfile::TempDir;
+
+use super::{Remounted, Target, eviction};
+use crate::error::{Error, Result};
+use fslab_report::sample::TargetRecord;
+use crate::tree::{HostTree, Tree};
+
+pub(super) fn make(name: &str, path: &Path, cold: bool) -> Result<(Box<dyn Target>, TargetRecord)> {
+    let directory = TempDir::with_prefix_in("fslab-target-", path).map_err(Error::file(path))?;
+    if cold {
+        eviction::check(directory.path())?;
+    }
+    let made = if cold { ", made cold by dropping pages" } else { "" };
+    let record = TargetRecord {
+        name: name.to_owned(),
+        description: format!("directory {}{made}", path.display()),
+        ..TargetRecord::default()
+    };
+    let tree = HostTree::open(directory.path())?;
+    Ok((Box::new(Directory { tree, directory, cold }), record))
+}
+
+struct Directory {
+    tree: HostTree,
+    directory: TempDir,
+    cold: bool,
+}
+
+impl Target for Directory {
+    fn tree(&self) -> Result<&dyn Tree> {
+        Ok(&self.tree)
+    }
+
+    fn remount(&mut self) -> Result<Option<Remounted>> {
+        if !self.cold {
+            return Ok(None);
+        }
+        eviction::evict(self.directory.path())?;
+        Ok(Some(Remounted { device_pages: None }))
+    }
+
+    fn is_evicted(&self) -> bool {
+        self.cold
+    }
+
+    fn device(&self) -> Option<DeviceNumber> {
+        None
+    }
+
+    fn daemon(&self) -> Option<u32> {
+        None
+    }
+
+    fn sync_below(&self) -> Result<()> {
+        Ok(())
+    }
+
+    fn tear_down(self: Box<Self>) -> Result<Vec<String>> {
+        let Self { tree, directory, .. } = *self;
+        drop(tree);
+        let path = directory.path().to_owned();
+        directory.close().map_err(Error::file(&path))?;
+        Ok(Vec::new())
+    }
+}

@@ -1,0 +1,253 @@
+//! A file system in user space, mounted by a command and recognised by what is mounted.
+//!
+//! Commands either return once the mount is ready and leave a daemon behind, or stay. Both are
+//! accepted; the daemon is found by the mount point among its arguments, which nobody else has.
+
+use std::ffi::OsString;
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use fslab_sys::make_file_system::one_line;
+use fslab_sys::mounts::{self, Mount, Unmounted};
+use rustix::process::{Pid, Signal, kill_process, test_kill_process};
+
+use crate::error::{Error, Result};
+
+/// How long a mount command may take until something is mounted, and a daemon until it has ended.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// How long a daemon may take to end after its unmount, and again after each signal.
+const END_PATIENCE: Duration = Duration::from_secs(10);
+
+/// How long a command that has mounted may take to return before it counts as one that stays.
+const GRACE: Duration = Duration::from_millis(500);
+
+const PAUSE: Duration = Duration::from_millis(2);
+
+/// How long an unmount command that fails is tried again: somebody may look at the mount just then.
+const BUSY_PATIENCE: Duration = Duration::from_secs(3);
+const BUSY_PAUSE: Duration = Duration::from_millis(50);
+
+/// Command lines with every place filled in.
+#[derive(Clone, Debug)]
+pub struct Commands {
+    /// Mounts, and may stay or leave a daemon behind.
+    pub mount: Vec<OsString>,
+    /// Unmounts; umount(2) where there is none.
+    pub unmount: Option<Vec<OsString>>,
+}
+
+/// A mounted file system in user space; unmounted when dropped.
+#[derive(Debug)]
+pub struct ForeignMount {
+    mount: Option<Mount>,
+    unmount: Option<Vec<OsString>>,
+    /// The command itself, where it stays.
+    child: Option<Child>,
+    daemons: Vec<u32>,
+}
+
+impl ForeignMount {
+    /// Runs the command and waits until something is mounted. `messages` is a file for what it
+    /// writes to standard error (a pipe would be held open by the daemon).
+    pub fn new(commands: &Commands, mountpoint: &Path, messages: &Path) -> Result<Self> {
+        let mut child = Guard {
+            child: Some(start(&commands.mount, messages)?),
+            mountpoint: mountpoint.to_owned(),
+        };
+        let end = Instant::now() + PATIENCE;
+        let mut since_mounted = None;
+        loop {
+            let ended = child.try_wait(&commands.mount)?;
+            let mounted = is_mounted(mountpoint)?;
+            match ended {
+                Some(status) if !status.success() => {
+                    return Err(refused(&commands.mount, status, messages));
+                }
+                Some(_) if mounted => break,
+                // It may still be about to return, or it stays.
+                None if mounted
+                    && since_mounted.get_or_insert_with(Instant::now).elapsed() > GRACE =>
+                {
+                    break;
+                }
+                _ if Instant::now() > end => return Err(not_mounted(&commands.mount, mountpoint)),
+                _ => sleep(PAUSE),
+            }
+        }
+        let daemons =
+            mounts::processes_naming(mountpoint).map_err(Error::file(Path::new("/proc")))?;
+        let mount = Some(Mount::adopt(mountpoint));
+        Ok(Self { mount, unmount: commands.unmount.clone(), child: child.child.take(), daemons })
+    }
+
+    /// The daemon, where exactly one was found. A command that leaves a daemon behind may have been
+    /// found beside it, when it took long to return.
+    pub fn daemon(&self) -> Option<u32> {
+        let is_one = self.daemons.len() == 1;
+        let mut left = self.daemons.iter().filter(|daemon| is_one || runs(**daemon));
+        left.next().filter(|_| left.next().is_none()).copied()
+    }
+
+    /// Unmounts and waits for the daemon's end; answers what did not go as it should.
+    pub fn unmount(mut self, messages: &Path) -> Result<Option<String>> {
+        let Some(mount) = self.mount.take() else { return Ok(None) };
+        let note = match &self.unmount {
+            Some(command) => {
+                unmount_by(command, mount.target(), messages)?;
+                mount.release();
+                None
+            }
+            None => match mount.unmount()? {
+                Unmounted::Cleanly => None,
+                Unmounted::Lazily => Some("the mount was busy and was detached lazily".to_owned()),
+            },
+        };
+        Ok(note.or(self.wait_for_end()))
+    }
+
+    fn wait_for_end(&mut self) -> Option<String> {
+        let end = Instant::now() + END_PATIENCE;
+        while Instant::now() < end {
+            // Waiting for the child also takes it out of the list of processes.
+            let child_runs =
+                self.child.as_mut().is_some_and(|child| matches!(child.try_wait(), Ok(None)));
+            if !child_runs && !self.daemons.iter().any(|daemon| runs(*daemon)) {
+                self.child = None;
+                self.daemons.clear();
+                return None;
+            }
+            sleep(PAUSE);
+        }
+        Some(format!("the daemon did not end within {} s of its unmount", END_PATIENCE.as_secs()))
+    }
+}
+
+impl Drop for ForeignMount {
+    fn drop(&mut self) {
+        // Unmounting first: it lets the daemon end by itself. Where it was unmounted before, the
+        // daemon has had its time.
+        if self.mount.take().map(drop).is_some() && self.wait_for_end().is_none() {
+            return;
+        }
+        for signal in [Signal::TERM, Signal::KILL] {
+            send(signal, &self.daemons);
+            if self.wait_for_end().is_none() {
+                return;
+            }
+        }
+    }
+}
+
+/// Runs an unmount command until it succeeds, the mount is gone, or it has failed for too long.
+fn unmount_by(command: &[OsString], mountpoint: &Path, messages: &Path) -> Result<()> {
+    let end = Instant::now() + BUSY_PATIENCE;
+    loop {
+        let status = start(command, messages)?.wait().map_err(Error::file(messages))?;
+        if status.success() {
+            return Ok(());
+        }
+        if Instant::now() > end || !is_mounted(mountpoint)? {
+            return Err(refused(command, status, messages));
+        }
+        sleep(BUSY_PAUSE);
+    }
+}
+
+/// A mount command that is undone, with all it has started, unless it is taken out.
+struct Guard {
+    child: Option<Child>,
+    mountpoint: PathBuf,
+}
+
+impl Guard {
+    /// Whether the command has ended.
+    fn try_wait(&mut self, command: &[OsString]) -> Result<Option<std::process::ExitStatus>> {
+        let Some(child) = self.child.as_mut() else { return Ok(None) };
+        child.try_wait().map_err(|source| Error::Start { program: line(command), source })
+    }
+
+    /// Ends the command and the daemons it may have left, then undoes their mount: a daemon that
+    /// is still starting could mount at any later time.
+    fn undo(&mut self) -> std::io::Result<()> {
+        let Some(mut child) = self.child.take() else { return Ok(()) };
+        child.kill()?;
+        child.wait()?;
+        let daemons = mounts::processes_naming(&self.mountpoint)?;
+        send(Signal::TERM, &daemons);
+        let until = Instant::now() + Duration::from_secs(2);
+        while daemons.iter().any(|daemon| runs(*daemon)) && Instant::now() < until {
+            sleep(PAUSE);
+        }
+        if mounts::mounted_on(&self.mountpoint)?.is_some() {
+            drop(Mount::adopt(&self.mountpoint));
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        if let Err(error) = self.undo() {
+            tracing::warn!("ending a mount command: {error}");
+        }
+    }
+}
+
+/// Asks or makes daemons end, also those that somebody has stopped.
+fn send(signal: Signal, daemons: &[u32]) {
+    for daemon in daemons.iter().filter_map(|pid| Pid::from_raw(pid.cast_signed())) {
+        let sent = kill_process(daemon, signal).and_then(|()| kill_process(daemon, Signal::CONT));
+        match sent {
+            Ok(()) | Err(rustix::io::Errno::SRCH) => {}
+            Err(error) => tracing::warn!("ending the daemon {daemon}: {error}"),
+        }
+    }
+}
+
+fn runs(pid: u32) -> bool {
+    // A zombie waits for its parent only; it holds nothing any more.
+    let state = fs::read_to_string(format!("/proc/{pid}/stat"));
+    let zombie = state
+        .is_ok_and(|text| text.rsplit(')').next().is_some_and(|s| s.trim_start().starts_with('Z')));
+    let pid = Pid::from_raw(pid.cast_signed());
+    !zombie && pid.is_some_and(|pid| test_kill_process(pid).is_ok())
+}
+
+fn is_mounted(mountpoint: &Path) -> Result<bool> {
+    let mounted = mounts::mounted_on(mountpoint);
+    Ok(mounted.map_err(Error::file(Path::new("/proc/self/mountinfo")))?.is_some())
+}
+
+fn start(command: &[OsString], messages: &Path) -> Result<Child> {
+    let (program, arguments) = command.split_first().ok_or_else(|| Error::Start {
+        program: String::new(),
+        source: std::io::ErrorKind::InvalidInput.into(),
+    })?;
+    let errors = File::create(messages).map_err(Error::file(messages))?;
+    Command::new(program)
+        .args(arguments)
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(errors)
+        .spawn()
+        .map_err(|source| Error::Start { program: program.to_string_lossy().into_owned(), source })
+}
+
+fn refused(command: &[OsString], status: std::process::ExitStatus, messages: &Path) -> Error {
+    let message = fs::read(messages).unwrap_or_else(|error| error.to_string().into_bytes());
+    Error::Command { command: line(command), status, message: one_line(&message) }
+}
+
+fn not_mounted(command: &[OsString], mountpoint: &Path) -> Error {
+    let (command, mountpoint) = (line(command), PathBuf::from(mountpoint));
+    Error::NotMounted { command, mountpoint, seconds: PATIENCE.as_secs() }
+}
+
+/// A command as one would type it.
+pub(super) fn line(command: &[OsString]) -> String {
+    command.iter().map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" ")
+}

@@ -1,0 +1,54 @@
+//! A file system within this process: no kernel, no mount, no cache but its own.
+
+use fslab_sys::block_counters::DeviceNumber;
+use fslab_vfs::FileSystem;
+
+use super::{Remounted, Target};
+use crate::error::Result;
+use fslab_report::sample::TargetRecord;
+use crate::tree::{StackTree, Tree};
+
+pub(super) fn make(
+    name: &str,
+    specification: &str,
+    file_system: Box<dyn FileSystem>,
+) -> (Box<dyn Target>, TargetRecord) {
+    let record = TargetRecord {
+        name: name.to_owned(),
+        description: format!("{specification} in process, without a mount"),
+        in_process: true,
+        ..TargetRecord::default()
+    };
+    (Box::new(InProcess { tree: StackTree::new(file_system) }), record)
+}
+
+struct InProcess {
+    tree: StackTree,
+}
+
+impl Target for InProcess {
+    fn tree(&self) -> Result<&dyn Tree> {
+        Ok(&self.tree)
+    }
+
+    fn remount(&mut self) -> Result<Option<Remounted>> {
+        Ok(None)
+    }
+
+    fn device(&self) -> Option<DeviceNumber> {
+        None
+    }
+
+    fn daemon(&self) -> Option<u32> {
+        None
+    }
+
+    fn sync_below(&self) -> Result<()> {
+        Ok(())
+    }
+
+    fn tear_down(self: Box<Self>) -> Result<Vec<String>> {
+        self.tree.shut_down()?;
+        Ok(Vec::new())
+    }
+}

@@ -1,0 +1,176 @@
+//! Worker processes: this programme again, doing one part of a workload on a mounted target.
+//!
+//! The caller hands over a task as JSON in an argument. The worker prepares, says `ready`, waits
+//! for a line on its standard input, works, and says what it measured. Lines are marked, so that
+//! whatever else a programme prints does no harm. Its processor time is counted from the signal
+//! to start, so that loading the programme is not measured.
+
+use std::ffi::OsString;
+use std::io::{BufRead, BufReader, Write};
+use std::path::PathBuf;
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::time::Duration;
+
+use fslab_sys::usage::{ProcessorTime, Who};
+use serde::{Deserialize, Serialize};
+
+use crate::error::{Error, Result};
+use fslab_stats::{Directions, Stopwatch};
+use crate::tree::HostTree;
+use crate::workload::random_access::Accesses;
+
+/// Before every line that is meant for the caller.
+const MARK: &str = "fslab-worker ";
+
+/// What a worker is to do.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Task {
+    /// The target's directory.
+    pub root: PathBuf,
+    /// Its part.
+    pub accesses: Accesses,
+}
+
+/// What a worker says.
+#[derive(Debug, Serialize, Deserialize)]
+enum Message {
+    /// It waits for the start.
+    Ready,
+    /// It is done.
+    Done { reads: Told, writes: Told, user_ns: u64, system_ns: u64 },
+    /// It is not.
+    Failed(String),
+}
+
+/// How long operations of one direction took.
+#[derive(Debug, Serialize, Deserialize)]
+struct Told {
+    longest_ns: u64,
+    buckets: Vec<(u64, u64)>,
+}
+
+impl Told {
+    fn of(stopwatch: Stopwatch) -> Self {
+        let (longest_ns, buckets) = stopwatch.into_buckets();
+        Self { longest_ns, buckets }
+    }
+
+    fn stopwatch(&self) -> Stopwatch {
+        Stopwatch::from_buckets(self.longest_ns, &self.buckets)
+    }
+}
+
+/// Is a worker process: does what `task` says and answers on `output`.
+///
+/// # Errors
+/// Where the task does not parse or the caller is gone; errors of the work are told to the caller.
+pub fn run(task: &str, input: &mut dyn BufRead, output: &mut dyn Write) -> Result<()> {
+    let task: Task = serde_json::from_str(task).map_err(Error::WorkerMessage)?;
+    say(output, &Message::Ready)?;
+    let mut line = String::new();
+    let read = input.read_line(&mut line).map_err(gone)?;
+    // The caller has ended without giving the signal.
+    if read == 0 {
+        return Ok(());
+    }
+    let before = ProcessorTime::of(Who::Process);
+    let worked = HostTree::open(&task.root).and_then(|tree| task.accesses.run(&tree, || Ok(())));
+    let time = ProcessorTime::of(Who::Process) - before;
+    let message = match worked {
+        Ok(done) => Message::Done {
+            reads: Told::of(done.reads),
+            writes: Told::of(done.writes),
+            user_ns: nanoseconds(time.user),
+            system_ns: nanoseconds(time.system),
+        },
+        Err(error) => Message::Failed(error.to_string()),
+    };
+    say(output, &message)
+}
+
+/// A worker process that is ready; ended when dropped.
+pub(crate) struct Worker {
+    child: Child,
+    input: Option<ChildStdin>,
+    output: BufReader<ChildStdout>,
+}
+
+impl Worker {
+    /// Starts one, and waits until it is ready.
+    pub fn start(command: &[OsString], task: &Task) -> Result<Self> {
+        let (program, arguments) = command.split_first().ok_or(Error::NoWorkers)?;
+        let task = serde_json::to_string(task).map_err(Error::Encode)?;
+        let mut child = Command::new(program)
+            .args(arguments)
+            .arg(task)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .map_err(|source| Error::Start {
+                program: program.to_string_lossy().into_owned(),
+                source,
+            })?;
+        let (input, output) = (child.stdin.take(), child.stdout.take());
+        let output = output.ok_or(Error::NoWorkers)?;
+        let mut worker = Self { child, input, output: BufReader::new(output) };
+        match worker.hear()? {
+            Message::Ready => Ok(worker),
+            other => Err(Error::Worker { message: format!("{other:?}") }),
+        }
+    }
+
+    /// Gives the signal to start.
+    pub fn go(&mut self) -> Result<()> {
+        let Some(input) = &mut self.input else { return Ok(()) };
+        input.write_all(b"go\n").map_err(gone)
+    }
+
+    /// Waits for the result: how long operations took, and the processor time, user and system.
+    pub fn result(&mut self) -> Result<(Directions, Duration, Duration)> {
+        match self.hear()? {
+            Message::Done { reads, writes, user_ns, system_ns } => {
+                let time = Duration::from_nanos;
+                let done = Directions::of(reads.stopwatch(), writes.stopwatch());
+                Ok((done, time(user_ns), time(system_ns)))
+            }
+            Message::Failed(message) => Err(Error::Worker { message }),
+            Message::Ready => Err(Error::Worker { message: "ready twice".to_owned() }),
+        }
+    }
+
+    fn hear(&mut self) -> Result<Message> {
+        loop {
+            let mut line = String::new();
+            if self.output.read_line(&mut line).map_err(gone)? == 0 {
+                return Err(Error::Worker { message: "it ended without a word".to_owned() });
+            }
+            // A test programme prints its own text before, without ending the line.
+            if let Some((_, message)) = line.split_once(MARK) {
+                return serde_json::from_str(message).map_err(Error::WorkerMessage);
+            }
+        }
+    }
+}
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        // Without its input it ends by itself, unless it is at work.
+        drop(self.input.take());
+        if let Err(error) = self.child.kill().and_then(|()| self.child.wait().map(|_| ())) {
+            tracing::warn!("ending a worker process: {error}");
+        }
+    }
+}
+
+fn say(output: &mut dyn Write, message: &Message) -> Result<()> {
+    let message = serde_json::to_string(message).map_err(Error::Encode)?;
+    writeln!(output, "{MARK}{message}").and_then(|()| output.flush()).map_err(gone)
+}
+
+fn gone(source: std::io::Error) -> Error {
+    Error::Worker { message: source.to_string() }
+}
+
+fn nanoseconds(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+}

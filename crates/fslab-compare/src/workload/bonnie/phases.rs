@@ -1,0 +1,241 @@
+//! The single phases of Bonnie, and what the file holds after them.
+
+use super::{Bonnie, CHUNK_BLOCKS, PATH};
+use crate::error::Result;
+use fslab_stats::Stopwatch;
+use crate::runner::{Phase, Session, Timed};
+use crate::tree::{Access, TreeFile};
+use crate::worker::{Task, Worker};
+use crate::workload::content::{self, expect, read_exactly};
+use crate::workload::crew::in_threads;
+use crate::workload::program::directory;
+use crate::workload::random_access::Accesses;
+
+/// The buffer of `putc` and `getc`.
+const BUFFER: usize = 4096;
+
+/// What rewriting does to the first byte of each piece.
+const CHANGE: u8 = 0x5A;
+
+/// The file of [`Bonnie::write_characters`].
+const CHARACTERS: &str = "bonnie-characters";
+
+impl Bonnie {
+    /// The contents of a file from `start` to `end`, in pieces of at most `length` bytes.
+    fn pieces<'a>(
+        &self,
+        chunk: &'a [u8],
+        size: u64,
+        length: u64,
+    ) -> impl Iterator<Item = (u64, &'a [u8])> + use<'a> {
+        let chunk_bytes = self.block * CHUNK_BLOCKS;
+        (0..size.div_ceil(length)).map(move |number| {
+            let offset = number * length;
+            let start = (offset % chunk_bytes) as usize;
+            (offset, &chunk[start..start + length.min(size - offset) as usize])
+        })
+    }
+
+    /// Byte after byte into a buffer that is written when it is full, as `putc` does.
+    pub(super) fn put(&self, timed: &mut Timed<'_>, size: u64, create: bool) -> Result<()> {
+        let tree = timed.tree();
+        let file = if create { tree.create(PATH)? } else { tree.open(PATH, Access::Write)? };
+        let mut buffer = Vec::with_capacity(BUFFER);
+        let mut stopwatch = Stopwatch::start();
+        for (offset, piece) in self.pieces(&self.first, size, BUFFER as u64) {
+            timed.check()?;
+            for character in piece {
+                buffer.push(std::hint::black_box(*character));
+            }
+            file.write_at(offset, &buffer)?;
+            buffer.clear();
+            stopwatch.lap();
+        }
+        self.finish_writing(timed, file, stopwatch, "buffer", size)
+    }
+
+    /// A system call for every byte.
+    pub(super) fn write_characters(&self, timed: &mut Timed<'_>, size: u64) -> Result<()> {
+        let file = timed.tree().create(CHARACTERS)?;
+        let mut stopwatch = Stopwatch::start();
+        for (_, piece) in self.pieces(&self.first, size, BUFFER as u64) {
+            timed.check()?;
+            for character in piece.chunks(1) {
+                file.append(character)?;
+                stopwatch.lap();
+            }
+        }
+        self.finish_writing(timed, file, stopwatch, "write", size)
+    }
+
+    pub(super) fn verify_characters(&self, session: &Session<'_>, size: u64) -> Result<()> {
+        self.verify_file(session, CHARACTERS, size)?;
+        session.tree()?.remove(CHARACTERS)
+    }
+
+    /// Checks that the file holds what it was first written with.
+    pub(super) fn verify_whole(&self, session: &Session<'_>, size: u64) -> Result<()> {
+        self.verify_file(session, PATH, size)
+    }
+
+    fn verify_file(&self, session: &Session<'_>, path: &str, size: u64) -> Result<()> {
+        let append = |sum, (_, piece): (u64, &[u8])| crc32c::crc32c_append(sum, piece);
+        let expected = self.pieces(&self.first, size, self.block).fold(0, append);
+        let file = session.tree()?.open(path, Access::Read)?;
+        content::verify(&*file, path, expected, &mut vec![0; content::REQUEST_BYTES])
+    }
+
+    pub(super) fn write_new_blocks(&self, timed: &mut Timed<'_>, size: u64) -> Result<()> {
+        let file = timed.tree().create(PATH)?;
+        self.write_blocks(timed, file, &self.first, size)
+    }
+
+    pub(super) fn overwrite_blocks(&self, timed: &mut Timed<'_>, size: u64) -> Result<()> {
+        let file = timed.tree().open(PATH, Access::Write)?;
+        self.write_blocks(timed, file, &self.second, size)
+    }
+
+    fn write_blocks(
+        &self,
+        timed: &mut Timed<'_>,
+        file: Box<dyn TreeFile + '_>,
+        contents: &[u8],
+        size: u64,
+    ) -> Result<()> {
+        let mut stopwatch = Stopwatch::start();
+        for (offset, piece) in self.pieces(contents, size, self.block) {
+            timed.check()?;
+            file.write_at(offset, piece)?;
+            stopwatch.lap();
+        }
+        self.finish_writing(timed, file, stopwatch, "write", size)
+    }
+
+    /// Every piece read, changed and written back.
+    pub(super) fn rewrite(&self, timed: &mut Timed<'_>, size: u64, length: u64) -> Result<()> {
+        let file = timed.tree().open(PATH, Access::ReadWrite)?;
+        let mut buffer = vec![0; length as usize];
+        let mut stopwatch = Stopwatch::start();
+        for piece in 0..size / length {
+            timed.check()?;
+            read_exactly(&*file, PATH, piece * length, &mut buffer)?;
+            buffer[0] ^= CHANGE;
+            file.write_at(piece * length, &buffer)?;
+            stopwatch.lap();
+        }
+        self.finish_writing(timed, file, stopwatch, "rewrite", size)
+    }
+
+    fn finish_writing(
+        &self,
+        timed: &mut Timed<'_>,
+        file: Box<dyn TreeFile + '_>,
+        stopwatch: Stopwatch,
+        operation: &'static str,
+        size: u64,
+    ) -> Result<()> {
+        timed.record(operation, stopwatch);
+        timed.count(size.div_ceil(self.block), size);
+        timed.sync(&*file)?;
+        file.close()?;
+        timed.flush()
+    }
+
+    /// Byte after byte out of a buffer, as `getc` does.
+    pub(super) fn get(&self, timed: &mut Timed<'_>, size: u64) -> Result<()> {
+        let file = timed.open_for_reading(PATH)?;
+        let mut buffer = vec![0; BUFFER];
+        let mut stopwatch = Stopwatch::start();
+        let mut bytes = 0;
+        loop {
+            timed.check()?;
+            let length = file.read_at(bytes, &mut buffer)?;
+            for character in &buffer[..length] {
+                std::hint::black_box(*character);
+            }
+            bytes += length as u64;
+            if length == 0 {
+                break;
+            }
+            stopwatch.lap();
+        }
+        file.close()?;
+        timed.record("buffer", stopwatch);
+        timed.count(size.div_ceil(self.block), bytes);
+        expect("characters read", size, bytes)
+    }
+
+    pub(super) fn read_blocks(&self, timed: &mut Timed<'_>, size: u64) -> Result<()> {
+        let file = timed.open_for_reading(PATH)?;
+        let mut buffer = vec![0; self.block as usize];
+        let mut stopwatch = Stopwatch::start();
+        for block in 0..size / self.block {
+            timed.check()?;
+            read_exactly(&*file, PATH, block * self.block, &mut buffer)?;
+            stopwatch.lap();
+        }
+        file.close()?;
+        timed.record("read", stopwatch);
+        timed.count(size / self.block, size);
+        Ok(())
+    }
+
+    /// The first byte of each 1024 was changed once, and that of each block a second time: back.
+    pub(super) fn verify_rewritten(&self, session: &Session<'_>, size: u64) -> Result<()> {
+        let mut expected = 0;
+        for (offset, piece) in self.pieces(&self.first, size, 1024) {
+            let changed = !offset.is_multiple_of(self.block);
+            let first = piece[0] ^ if changed { CHANGE } else { 0 };
+            expected = crc32c::crc32c_append(expected, &[first]);
+            expected = crc32c::crc32c_append(expected, &piece[1..]);
+        }
+        let file = session.tree()?.open(PATH, Access::Read)?;
+        content::verify(&*file, PATH, expected, &mut vec![0; content::REQUEST_BYTES])
+    }
+
+    /// The third part, by processes or threads.
+    pub(super) fn seek(
+        &self,
+        session: &mut Session<'_>,
+        size: u64,
+        name: &'static str,
+        accesses: &[Accesses],
+    ) -> Result<()> {
+        let phase = Phase::new(name).size(size);
+        let visits = accesses.iter().map(|worker| worker.visits).sum();
+        // What is written is read before.
+        let counted = |timed: &mut Timed<'_>, directions| {
+            timed.record_directions(["read", "rewrite"], directions);
+            timed.count(visits, visits * self.block);
+            timed.flush()
+        };
+        if !self.processes {
+            return session.measure(phase, |timed| {
+                let directions = in_threads(timed, self.seekers, |hand, number| {
+                    accesses[number as usize].run(hand.tree, || hand.check())
+                })?;
+                counted(timed, directions)
+            });
+        }
+        let mut workers = self.start_workers(session, accesses)?;
+        session.measure(phase, |timed| {
+            workers.iter_mut().try_for_each(Worker::go)?;
+            let mut directions = Vec::new();
+            for worker in &mut workers {
+                let (done, user, system) = worker.result()?;
+                timed.add_processor_time(user, system);
+                directions.push(done);
+            }
+            counted(timed, directions)
+        })
+    }
+
+    fn start_workers(&self, session: &Session<'_>, accesses: &[Accesses]) -> Result<Vec<Worker>> {
+        let root = directory(session, "bonnie with seeking processes (seek_by = \"processes\")")?;
+        let command = self.worker.as_ref().ok_or(crate::Error::NoWorkers)?;
+        let start = |accesses: &Accesses| {
+            Worker::start(command, &Task { root: root.clone(), accesses: accesses.clone() })
+        };
+        accesses.iter().map(start).collect()
+    }
+}

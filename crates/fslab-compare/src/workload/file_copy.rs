@@ -1,0 +1,203 @@
+//! `file-copy`: files of 0 bytes, then 1 KiB and doubling, copied in from outside the target and
+//! read back, cold and warm.
+//!
+//! The sources lie on the file system of the work directory and are in the page cache before the
+//! clock starts. Contents are compared with the sources by checksum, outside the timed regions.
+
+use std::fs;
+
+use super::content::{self, Content, REQUEST_BYTES, expect};
+use super::{DefaultValue, Parameter, Parameters, Preparation, Spec, Workload, doubling};
+use crate::error::{Error, Result};
+use fslab_stats::Stopwatch;
+use crate::runner::{CacheState, Phase, Session, Timed};
+use crate::tree::{Access, HostTree, Tree};
+
+const LARGEST: Parameter = Parameter {
+    name: "largest",
+    help: "size of the largest files; sizes double from 1 KiB up to it",
+    default: DefaultValue::Bytes(32 << 20),
+};
+
+const BYTES_PER_SIZE: Parameter = Parameter {
+    name: "bytes_per_size",
+    help: "files of one size are repeated up to so many bytes in all",
+    default: DefaultValue::Bytes(4 << 20),
+};
+
+const MOST_FILES: Parameter = Parameter {
+    name: "most_files",
+    help: "but no more often than this",
+    default: DefaultValue::Count(16),
+};
+
+const SMALLEST: u64 = 1 << 10;
+
+/// The registry's entry.
+pub(super) const SPEC: Spec = Spec {
+    name: "file-copy",
+    help: "copy in files of 0 bytes, 1 KiB and doubling; read them back cold and warm",
+    parameters: &[LARGEST, BYTES_PER_SIZE, MOST_FILES, content::DATA, content::DATA_FROM],
+    phases: &["write", "read cold", "read warm"],
+    construct: |parameters, seed| {
+        Box::new(FileCopy {
+            classes: classes(parameters),
+            content: Content::new(parameters, seed),
+            sources: None,
+        })
+    },
+};
+
+struct FileCopy {
+    classes: Vec<Class>,
+    content: Content,
+    sources: Option<HostTree>,
+}
+
+/// Files of one size.
+struct Class {
+    size: u64,
+    files: u64,
+    checksum: u32,
+}
+
+fn classes(parameters: &Parameters) -> Vec<Class> {
+    let largest = parameters.number(&LARGEST).max(SMALLEST);
+    let most = parameters.number(&MOST_FILES);
+    let bytes = parameters.number(&BYTES_PER_SIZE);
+    let sizes = std::iter::once(0).chain(doubling(SMALLEST, largest));
+    sizes
+        .map(|size| Class { size, files: (bytes / size.max(1)).clamp(1, most), checksum: 0 })
+        .collect()
+}
+
+impl Class {
+    fn source(&self) -> String {
+        format!("source-{}", self.size)
+    }
+
+    fn copy(&self, file: u64) -> String {
+        format!("copy-{}-{file}", self.size)
+    }
+
+    fn phase(&self, name: &'static str) -> Phase {
+        Phase::new(name).size(self.size)
+    }
+}
+
+impl Workload for FileCopy {
+    fn prepare(&mut self, preparation: &Preparation<'_>) -> Result<()> {
+        let directory = preparation.directory;
+        for class in &mut self.classes {
+            let bytes = self.content.make(class.size, class.size as usize)?;
+            class.checksum = crc32c::crc32c(&bytes);
+            let path = directory.join(class.source());
+            fs::write(&path, bytes).map_err(Error::file(&path))?;
+        }
+        self.sources = Some(HostTree::open(directory)?);
+        Ok(())
+    }
+
+    fn run(&self, session: &mut Session<'_>) -> Result<()> {
+        session.describe_data(self.content.describe());
+        let mut buffer = vec![0; REQUEST_BYTES];
+        for class in &self.classes {
+            self.load_source(class, &mut buffer)?;
+            session.measure(class.phase("write"), |timed| self.copy(timed, class, &mut buffer))?;
+            self.record_stored(session, class)?;
+        }
+        session.make_cold()?;
+        for class in &self.classes {
+            let phase = class.phase("read cold").cache(CacheState::Cold);
+            session.measure(phase, |timed| read(timed, class, &mut buffer))?;
+        }
+        self.verify(session, &mut buffer)?;
+        for class in &self.classes {
+            let phase = class.phase("read warm").cache(CacheState::Warm);
+            session.measure(phase, |timed| read(timed, class, &mut buffer))?;
+        }
+        Ok(())
+    }
+}
+
+impl FileCopy {
+    fn sources(&self) -> Result<&HostTree> {
+        let unprepared = Error::WrongCount {
+            what: "file-copy: prepared source trees".to_owned(),
+            expected: 1,
+            found: 0,
+        };
+        self.sources.as_ref().ok_or(unprepared)
+    }
+
+    /// Reads the source through, so that copying it does not wait for its device.
+    fn load_source(&self, class: &Class, buffer: &mut [u8]) -> Result<()> {
+        let path = class.source();
+        let source = self.sources()?.open(&path, Access::Read)?;
+        content::verify(&*source, &path, class.checksum, buffer)
+    }
+
+    /// Says how much space the copies take.
+    fn record_stored(&self, session: &mut Session<'_>, class: &Class) -> Result<()> {
+        let mut stored = 0;
+        for file in 0..class.files {
+            stored += session.tree()?.status(&class.copy(file))?.stored;
+        }
+        session.record_stored(stored);
+        Ok(())
+    }
+
+    fn copy(&self, timed: &mut Timed<'_>, class: &Class, buffer: &mut [u8]) -> Result<()> {
+        let mut stopwatch = Stopwatch::start();
+        for file in 0..class.files {
+            timed.check()?;
+            let source = self.sources()?.open(&class.source(), Access::Read)?;
+            let target = timed.tree().create(&class.copy(file))?;
+            let mut offset = 0;
+            loop {
+                let length = source.read_at(offset, buffer)?;
+                if length == 0 {
+                    break;
+                }
+                target.write_at(offset, &buffer[..length])?;
+                offset += length as u64;
+            }
+            timed.sync(&*target)?;
+            target.close()?;
+            stopwatch.lap();
+        }
+        timed.record("copy", stopwatch);
+        timed.count(class.files, class.files * class.size);
+        timed.flush()
+    }
+
+    /// Compares every copy with its source; also brings them all into the cache.
+    fn verify(&self, session: &Session<'_>, buffer: &mut [u8]) -> Result<()> {
+        let tree = session.tree()?;
+        for class in &self.classes {
+            for file in 0..class.files {
+                session.check()?;
+                let path = class.copy(file);
+                let copy = tree.open(&path, Access::Read)?;
+                content::verify(&*copy, &path, class.checksum, buffer)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn read(timed: &mut Timed<'_>, class: &Class, buffer: &mut [u8]) -> Result<()> {
+    let mut stopwatch = Stopwatch::start();
+    for file in 0..class.files {
+        timed.check()?;
+        let path = class.copy(file);
+        let copy = timed.open_for_reading(&path)?;
+        let length = content::read_all(&*copy, buffer)?;
+        copy.close()?;
+        expect(format!("bytes read of {path}"), class.size, length)?;
+        stopwatch.lap();
+    }
+    timed.record("read", stopwatch);
+    timed.count(class.files, class.files * class.size);
+    Ok(())
+}

@@ -1,0 +1,291 @@
+//! `hot-files`: a set of files read as a whole, and then overwritten as a whole.
+//!
+//! Smith and Seltzer (1997) took the files of an aged file system that its last 30 days had
+//! touched. A `list` names them (what `fslab age` writes, or `all` for a target that was filled
+//! from a source); without one, a set of their size is made from the seed.
+
+use std::fs;
+use std::path::PathBuf;
+
+use rand::{RngExt, SeedableRng};
+use rand_pcg::Pcg64;
+
+use super::content::{self, Content, Pool, REQUEST_BYTES};
+use super::file_attributes::is_of_mkfs;
+use super::{DefaultValue, Parameter, Preparation, Spec, Workload};
+use crate::error::{Error, Result};
+use fslab_stats::Stopwatch;
+use crate::runner::{CacheState, Phase, Session, Timed};
+use crate::tree::{Access, Tree};
+
+const LIST: Parameter = Parameter {
+    name: "list",
+    help: "file that names the set, a path within the target on each line; `all` for every file \
+           the target holds; none to make a set",
+    default: DefaultValue::Text(""),
+};
+
+const OVERWRITE: Parameter = Parameter {
+    name: "overwrite",
+    help: "whether the set is overwritten after it was read; `no` for targets that can't be",
+    default: DefaultValue::Choice(&["yes", "no"]),
+};
+
+const FILES: Parameter = Parameter {
+    name: "files",
+    help: "files of a set that is made",
+    default: DefaultValue::Count(800),
+};
+
+const MEAN_SIZE: Parameter = Parameter {
+    name: "mean_size",
+    help: "their mean size; half of them are smaller than a quarter of it",
+    default: DefaultValue::Bytes(29 << 10),
+};
+
+/// The registry's entry.
+pub(super) const SPEC: Spec = Spec {
+    name: "hot-files",
+    help: "read a listed set of files, then overwrite it",
+    parameters: &[LIST, OVERWRITE, FILES, MEAN_SIZE, content::DATA, content::DATA_FROM],
+    phases: &["read", "overwrite"],
+    construct: |parameters, seed| {
+        Box::new(HotFiles {
+            list: parameters.text(&LIST).map(PathBuf::from),
+            overwrite: parameters.word(&OVERWRITE) == "yes",
+            files: parameters.number(&FILES),
+            mean_size: parameters.number(&MEAN_SIZE),
+            content: Content::new(parameters, seed),
+            seed,
+            listed: Vec::new(),
+            pool: Pool::default(),
+        })
+    },
+};
+
+struct HotFiles {
+    list: Option<PathBuf>,
+    overwrite: bool,
+    files: u64,
+    mean_size: u64,
+    content: Content,
+    seed: u64,
+    listed: Vec<String>,
+    pool: Pool,
+}
+
+/// A file of the set.
+struct Hot {
+    path: String,
+    size: u64,
+    /// Checksum of what it held at first, where that is known.
+    checksum: Option<u32>,
+}
+
+impl Workload for HotFiles {
+    fn prepare(&mut self, _preparation: &Preparation<'_>) -> Result<()> {
+        if let Some(list) = self.list.as_ref().filter(|_| !self.wants_all()) {
+            let text = fs::read_to_string(list).map_err(Error::file(list))?;
+            let lines = text.lines().map(|line| line.trim().trim_start_matches("./"));
+            self.listed = lines.filter(|line| !line.is_empty()).map(str::to_owned).collect();
+        }
+        self.pool = Pool::new(&self.content, REQUEST_BYTES)?;
+        Ok(())
+    }
+
+    fn run(&self, session: &mut Session<'_>) -> Result<()> {
+        session.describe_data(self.content.describe());
+        let set = self.set(session)?;
+        session.make_cold()?;
+        let read = Phase::new("read").cache(CacheState::Cold);
+        session.measure(read, |timed| self.read(timed, &set))?;
+        self.verify_first(session, &set)?;
+        if self.overwrite {
+            session.measure(Phase::new("overwrite"), |timed| self.write_over(timed, &set))?;
+            session.make_cold()?;
+            self.verify_second(session, &set)?;
+        }
+        Ok(())
+    }
+}
+
+impl HotFiles {
+    fn wants_all(&self) -> bool {
+        self.list.as_ref().is_some_and(|list| list.as_os_str() == "all")
+    }
+
+    fn set(&self, session: &Session<'_>) -> Result<Vec<Hot>> {
+        let tree = session.tree()?;
+        if self.list.is_none() {
+            return self.make(session);
+        }
+        let mut paths = self.listed.clone();
+        if self.wants_all() {
+            find_files(session, tree, "", &mut paths)?;
+            paths.sort();
+        }
+        let hot = |path: String| {
+            let size = tree.status(&path)?.size;
+            Ok(Hot { path, size, checksum: None })
+        };
+        paths.into_iter().map(hot).collect()
+    }
+
+    /// Files of sizes as they are found: many small, few large.
+    fn make(&self, session: &Session<'_>) -> Result<Vec<Hot>> {
+        let tree = session.tree()?;
+        let mut random = Pcg64::seed_from_u64(self.seed);
+        let mut set = Vec::new();
+        for file in 0..self.files {
+            session.check()?;
+            let directory = format!("hot-{:03}", file / 25);
+            if file % 25 == 0 {
+                tree.make_directory(&directory)?;
+            }
+            let size = skewed(&mut random, self.mean_size);
+            let path = format!("{directory}/file-{file}");
+            let made = tree.create(&path)?;
+            let checksum = self.write(&*made, file, size, 0)?;
+            made.close()?;
+            set.push(Hot { path, size, checksum: Some(checksum) });
+        }
+        tree.sync_all()?;
+        Ok(set)
+    }
+
+    /// Writes a file's contents of a generation, and answers their checksum.
+    fn write(
+        &self,
+        file: &dyn crate::tree::TreeFile,
+        number: u64,
+        size: u64,
+        generation: u64,
+    ) -> Result<u32> {
+        let mut checksum = 0;
+        for (offset, piece) in self.pieces(number, size, generation) {
+            checksum = crc32c::crc32c_append(checksum, piece);
+            file.write_at(offset, piece)?;
+        }
+        Ok(checksum)
+    }
+
+    fn pieces(
+        &self,
+        number: u64,
+        size: u64,
+        generation: u64,
+    ) -> impl Iterator<Item = (u64, &[u8])> {
+        let request = REQUEST_BYTES as u64;
+        (0..size.div_ceil(request)).map(move |index| {
+            let offset = index * request;
+            let length = request.min(size - offset) as usize;
+            let key = (number << 24) ^ (index << 1) ^ generation;
+            (offset, self.pool.piece(key, length))
+        })
+    }
+
+    fn read(&self, timed: &mut Timed<'_>, set: &[Hot]) -> Result<()> {
+        let mut buffer = vec![0; REQUEST_BYTES];
+        let mut stopwatch = Stopwatch::start_along(set.len() as u64);
+        let mut bytes = 0;
+        for hot in set {
+            timed.check()?;
+            let file = timed.open_for_reading(&hot.path)?;
+            bytes += content::read_all(&*file, &mut buffer)?;
+            file.close()?;
+            stopwatch.lap();
+        }
+        timed.record("read", stopwatch);
+        timed.count(set.len() as u64, bytes);
+        content::expect("bytes read", set.iter().map(|hot| hot.size).sum(), bytes)
+    }
+
+    fn write_over(&self, timed: &mut Timed<'_>, set: &[Hot]) -> Result<()> {
+        let mut stopwatch = Stopwatch::start_along(set.len() as u64);
+        for (number, hot) in set.iter().enumerate() {
+            timed.check()?;
+            let file = timed.tree().open(&hot.path, Access::Write)?;
+            for (offset, piece) in self.pieces(number as u64, hot.size, 1) {
+                file.write_at(offset, piece)?;
+            }
+            file.close()?;
+            stopwatch.lap();
+        }
+        timed.record("overwrite", stopwatch);
+        timed.count(set.len() as u64, set.iter().map(|hot| hot.size).sum());
+        timed.flush()
+    }
+
+    fn verify_first(&self, session: &Session<'_>, set: &[Hot]) -> Result<()> {
+        for hot in set {
+            if let Some(expected) = hot.checksum {
+                verify(session, &hot.path, expected)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn verify_second(&self, session: &Session<'_>, set: &[Hot]) -> Result<()> {
+        for (number, hot) in set.iter().enumerate() {
+            let append = |sum, (_, piece): (u64, &[u8])| crc32c::crc32c_append(sum, piece);
+            let expected = self.pieces(number as u64, hot.size, 1).fold(0, append);
+            verify(session, &hot.path, expected)?;
+        }
+        Ok(())
+    }
+}
+
+fn verify(session: &Session<'_>, path: &str, expected: u32) -> Result<()> {
+    session.check()?;
+    let file = session.tree()?.open(path, Access::Read)?;
+    content::verify(&*file, path, expected, &mut vec![0; REQUEST_BYTES])
+}
+
+/// Log-uniform over a factor of 1024, so that the mean is `mean`: the mean of such numbers is
+/// their largest times (1 - 1/1024) / ln 1024.
+fn skewed(random: &mut Pcg64, mean: u64) -> u64 {
+    let largest = mean as f64 * 1024_f64.ln() / (1.0 - 1.0 / 1024.0);
+    (largest * 1024_f64.powf(-random.random::<f64>())) as u64
+}
+
+fn find_files(
+    session: &Session<'_>,
+    tree: &dyn Tree,
+    path: &str,
+    found: &mut Vec<String>,
+) -> Result<()> {
+    let mut names = Vec::new();
+    tree.list(path, &mut |name| names.push(name.to_owned()))?;
+    for name in names {
+        session.check()?;
+        let path = if path.is_empty() { name } else { format!("{path}/{name}") };
+        if is_of_mkfs(&path) {
+            continue;
+        }
+        let status = tree.status(&path)?;
+        if status.is_directory {
+            find_files(session, tree, &path, found)?;
+        } else if status.is_file {
+            found.push(path);
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use rand::SeedableRng;
+    use rand_pcg::Pcg64;
+
+    use super::skewed;
+
+    #[test]
+    fn sizes_have_the_mean_that_was_asked_for_and_most_are_small() {
+        let mut random = Pcg64::seed_from_u64(3);
+        let sizes: Vec<u64> = (0..20_000).map(|_| skewed(&mut random, 29 << 10)).collect();
+        let mean = sizes.iter().sum::<u64>() as f64 / sizes.len() as f64;
+        assert!((mean / f64::from(29 << 10) - 1.0).abs() < 0.05, "{mean}");
+        let small = sizes.iter().filter(|size| **size < (29 << 10) / 4).count();
+        assert!((9_000..11_500).contains(&small), "{small}");
+    }
+}

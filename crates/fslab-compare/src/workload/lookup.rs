@@ -1,0 +1,127 @@
+//! `lookup`: the first lookups of many files after a mount, when nothing of them is known, and
+//! then the same ones again: what it costs to make an inode known. At last each is opened and
+//! closed.
+//!
+//! A layer that keeps attributes of its own has to read them here, as the metadata file of DMFS
+//! (Studenmund 2000) or the index file of the fast-indexing layers (Zadok et al. 2001).
+
+use rand::SeedableRng;
+use rand::seq::SliceRandom;
+use rand_pcg::Pcg64;
+
+use super::content::expect;
+use super::{DefaultValue, Parameter, Spec, Workload};
+use crate::error::Result;
+use fslab_stats::Stopwatch;
+use crate::runner::{CacheState, Phase, Session, Timed};
+use crate::tree::Access;
+
+const FILES: Parameter =
+    Parameter { name: "files", help: "files in all", default: DefaultValue::Count(10_000) };
+
+const PER_DIRECTORY: Parameter = Parameter {
+    name: "per_directory",
+    help: "files in a directory",
+    default: DefaultValue::Count(100),
+};
+
+const ORDER: Parameter = Parameter {
+    name: "order",
+    help: "in which order they are looked up",
+    default: DefaultValue::Choice(&["random", "ordered"]),
+};
+
+/// The registry's entry.
+pub(super) const SPEC: Spec = Spec {
+    name: "lookup",
+    help: "look up many files for the first time after a mount, and again, and open them",
+    parameters: &[FILES, PER_DIRECTORY, ORDER],
+    phases: &["lookup cold", "lookup warm", "open warm"],
+    construct: |parameters, _seed| {
+        Box::new(Lookup {
+            files: parameters.number(&FILES),
+            per_directory: parameters.number(&PER_DIRECTORY),
+            shuffled: parameters.word(&ORDER) == "random",
+        })
+    },
+};
+
+struct Lookup {
+    files: u64,
+    per_directory: u64,
+    shuffled: bool,
+}
+
+impl Workload for Lookup {
+    fn run(&self, session: &mut Session<'_>) -> Result<()> {
+        self.build(session)?;
+        let mut numbers: Vec<u64> = (0..self.files).collect();
+        if self.shuffled {
+            numbers.shuffle(&mut Pcg64::seed_from_u64(session.seed()));
+        }
+        session.make_cold()?;
+        let cold = Phase::new("lookup cold").cache(CacheState::Cold);
+        session.measure(cold, |timed| self.look_up(timed, &numbers))?;
+        let warm = Phase::new("lookup warm").cache(CacheState::Warm);
+        session.measure(warm, |timed| self.look_up(timed, &numbers))?;
+        let open = Phase::new("open warm").cache(CacheState::Warm);
+        session.measure(open, |timed| self.open_and_close(timed, &numbers))
+    }
+}
+
+impl Lookup {
+    fn directory(&self, file: u64) -> String {
+        format!("lookup-{:06}", file / self.per_directory)
+    }
+
+    /// Files have different sizes, by which they are told apart.
+    fn size(file: u64) -> u64 {
+        file % 97
+    }
+
+    fn build(&self, session: &Session<'_>) -> Result<()> {
+        let tree = session.tree()?;
+        for file in 0..self.files {
+            session.check()?;
+            let directory = self.directory(file);
+            if file % self.per_directory == 0 {
+                tree.make_directory(&directory)?;
+            }
+            let made = tree.create(&format!("{directory}/file-{file}"))?;
+            made.append(&[b'x'; 97][..Self::size(file) as usize])?;
+            made.close()?;
+        }
+        tree.sync_all()
+    }
+
+    fn look_up(&self, timed: &mut Timed<'_>, numbers: &[u64]) -> Result<()> {
+        let tree = timed.tree();
+        let mut stopwatch = Stopwatch::start_along(self.files);
+        let (mut found, mut expected) = (0, 0);
+        for file in numbers {
+            timed.check()?;
+            let path = format!("{}/file-{file}", self.directory(*file));
+            // Weighted by the number, so that sizes of two files that are swapped show.
+            found += tree.status(&path)?.size * (file + 1);
+            expected += Self::size(*file) * (file + 1);
+            stopwatch.lap();
+        }
+        timed.record("lookup", stopwatch);
+        timed.count(self.files, 0);
+        expect("sum of sizes", expected, found)
+    }
+
+    fn open_and_close(&self, timed: &mut Timed<'_>, numbers: &[u64]) -> Result<()> {
+        let tree = timed.tree();
+        let mut stopwatch = Stopwatch::start_along(self.files);
+        for file in numbers {
+            timed.check()?;
+            let path = format!("{}/file-{file}", self.directory(*file));
+            tree.open(&path, Access::Read)?.close()?;
+            stopwatch.lap();
+        }
+        timed.record("open and close", stopwatch);
+        timed.count(self.files, 0);
+        Ok(())
+    }
+}

@@ -1,0 +1,211 @@
+//! `names`: masses of empty files made, looked at and removed, in order of their names and in an
+//! order drawn from the seed; with the time of every operation and how it grows along the way.
+//!
+//! Directories that keep names sorted or hashed treat the two orders differently, and deletion
+//! more than creation (Phillips 2001). The random order is a Fisher-Yates permutation, drawn anew
+//! for each phase; the post's own took the remainder of `rand()`, which is not uniform.
+
+use std::fmt::Write;
+
+use rand::SeedableRng;
+use rand::seq::SliceRandom;
+use rand_pcg::Pcg64;
+
+use super::content::expect;
+use super::{DefaultValue, Parameter, Spec, Workload};
+use crate::error::Result;
+use fslab_stats::Stopwatch;
+use crate::runner::{CacheState, Phase, Session, Timed};
+use crate::tree::Tree;
+
+const FILES: Parameter =
+    Parameter { name: "files", help: "files in all", default: DefaultValue::Count(10_000) };
+
+const DIRECTORIES: Parameter = Parameter {
+    name: "directories",
+    help: "directories they are spread over, evenly; one is filled after the other",
+    default: DefaultValue::Count(1),
+};
+
+const ORDERS: Parameter = Parameter {
+    name: "orders",
+    help: "which orders of names",
+    default: DefaultValue::Choice(&["both", "ordered", "random"]),
+};
+
+/// The registry's entry.
+pub(super) const SPEC: Spec = Spec {
+    name: "names",
+    help: "create empty files, stat them, delete them; in order of names and in random order",
+    parameters: &[FILES, DIRECTORIES, ORDERS],
+    phases: &["create", "stat", "delete", "create random", "stat random", "delete random"],
+    construct: |parameters, _seed| {
+        Box::new(Names {
+            files: parameters.number(&FILES),
+            directories: parameters.number(&DIRECTORIES),
+            orders: parameters.word(&ORDERS),
+        })
+    },
+};
+
+struct Names {
+    files: u64,
+    directories: u64,
+    orders: &'static str,
+}
+
+/// One order and how its phases are called.
+struct Order {
+    prefix: &'static str,
+    create: &'static str,
+    stat: &'static str,
+    delete: &'static str,
+    shuffled: bool,
+}
+
+const ORDERED: Order =
+    Order { prefix: "ordered", create: "create", stat: "stat", delete: "delete", shuffled: false };
+
+const RANDOM: Order = Order {
+    prefix: "random",
+    create: "create random",
+    stat: "stat random",
+    delete: "delete random",
+    shuffled: true,
+};
+
+impl Workload for Names {
+    fn run(&self, session: &mut Session<'_>) -> Result<()> {
+        if self.orders != "random" {
+            self.run_order(session, &ORDERED)?;
+        }
+        if self.orders != "ordered" {
+            self.run_order(session, &RANDOM)?;
+        }
+        Ok(())
+    }
+}
+
+impl Names {
+    fn run_order(&self, session: &mut Session<'_>, order: &Order) -> Result<()> {
+        let mut random = Pcg64::seed_from_u64(session.seed());
+        let mut numbers: Vec<u64> = (0..self.files).collect();
+        let mut draw = |numbers: &mut Vec<u64>| {
+            // Within a directory: the order of directories stays, so that each fills at once.
+            let size = self.per_directory() as usize;
+            let shuffled = order.shuffled;
+            numbers.chunks_mut(size).filter(|_| shuffled).for_each(|c| c.shuffle(&mut random));
+        };
+        self.make_directories(session.tree()?, order)?;
+        draw(&mut numbers);
+        session.measure(Phase::new(order.create), |timed| {
+            self.for_each(timed, order, &numbers, "create", |tree, path| tree.create_empty(path))?;
+            timed.flush()
+        })?;
+        session.make_cold()?;
+        self.check(session, order, self.files)?;
+        self.warm_up(session, order)?;
+        draw(&mut numbers);
+        session.measure(Phase::new(order.stat).cache(CacheState::Warm), |timed| {
+            self.for_each(timed, order, &numbers, "stat", |tree, path| {
+                tree.status(path).map(|_| ())
+            })
+        })?;
+        draw(&mut numbers);
+        session.measure(Phase::new(order.delete), |timed| {
+            self.for_each(timed, order, &numbers, "delete", |tree, path| tree.remove(path))?;
+            timed.flush()
+        })?;
+        self.check(session, order, 0)
+    }
+
+    fn per_directory(&self) -> u64 {
+        self.files.div_ceil(self.directories)
+    }
+
+    fn make_directories(&self, tree: &dyn Tree, order: &Order) -> Result<()> {
+        for directory in 0..self.directories {
+            tree.make_directory(&format!("{}-{directory}", order.prefix))?;
+        }
+        Ok(())
+    }
+
+    /// Names are made as they are needed: millions of them would take more memory than the
+    /// directories they go to.
+    fn for_each(
+        &self,
+        timed: &mut Timed<'_>,
+        order: &Order,
+        numbers: &[u64],
+        operation: &'static str,
+        act: impl Fn(&dyn Tree, &str) -> Result<()>,
+    ) -> Result<()> {
+        let tree = timed.tree();
+        let mut paths = Paths::new(order, self.per_directory());
+        let mut stopwatch = Stopwatch::start_along(self.files);
+        for number in numbers {
+            timed.check()?;
+            act(tree, paths.of(*number))?;
+            stopwatch.lap();
+        }
+        timed.record(operation, stopwatch);
+        timed.count(self.files, 0);
+        Ok(())
+    }
+
+    /// Looks at every file once, so that those that follow find them known.
+    fn warm_up(&self, session: &Session<'_>, order: &Order) -> Result<()> {
+        let mut paths = Paths::new(order, self.per_directory());
+        for number in 0..self.files {
+            session.check()?;
+            session.tree()?.status(paths.of(number))?;
+        }
+        Ok(())
+    }
+
+    /// Counts the names that a listing shows.
+    fn check(&self, session: &Session<'_>, order: &Order, expected: u64) -> Result<()> {
+        let mut found = 0;
+        for directory in 0..self.directories {
+            session.check()?;
+            session.tree()?.list(&format!("{}-{directory}", order.prefix), &mut |_| found += 1)?;
+        }
+        expect("names listed", expected, found)
+    }
+}
+
+/// The paths of files, one at a time, in one piece of memory. What stays the same from one to the
+/// next is written once: it is timed with the operation.
+struct Paths {
+    path: String,
+    prefix: &'static str,
+    per_directory: u64,
+    /// The directory that `path` begins with, and how long this beginning is.
+    beginning: Option<(u64, usize)>,
+}
+
+impl Paths {
+    fn new(order: &Order, per_directory: u64) -> Self {
+        let path = String::with_capacity(64);
+        Self { path, prefix: order.prefix, per_directory, beginning: None }
+    }
+
+    fn of(&mut self, number: u64) -> &str {
+        let directory = number / self.per_directory;
+        let length = match self.beginning {
+            Some((begun, length)) if begun == directory => length,
+            _ => self.begin(directory),
+        };
+        self.path.truncate(length);
+        // Writing to a string can't fail.
+        write!(self.path, "{number}").unwrap_or_default();
+        &self.path
+    }
+
+    fn begin(&mut self, directory: u64) -> usize {
+        self.path.clear();
+        write!(self.path, "{}-{directory}/name", self.prefix).unwrap_or_default();
+        self.beginning = Some((directory, self.path.len()));
+        self.path.len()
+    }
+}

@@ -1,0 +1,152 @@
+//! `overwrite`: a file created and then overwritten with writes of several sizes, as
+//! `dd bs=... conv=notrunc` does.
+//!
+//! Studenmund (2000) found that creating files became slower over time with and without his
+//! layer, and so timed the overwriting of one that existed: the first creation, a later one and the
+//! overwriting are here, apart.
+
+use super::content::{self, Content};
+use super::{DefaultValue, Parameter, Preparation, Spec, Workload};
+use crate::error::Result;
+use fslab_stats::Stopwatch;
+use crate::runner::{Phase, Session, Timed};
+use crate::tree::{Access, TreeFile};
+
+const SIZE: Parameter =
+    Parameter { name: "size", help: "size of the file", default: DefaultValue::Bytes(256 << 20) };
+
+const WRITES: Parameter = Parameter {
+    name: "writes",
+    help: "sizes of the writes, each with a file of its own",
+    default: DefaultValue::Sizes(&[8 << 10, 64 << 10, 1 << 20]),
+};
+
+const CREATIONS: Parameter = Parameter {
+    name: "creations",
+    help: "times the file is created; the last is timed apart from the first",
+    default: DefaultValue::Count(1),
+};
+
+/// The registry's entry.
+pub(super) const SPEC: Spec = Spec {
+    name: "overwrite",
+    help: "create a file and overwrite it, with writes of several sizes, as dd does",
+    parameters: &[SIZE, WRITES, CREATIONS, content::DATA, content::DATA_FROM],
+    phases: &["create", "create again", "overwrite"],
+    construct: |parameters, seed| {
+        Box::new(Overwrite {
+            size: parameters.number(&SIZE),
+            writes: parameters.sizes(&WRITES),
+            creations: parameters.number(&CREATIONS),
+            content: Content::new(parameters, seed),
+            first: Vec::new(),
+            second: Vec::new(),
+        })
+    },
+};
+
+struct Overwrite {
+    size: u64,
+    writes: Vec<u64>,
+    creations: u64,
+    content: Content,
+    /// What the file is created with, over and over.
+    first: Vec<u8>,
+    /// What it is overwritten with.
+    second: Vec<u8>,
+}
+
+impl Workload for Overwrite {
+    fn prepare(&mut self, _preparation: &Preparation<'_>) -> Result<()> {
+        let longest = self.writes.iter().copied().max().unwrap_or(1) as usize;
+        self.first = self.content.make(0, longest)?;
+        self.second = self.content.make(1, longest)?;
+        Ok(())
+    }
+
+    fn run(&self, session: &mut Session<'_>) -> Result<()> {
+        session.describe_data(self.content.describe());
+        for write in &self.writes {
+            let path = format!("overwrite-{write}");
+            self.create(session, "create", *write, &path)?;
+            self.create_again(session, *write, &path)?;
+            self.verify(session, *write, &path, &self.first)?;
+            session.measure(Phase::new("overwrite").size(*write), |timed| {
+                let file = timed.tree().open(&path, Access::Write)?;
+                self.write(timed, &*file, *write, &self.second)?;
+                file.close()?;
+                timed.flush()
+            })?;
+            session.make_cold()?;
+            self.verify(session, *write, &path, &self.second)?;
+            session.tree()?.remove(&path)?;
+        }
+        Ok(())
+    }
+}
+
+impl Overwrite {
+    fn create(
+        &self,
+        session: &mut Session<'_>,
+        phase: &'static str,
+        write: u64,
+        path: &str,
+    ) -> Result<()> {
+        session.measure(Phase::new(phase).size(write), |timed| {
+            let file = timed.tree().create(path)?;
+            self.write(timed, &*file, write, &self.first)?;
+            file.close()?;
+            timed.flush()
+        })
+    }
+
+    /// All creations but the first, of which the last is timed.
+    fn create_again(&self, session: &mut Session<'_>, write: u64, path: &str) -> Result<()> {
+        for _ in 2..self.creations {
+            session.tree()?.remove(path)?;
+            let file = session.tree()?.create(path)?;
+            for (start, length) in self.pieces(write) {
+                file.write_at(start, &self.first[..length])?;
+            }
+            file.sync()?;
+            file.close()?;
+        }
+        if self.creations > 1 {
+            session.tree()?.remove(path)?;
+            self.create(session, "create again", write, path)?;
+        }
+        Ok(())
+    }
+
+    fn pieces(&self, write: u64) -> impl Iterator<Item = (u64, usize)> {
+        let size = self.size;
+        let starts = (0..size.div_ceil(write)).map(move |number| number * write);
+        starts.map(move |start| (start, write.min(size - start) as usize))
+    }
+
+    fn write(
+        &self,
+        timed: &mut Timed<'_>,
+        file: &dyn TreeFile,
+        write: u64,
+        contents: &[u8],
+    ) -> Result<()> {
+        let mut stopwatch = Stopwatch::start_along(self.size.div_ceil(write));
+        for (start, length) in self.pieces(write) {
+            timed.check()?;
+            file.write_at(start, &contents[..length])?;
+            stopwatch.lap();
+        }
+        timed.record("write", stopwatch);
+        timed.count(self.size.div_ceil(write), self.size);
+        timed.sync(file)
+    }
+
+    fn verify(&self, session: &Session<'_>, write: u64, path: &str, contents: &[u8]) -> Result<()> {
+        let sum = |sum, (_, length): (u64, usize)| crc32c::crc32c_append(sum, &contents[..length]);
+        let expected = self.pieces(write).fold(0, sum);
+        let file = session.tree()?.open(path, Access::Read)?;
+        content::verify(&*file, path, expected, &mut vec![0; content::REQUEST_BYTES])
+    }
+}

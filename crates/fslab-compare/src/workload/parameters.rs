@@ -1,0 +1,226 @@
+//! Parameters of workloads: declared once with their defaults, set by plans.
+
+use fslab_vfs::Size;
+use std::collections::BTreeMap;
+use std::fmt;
+
+use toml::Value;
+
+/// A parameter as a workload declares it.
+#[derive(Debug)]
+pub struct Parameter {
+    /// Its key in a plan.
+    pub name: &'static str,
+    /// One line: what it means.
+    pub help: &'static str,
+    /// Its value when a plan does not set it; also says which values are valid.
+    pub default: DefaultValue,
+}
+
+/// The default of a parameter, and by it its type.
+#[derive(Clone, Copy, Debug)]
+pub enum DefaultValue {
+    /// A number of things, at least 1.
+    Count(u64),
+    /// A share in percent: a number, or a string such as "10 %".
+    Percent(u64),
+    /// A size in bytes: a number, or a string such as "32 MiB".
+    Bytes(u64),
+    /// Several sizes.
+    Sizes(&'static [u64]),
+    /// One of several words; the first is the default.
+    Choice(&'static [&'static str]),
+    /// Any text; often a path.
+    Text(&'static str),
+    /// A command: its programme and arguments.
+    Command(&'static [&'static str]),
+}
+
+impl DefaultValue {
+    /// What a plan may set instead.
+    #[must_use]
+    pub fn values(&self) -> String {
+        match self {
+            Self::Count(_) => "a whole number above 0".to_owned(),
+            Self::Percent(_) => "a share such as \"10 %\"".to_owned(),
+            Self::Bytes(_) => "a size such as \"32 MiB\"".to_owned(),
+            Self::Sizes(_) => "a list of sizes".to_owned(),
+            Self::Choice(words) => words.join(", "),
+            Self::Text(_) => "a text".to_owned(),
+            Self::Command(_) => "a list: a programme and its arguments".to_owned(),
+        }
+    }
+}
+
+impl fmt::Display for DefaultValue {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let size = |bytes: u64| Size::of(bytes).to_string();
+        match self {
+            Self::Count(number) => write!(formatter, "{number}"),
+            Self::Percent(number) => write!(formatter, "{number} %"),
+            Self::Bytes(bytes) => formatter.write_str(&size(*bytes)),
+            Self::Sizes(sizes) => {
+                let sizes: Vec<String> = sizes.iter().copied().map(size).collect();
+                formatter.write_str(&sizes.join(", "))
+            }
+            Self::Choice(words) => formatter.write_str(words.first().copied().unwrap_or_default()),
+            Self::Text(text) => formatter.write_str(text),
+            Self::Command(words) => formatter.write_str(&words.join(" ")),
+        }
+    }
+}
+
+/// A value that a plan sets.
+#[derive(Clone, Debug)]
+enum Set {
+    Number(u64),
+    Sizes(Vec<u64>),
+    Word(&'static str),
+    Text(String),
+    Command(Vec<String>),
+}
+
+/// What a plan sets; the rest have their defaults.
+#[derive(Clone, Debug, Default)]
+pub struct Parameters {
+    values: BTreeMap<&'static str, Set>,
+}
+
+impl Parameters {
+    /// The value of a number, share or size; 0 for a parameter of another type.
+    #[must_use]
+    pub fn number(&self, parameter: &Parameter) -> u64 {
+        match (self.values.get(parameter.name), parameter.default) {
+            (Some(Set::Number(number)), _) => *number,
+            (
+                _,
+                DefaultValue::Count(number)
+                | DefaultValue::Percent(number)
+                | DefaultValue::Bytes(number),
+            ) => number,
+            _ => 0,
+        }
+    }
+
+    /// The value of several sizes; none for a parameter of another type.
+    #[must_use]
+    pub fn sizes(&self, parameter: &Parameter) -> Vec<u64> {
+        match (self.values.get(parameter.name), parameter.default) {
+            (Some(Set::Sizes(sizes)), _) => sizes.clone(),
+            (_, DefaultValue::Sizes(sizes)) => sizes.to_vec(),
+            _ => Vec::new(),
+        }
+    }
+
+    /// The value of a choice; empty for a parameter of another type.
+    #[must_use]
+    pub fn word(&self, parameter: &Parameter) -> &'static str {
+        match (self.values.get(parameter.name), parameter.default) {
+            (Some(Set::Word(word)), _) => word,
+            (_, DefaultValue::Choice(words)) => words.first().copied().unwrap_or_default(),
+            _ => "",
+        }
+    }
+
+    /// The value of a text; `None` where it is empty.
+    #[must_use]
+    pub fn text(&self, parameter: &Parameter) -> Option<String> {
+        let text = match (self.values.get(parameter.name), parameter.default) {
+            (Some(Set::Text(text)), _) => text.clone(),
+            (_, DefaultValue::Text(text)) => text.to_owned(),
+            _ => String::new(),
+        };
+        Some(text).filter(|text| !text.is_empty())
+    }
+
+    /// The value of a command; empty where there is none.
+    #[must_use]
+    pub fn command(&self, parameter: &Parameter) -> Vec<String> {
+        match (self.values.get(parameter.name), parameter.default) {
+            (Some(Set::Command(words)), _) => words.clone(),
+            (_, DefaultValue::Command(words)) => words.iter().copied().map(str::to_owned).collect(),
+            _ => Vec::new(),
+        }
+    }
+
+    /// Sets a command from words of a command line.
+    pub(crate) fn set_command(&mut self, parameter: &Parameter, words: Vec<String>) {
+        self.values.insert(parameter.name, Set::Command(words));
+    }
+
+    /// Sets a text from a programme.
+    pub(crate) fn set_text(&mut self, parameter: &Parameter, text: String) {
+        self.values.insert(parameter.name, Set::Text(text));
+    }
+
+    /// Sets a parameter from a plan; answers what is wrong with the value.
+    pub(crate) fn set(&mut self, parameter: &Parameter, value: &Value) -> Result<(), String> {
+        let set = match parameter.default {
+            DefaultValue::Count(_) => Set::Number(count(value)?),
+            DefaultValue::Percent(_) => Set::Number(percent(value)?),
+            DefaultValue::Bytes(_) => Set::Number(bytes(value)?),
+            DefaultValue::Sizes(_) => Set::Sizes(sizes(value)?),
+            DefaultValue::Choice(words) => Set::Word(choice(value, words)?),
+            DefaultValue::Text(_) => Set::Text(text(value)?),
+            DefaultValue::Command(_) => Set::Command(command(value)?),
+        };
+        self.values.insert(parameter.name, set);
+        Ok(())
+    }
+}
+
+fn count(value: &Value) -> Result<u64, String> {
+    value
+        .as_integer()
+        .and_then(|number| u64::try_from(number).ok())
+        .filter(|number| *number > 0)
+        .ok_or_else(|| format!("must be a whole number above 0, found {value}"))
+}
+
+/// A share in percent, at most 100.
+pub(crate) fn percent(value: &Value) -> Result<u64, String> {
+    let number = match value {
+        Value::Integer(number) => u64::try_from(*number).ok(),
+        Value::String(text) => text.trim_end_matches('%').trim().parse().ok(),
+        _ => None,
+    };
+    number
+        .filter(|number| *number <= 100)
+        .ok_or_else(|| format!("must be a share such as \"10 %\", found {value}"))
+}
+
+/// A size in bytes.
+///
+/// # Errors
+/// For what is no size, or 0.
+pub fn bytes(value: &Value) -> Result<u64, String> {
+    let size = match value {
+        Value::Integer(number) => u64::try_from(*number).map_err(|error| error.to_string())?,
+        Value::String(text) => {
+            text.parse::<Size>().map_err(|error| format!("{text:?}: {error}"))?.bytes()
+        }
+        other => return Err(format!("must be a size such as \"32 MiB\", found {other}")),
+    };
+    if size == 0 { Err("must be above 0".to_owned()) } else { Ok(size) }
+}
+
+fn sizes(value: &Value) -> Result<Vec<u64>, String> {
+    let wrong = || format!("must be a list of sizes such as [\"8 KiB\"], found {value}");
+    let list = value.as_array().filter(|list| !list.is_empty()).ok_or_else(wrong)?;
+    list.iter().map(bytes).collect()
+}
+
+fn choice(value: &Value, words: &'static [&'static str]) -> Result<&'static str, String> {
+    let found = value.as_str().and_then(|found| words.iter().find(|word| **word == found));
+    found.copied().ok_or_else(|| format!("must be one of {}, found {value}", words.join(", ")))
+}
+
+fn text(value: &Value) -> Result<String, String> {
+    value.as_str().map(str::to_owned).ok_or_else(|| format!("must be a string, found {value}"))
+}
+
+fn command(value: &Value) -> Result<Vec<String>, String> {
+    let wrong = || format!("must be a list such as [\"gzip\", \"-9\"], found {value}");
+    let list = value.as_array().filter(|list| !list.is_empty()).ok_or_else(wrong)?;
+    list.iter().map(|word| word.as_str().map(str::to_owned).ok_or_else(wrong)).collect()
+}

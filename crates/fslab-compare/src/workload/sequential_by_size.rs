@@ -1,0 +1,174 @@
+//! `sequential-by-size`: a data set of 32 MB as files of one size, from 16 KiB to 16 MiB, 25 in
+//! a directory; created and written, then read cold in the order of creation, and removed before
+//! those of the next size, so that each finds the same room.
+//!
+//! This is the sequential benchmark of Smith and Seltzer (1997), who drew throughput over size.
+
+use super::content::{self, Content, Pool, REQUEST_BYTES};
+use super::{DefaultValue, Parameter, Preparation, Spec, Workload, doubling};
+use crate::error::Result;
+use fslab_stats::Stopwatch;
+use crate::runner::{CacheState, Phase, Session, Timed};
+use crate::tree::Access;
+
+const TOTAL: Parameter = Parameter {
+    name: "total",
+    help: "bytes of the data set of each size",
+    default: DefaultValue::Bytes(32 << 20),
+};
+
+const SMALLEST: Parameter =
+    Parameter { name: "smallest", help: "smallest files", default: DefaultValue::Bytes(16 << 10) };
+
+const LARGEST: Parameter = Parameter {
+    name: "largest",
+    help: "largest files; sizes double up to it",
+    default: DefaultValue::Bytes(16 << 20),
+};
+
+const MORE_SIZES: Parameter = Parameter {
+    name: "more_sizes",
+    help: "further sizes, such as those where a policy changes groups",
+    default: DefaultValue::Sizes(&[]),
+};
+
+const PER_DIRECTORY: Parameter = Parameter {
+    name: "per_directory",
+    help: "files in a directory",
+    default: DefaultValue::Count(25),
+};
+
+/// The registry's entry.
+pub(super) const SPEC: Spec = Spec {
+    name: "sequential-by-size",
+    help: "create and read a fixed amount of data as files of 16 KiB, doubling to 16 MiB",
+    parameters: &[
+        TOTAL,
+        SMALLEST,
+        LARGEST,
+        MORE_SIZES,
+        PER_DIRECTORY,
+        content::DATA,
+        content::DATA_FROM,
+    ],
+    phases: &["create", "read"],
+    construct: |parameters, seed| {
+        let total = parameters.number(&TOTAL);
+        let largest = parameters.number(&LARGEST).min(total);
+        let mut sizes: Vec<u64> = doubling(parameters.number(&SMALLEST), largest).collect();
+        sizes.extend(parameters.sizes(&MORE_SIZES).into_iter().filter(|size| *size <= total));
+        sizes.sort_unstable();
+        sizes.dedup();
+        Box::new(SequentialBySize {
+            total,
+            sizes,
+            per_directory: parameters.number(&PER_DIRECTORY),
+            content: Content::new(parameters, seed),
+            pool: Pool::default(),
+        })
+    },
+};
+
+struct SequentialBySize {
+    total: u64,
+    sizes: Vec<u64>,
+    per_directory: u64,
+    content: Content,
+    pool: Pool,
+}
+
+impl Workload for SequentialBySize {
+    fn prepare(&mut self, _preparation: &Preparation<'_>) -> Result<()> {
+        let longest = self.sizes.last().copied().unwrap_or(1) as usize;
+        self.pool = Pool::new(&self.content, longest)?;
+        Ok(())
+    }
+
+    fn run(&self, session: &mut Session<'_>) -> Result<()> {
+        session.describe_data(self.content.describe());
+        for size in &self.sizes {
+            let create = Phase::new("create").size(*size);
+            session.measure(create, |timed| self.create(timed, *size))?;
+            session.make_cold()?;
+            let read = Phase::new("read").size(*size).cache(CacheState::Cold);
+            session.measure(read, |timed| self.read(timed, *size))?;
+            self.verify(session, *size)?;
+            self.remove(session, *size)?;
+        }
+        Ok(())
+    }
+}
+
+impl SequentialBySize {
+    fn files(&self, size: u64) -> u64 {
+        self.total / size
+    }
+
+    fn directory(&self, size: u64, file: u64) -> String {
+        format!("size-{size}/{:04}", file / self.per_directory)
+    }
+
+    fn path(&self, size: u64, file: u64) -> String {
+        format!("{}/file-{file:06}", self.directory(size, file))
+    }
+
+    fn create(&self, timed: &mut Timed<'_>, size: u64) -> Result<()> {
+        let tree = timed.tree();
+        tree.make_directory(&format!("size-{size}"))?;
+        let mut stopwatch = Stopwatch::start_along(self.files(size));
+        for file in 0..self.files(size) {
+            timed.check()?;
+            if file % self.per_directory == 0 {
+                tree.make_directory(&self.directory(size, file))?;
+            }
+            let created = tree.create(&self.path(size, file))?;
+            for piece in self.pool.piece(file, size as usize).chunks(REQUEST_BYTES) {
+                created.append(piece)?;
+            }
+            created.close()?;
+            stopwatch.lap();
+        }
+        timed.record("create and write", stopwatch);
+        timed.count(self.files(size), self.files(size) * size);
+        timed.flush()
+    }
+
+    fn read(&self, timed: &mut Timed<'_>, size: u64) -> Result<()> {
+        let mut buffer = vec![0; REQUEST_BYTES];
+        let mut stopwatch = Stopwatch::start_along(self.files(size));
+        let mut bytes = 0;
+        for file in 0..self.files(size) {
+            timed.check()?;
+            let opened = timed.open_for_reading(&self.path(size, file))?;
+            bytes += content::read_all(&*opened, &mut buffer)?;
+            opened.close()?;
+            stopwatch.lap();
+        }
+        timed.record("read", stopwatch);
+        timed.count(self.files(size), bytes);
+        content::expect("bytes read", self.files(size) * size, bytes)
+    }
+
+    fn verify(&self, session: &Session<'_>, size: u64) -> Result<()> {
+        let tree = session.tree()?;
+        let mut buffer = vec![0; REQUEST_BYTES];
+        for file in 0..self.files(size) {
+            session.check()?;
+            let path = self.path(size, file);
+            let expected = crc32c::crc32c(self.pool.piece(file, size as usize));
+            let opened = tree.open(&path, Access::Read)?;
+            content::verify(&*opened, &path, expected, &mut buffer)?;
+        }
+        Ok(())
+    }
+
+    /// Removes the files, and has their room given back.
+    fn remove(&self, session: &Session<'_>, size: u64) -> Result<()> {
+        let tree = session.tree()?;
+        for file in 0..self.files(size) {
+            session.check()?;
+            tree.remove(&self.path(size, file))?;
+        }
+        tree.sync_all()
+    }
+}

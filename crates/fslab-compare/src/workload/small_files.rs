@@ -1,0 +1,245 @@
+//! `small-files`: what a mail server does to small files, as filebench's varmail has it: delete
+//! one; create one, append, fsync; open one, read it, append, fsync; open one and read it.
+//!
+//! Each thread has files of its own, so that what every file must hold in the end is known.
+
+use rand::{RngExt, SeedableRng};
+use rand_pcg::Pcg64;
+
+use super::content::{self, Content, Pool, REQUEST_BYTES, expect};
+use super::crew::{Hand, in_threads};
+use super::{DefaultValue, Parameter, Preparation, Spec, Workload};
+use crate::error::Result;
+use fslab_stats::Stopwatch;
+use crate::runner::{Phase, Session, Timed};
+use crate::tree::{Access, Tree};
+
+const FILES: Parameter =
+    Parameter { name: "files", help: "files in all", default: DefaultValue::Count(1_000) };
+
+const SIZE: Parameter = Parameter {
+    name: "size",
+    help: "size of a new file; between half of it and one and a half",
+    default: DefaultValue::Bytes(16 << 10),
+};
+
+const APPEND: Parameter = Parameter {
+    name: "append",
+    help: "bytes appended to a file that exists",
+    default: DefaultValue::Bytes(16 << 10),
+};
+
+const ROUNDS: Parameter = Parameter {
+    name: "rounds",
+    help: "how often each thread does the four things",
+    default: DefaultValue::Count(200),
+};
+
+const THREADS: Parameter =
+    Parameter { name: "threads", help: "threads at a time", default: DefaultValue::Count(4) };
+
+const SYNC: Parameter = Parameter {
+    name: "sync",
+    help: "whether what was written is made durable each time",
+    default: DefaultValue::Choice(&["fsync", "none"]),
+};
+
+/// The registry's entry.
+pub(super) const SPEC: Spec = Spec {
+    name: "small-files",
+    help: "delete, create, append to and read small files with fsync, as a mail server does",
+    parameters: &[FILES, SIZE, APPEND, ROUNDS, THREADS, SYNC, content::DATA, content::DATA_FROM],
+    phases: &["mail"],
+    construct: |parameters, seed| {
+        Box::new(SmallFiles {
+            files: parameters.number(&FILES),
+            size: parameters.number(&SIZE),
+            append: parameters.number(&APPEND) as usize,
+            rounds: parameters.number(&ROUNDS),
+            threads: parameters.number(&THREADS),
+            sync: parameters.word(&SYNC) == "fsync",
+            content: Content::new(parameters, seed),
+            pool: Pool::default(),
+        })
+    },
+};
+
+struct SmallFiles {
+    files: u64,
+    size: u64,
+    append: usize,
+    rounds: u64,
+    threads: u64,
+    sync: bool,
+    content: Content,
+    pool: Pool,
+}
+
+/// What a file must hold: the pieces that were appended to it. `None` where it must not exist.
+#[derive(Clone, Debug, Default)]
+struct Held(Option<Vec<(u64, usize)>>);
+
+impl Workload for SmallFiles {
+    fn prepare(&mut self, _preparation: &Preparation<'_>) -> Result<()> {
+        let longest = (self.size as usize * 3 / 2).max(self.append);
+        self.pool = Pool::new(&self.content, longest.max(1))?;
+        Ok(())
+    }
+
+    fn run(&self, session: &mut Session<'_>) -> Result<()> {
+        session.describe_data(self.content.describe());
+        let mut mailboxes: Vec<Mailbox> =
+            (0..self.threads).map(|thread| Mailbox::new(self, session.seed(), thread)).collect();
+        for mailbox in &mut mailboxes {
+            mailbox.fill(session)?;
+        }
+        session.tree()?.sync_all()?;
+        session.measure(Phase::new("mail"), |timed| self.deliver(timed, &mut mailboxes))?;
+        session.make_cold()?;
+        for mailbox in &mailboxes {
+            mailbox.verify(session)?;
+        }
+        Ok(())
+    }
+}
+
+impl SmallFiles {
+    fn deliver(&self, timed: &mut Timed<'_>, mailboxes: &mut [Mailbox<'_>]) -> Result<()> {
+        // Each thread takes the mailbox of its number; the lock is never waited for.
+        let boxes: Vec<_> = mailboxes.iter_mut().map(parking_lot::Mutex::new).collect();
+        let stopwatches = in_threads(timed, self.threads, |hand, thread| {
+            boxes[thread as usize].lock().work(hand)
+        })?;
+        timed.record_workers("operation", stopwatches);
+        let bytes = mailboxes.iter().map(|mailbox| mailbox.bytes).sum();
+        timed.count(self.threads * self.rounds * 4, bytes);
+        timed.flush()
+    }
+}
+
+/// The files of one thread.
+struct Mailbox<'a> {
+    plan: &'a SmallFiles,
+    thread: u64,
+    random: Pcg64,
+    files: Vec<Held>,
+    /// Counts what was written, so that every piece differs.
+    written: u64,
+    bytes: u64,
+}
+
+impl<'a> Mailbox<'a> {
+    fn new(plan: &'a SmallFiles, seed: u64, thread: u64) -> Self {
+        let files = vec![Held::default(); plan.files.div_ceil(plan.threads).max(1) as usize];
+        let random = Pcg64::seed_from_u64(seed.wrapping_add(thread));
+        Self { plan, thread, random, files, written: thread << 32, bytes: 0 }
+    }
+
+    fn path(&self, file: usize) -> String {
+        format!("mail-{}/{file}", self.thread)
+    }
+
+    fn fill(&mut self, session: &Session<'_>) -> Result<()> {
+        let tree = session.tree()?;
+        tree.make_directory(&format!("mail-{}", self.thread))?;
+        for file in 0..self.files.len() {
+            session.check()?;
+            self.create(tree, file, false)?;
+        }
+        self.bytes = 0;
+        Ok(())
+    }
+
+    fn work(&mut self, hand: Hand<'_>) -> Result<Stopwatch> {
+        let mut buffer = vec![0; REQUEST_BYTES];
+        let mut stopwatch = Stopwatch::start();
+        for _ in 0..self.plan.rounds {
+            hand.check()?;
+            let file = self.draw();
+            self.delete(hand.tree, file)?;
+            stopwatch.lap();
+            self.create(hand.tree, file, self.plan.sync)?;
+            stopwatch.lap();
+            let file = self.draw();
+            self.read(hand.tree, file, &mut buffer)?;
+            self.append(hand.tree, file)?;
+            stopwatch.lap();
+            let file = self.draw();
+            self.read(hand.tree, file, &mut buffer)?;
+            stopwatch.lap();
+        }
+        Ok(stopwatch)
+    }
+
+    fn draw(&mut self) -> usize {
+        self.random.random_range(0..self.files.len())
+    }
+
+    fn delete(&mut self, tree: &dyn Tree, file: usize) -> Result<()> {
+        self.files[file] = Held::default();
+        tree.remove(&self.path(file))
+    }
+
+    fn create(&mut self, tree: &dyn Tree, file: usize, sync: bool) -> Result<()> {
+        let half = self.plan.size / 2;
+        let length = self.random.random_range(half..=half + self.plan.size) as usize;
+        let created = tree.create(&self.path(file))?;
+        self.files[file] = Held(Some(Vec::new()));
+        self.write(&*created, file, length)?;
+        if sync {
+            created.sync()?;
+        }
+        created.close()
+    }
+
+    fn append(&mut self, tree: &dyn Tree, file: usize) -> Result<()> {
+        let opened = tree.open(&self.path(file), Access::Append)?;
+        self.write(&*opened, file, self.plan.append)?;
+        if self.plan.sync {
+            opened.sync()?;
+        }
+        opened.close()
+    }
+
+    fn write(
+        &mut self,
+        opened: &dyn crate::tree::TreeFile,
+        file: usize,
+        length: usize,
+    ) -> Result<()> {
+        self.written += 1;
+        opened.append(self.plan.pool.piece(self.written, length))?;
+        if let Held(Some(pieces)) = &mut self.files[file] {
+            pieces.push((self.written, length));
+        }
+        self.bytes += length as u64;
+        Ok(())
+    }
+
+    fn read(&mut self, tree: &dyn Tree, file: usize, buffer: &mut [u8]) -> Result<()> {
+        let opened = tree.open(&self.path(file), Access::Read)?;
+        self.bytes += content::read_all(&*opened, buffer)?;
+        opened.close()
+    }
+
+    fn verify(&self, session: &Session<'_>) -> Result<()> {
+        let tree = session.tree()?;
+        let mut buffer = vec![0; REQUEST_BYTES];
+        let mut existing = 0;
+        for (file, held) in self.files.iter().enumerate() {
+            session.check()?;
+            let Held(Some(pieces)) = held else { continue };
+            existing += 1;
+            let append = |sum, (key, length): &(u64, usize)| {
+                crc32c::crc32c_append(sum, self.plan.pool.piece(*key, *length))
+            };
+            let expected = pieces.iter().fold(0, append);
+            let path = self.path(file);
+            let opened = tree.open(&path, Access::Read)?;
+            content::verify(&*opened, &path, expected, &mut buffer)?;
+        }
+        let mut listed = 0;
+        tree.list(&format!("mail-{}", self.thread), &mut |_| listed += 1)?;
+        expect("files listed", existing, listed)
+    }
+}

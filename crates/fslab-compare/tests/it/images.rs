@@ -1,0 +1,201 @@
+//! Comparisons on real file systems: images on loop devices, as root.
+
+use std::path::Path;
+
+use fslab_report::sample::{CacheState, NoteKind, Record, Sample};
+use fslab_sys::signals::Interrupt;
+
+use crate::leaks::assert_nothing_left;
+use crate::support::{Silent, TestHost, can_mount, has_program, run, samples};
+
+const WORKLOADS: &str = r#"
+[[workload]]
+name = "file-attributes"
+files = 30
+[[workload]]
+name = "file-copy"
+largest = "64 KiB"
+most_files = 1
+[[workload]]
+name = "names"
+files = 20
+"#;
+
+fn plan(targets: &str) -> String {
+    format!("name = \"images\"\nrounds = 1\nimage_size = \"320 MiB\"\n{targets}{WORKLOADS}")
+}
+
+fn target(name: &str, keys: &str) -> String {
+    format!("[[target]]\nname = \"{name}\"\n{keys}\n")
+}
+
+#[track_caller]
+fn compare(directory: &Path, plan: &str) -> (fslab_compare::Outcome, Vec<Record>) {
+    let result = run(plan, directory, &TestHost, Interrupt::default(), &mut Silent).unwrap();
+    assert_nothing_left(directory);
+    result
+}
+
+/// How often what the machine may disturb is tried.
+const RUNS_MAX: usize = 3;
+
+/// A comparison of which there is nothing to remark.
+fn compare_anew(plan: &str) -> Vec<Record> {
+    let directory = tempfile::tempdir_in(".").unwrap();
+    let (outcome, records) = compare(directory.path(), plan);
+    assert_eq!(outcome.notes, [], "nothing to remark");
+    records
+}
+
+/// Whether each sample that asked for a state of the caches is proven to have had it.
+fn proven(samples: &[&Sample], asked: CacheState) -> impl Iterator<Item = bool> {
+    samples.iter().filter(move |s| s.cache.asked == asked).map(|s| s.cache.proven)
+}
+
+/// On every file system the tools are here for, cold is cold and warm is warm, by the counters.
+#[test]
+fn cold_and_warm_are_proven_on_images() {
+    if !can_mount("comparison on images") {
+        return;
+    }
+    let kinds = [
+        ("ext4", "mkfs.ext4"),
+        ("ext2", "mkfs.ext2"),
+        ("xfs", "mkfs.xfs"),
+        ("btrfs", "mkfs.btrfs"),
+    ];
+    let targets: String = kinds
+        .into_iter()
+        .filter(|(_, program)| has_program("a file system on an image", program))
+        .map(|(kind, _)| target(kind, &format!("filesystem = \"{kind}\"\nmount = \"noatime\"")))
+        .collect();
+    // Ext4 reads the bitmaps of its blocks at some moment of the first seconds of a mount: where
+    // that is in the middle of a warm phase, this is seen.
+    let is_warm =
+        |records: &[Record]| proven(&samples(records), CacheState::Warm).all(|proven| proven);
+    let mut runs = (0..RUNS_MAX).map(|_| compare_anew(&plan(&targets)));
+    let records = runs.find(|records| is_warm(records)).expect("what is warm is never proven so");
+    let samples = samples(&records);
+    // The first cold listing reads the device whatever the file system; so does the largest file.
+    let cold = samples.iter().filter(|s| {
+        s.phase == "list cold" || s.size_bytes == Some(65536) && s.phase == "read cold"
+    });
+    for sample in cold.clone() {
+        assert_eq!(sample.cache.asked, CacheState::Cold);
+        assert!(sample.cache.proven, "{sample:?}");
+        assert_eq!(sample.cache.device_pages, Some(0), "{sample:?}");
+    }
+    assert!(cold.count() >= 2);
+    assert!(proven(&samples, CacheState::Warm).count() >= 2);
+    let written = samples.iter().filter(|s| s.phase == "build");
+    assert!(written.clone().all(|s| s.device.unwrap().sectors_written > 0 && s.flush_ns > 0));
+    let Some(Record::Target(first)) = records.iter().find(|r| matches!(r, Record::Target(_)))
+    else {
+        panic!("no target record");
+    };
+    assert!(first.mkfs.as_ref().is_some_and(|mkfs| mkfs.contains("/dev/loop")), "{first:?}");
+    assert!(first.loop_direct_io.is_some() && first.scheduler.is_some());
+}
+
+/// Layers and foreign commands are mounted, remounted for cold phases, and their daemons' time is
+/// found.
+#[test]
+fn file_systems_in_user_space_are_mounted_over_images() {
+    if !can_mount("bindfs over an image") || !has_program("bindfs over an image", "bindfs") {
+        return;
+    }
+    let directory = tempfile::tempdir_in(".").unwrap();
+    let targets = target("ext4", "filesystem = \"ext4\"")
+        + &target("layers", "filesystem = \"ext4\"\nlayers = [\"stand-in\"]")
+        + &target(
+            "foreign",
+            "over = \"ext4\"\n\
+             mount_command = [\"bindfs\", \"-f\", \"{lower}\", \"{mountpoint}\"]\n\
+             unmount_command = [\"umount\", \"{mountpoint}\"]",
+        );
+    let (outcome, records) = compare(directory.path(), &plan(&targets));
+    assert_eq!(outcome.notes, [], "nothing to remark");
+    for name in ["layers", "foreign"] {
+        let own: Vec<_> = samples(&records).into_iter().filter(|s| s.target == name).collect();
+        assert!(own.iter().all(|s| s.daemon_cpu_ns.is_some()), "{name}: no daemon");
+        assert!(own.iter().any(|s| s.daemon_cpu_ns > Some(0)), "{name}: an idle daemon");
+        // Counting takes a privilege and a tracepoint; where there are both, nothing is missed.
+        let counted =
+            own.iter().filter(|s| s.phase == "build").map(|s| (s.fuse_requests, s.operations));
+        for (requests, operations) in counted {
+            assert!(requests.is_none_or(|requests| requests >= operations), "{name}: {requests:?}");
+        }
+        let cold = own.iter().filter(|s| s.phase == "list cold");
+        assert!(cold.clone().count() == 1 && cold.clone().all(|s| s.cache.proven), "{name}");
+    }
+}
+
+/// As umount(8) fails while somebody looks at the mount.
+#[test]
+fn an_unmount_command_that_fails_once_is_tried_again() {
+    if !can_mount("unmounting again") || !has_program("unmounting again", "bindfs") {
+        return;
+    }
+    let directory = tempfile::tempdir_in(".").unwrap();
+    let beside = tempfile::tempdir().unwrap();
+    let tried = beside.path().join("tried");
+    let targets = target(
+        "foreign",
+        &format!(
+            "over = \"ext4\"\n\
+             mount_command = [\"bindfs\", \"-f\", \"{{lower}}\", \"{{mountpoint}}\"]\n\
+             unmount_command = [\"sh\", \"-c\", \"test -e {0} || {{ touch {0}; exit 32; }}; \
+             umount {{mountpoint}}\"]",
+            tried.display()
+        ),
+    );
+    let (outcome, _) = compare(directory.path(), &plan(&targets));
+    assert_eq!(outcome.notes, [], "nothing to remark");
+    assert!(tried.exists(), "the command has failed once");
+}
+
+/// A command that fails, one that mounts nothing, mkfs and mount options that are wrong, a tool
+/// that is missing: each is reported in one line, and the others are measured.
+#[test]
+fn targets_that_fail_are_reported_and_leave_nothing() {
+    if !can_mount("failing targets") || !has_program("failing targets", "bindfs") {
+        return;
+    }
+    let directory = tempfile::tempdir_in(".").unwrap();
+    let targets = target("good", "filesystem = \"ext4\"")
+        + &target(
+            "refused",
+            "over = \"ext4\"\nmount_command = [\"ls\", \"--wrong\", \"{lower}\", \"{mountpoint}\"]",
+        )
+        + &target(
+            "missing",
+            "over = \"ext4\"\nmount_command = [\"no-such-fs\", \"{lower}\", \"{mountpoint}\"]",
+        )
+        + &target(
+            "half done",
+            "over = \"ext4\"\n\
+             mount_command = [\"sh\", \"-c\", \"bindfs {lower} {mountpoint}; exit 3\", \
+             \"{mountpoint}\"]",
+        )
+        + &target("bad mkfs", "filesystem = \"ext4\"\nmkfs = [\"-O\", \"nonsense\"]")
+        + &target("bad mount", "filesystem = \"ext4\"\nmount = \"nonsense\"");
+    let (outcome, records) = compare(directory.path(), &plan(&targets));
+    let note = |name: &str| {
+        outcome.notes.iter().find(|note| note.target.as_deref() == Some(name)).unwrap()
+    };
+    assert_eq!(note("missing").kind, NoteKind::LeftOut);
+    assert!(note("missing").text.contains("no-such-fs"));
+    for (name, text) in [
+        ("half done", "exit 3"),
+        ("refused", "ls --wrong"),
+        ("bad mkfs", "nonsense"),
+        ("bad mount", "nonsense"),
+    ] {
+        assert_eq!(note(name).kind, NoteKind::Failed, "{name}");
+        let found = &note(name).text;
+        assert!(name == "bad mount" || found.contains(text), "{name}: {found}");
+        assert_eq!(found.lines().count(), 1, "{name}: {found}");
+    }
+    assert!(samples(&records).iter().all(|s| s.target == "good"));
+    assert!(!samples(&records).is_empty());
+}

@@ -1,0 +1,150 @@
+//! Reports over the samples of several machines: each machine is a stratum.
+
+use fslab_report::Provenance;
+use fslab_report::{self, Report, Verdict};
+use fslab_report::sample::{Record, Sample};
+
+/// A run on a machine: seconds of `base` and `other` in each round; `None` where a round lacks one.
+fn run(machine: &str, rounds: &[(Option<f64>, Option<f64>)]) -> Vec<Record> {
+    let mut records = vec![Record::Provenance(Box::new(Provenance {
+        run: format!("run on {machine}"),
+        machine: machine.to_owned(),
+        baseline: "base".to_owned(),
+        targets: vec!["base".to_owned(), "other".to_owned()],
+        workloads: vec!["names".to_owned()],
+        seed: 1,
+        ..Provenance::default()
+    }))];
+    for (round, (base, other)) in rounds.iter().enumerate() {
+        for (target, seconds) in [("base", base), ("other", other)] {
+            let Some(seconds) = seconds else { continue };
+            records.push(Record::Sample(Sample {
+                run: format!("run on {machine}"),
+                target: target.to_owned(),
+                workload: "names".to_owned(),
+                phase: "create".to_owned(),
+                round: round as u32,
+                elapsed_ns: (seconds * 1e9) as u64,
+                ..Sample::default()
+            }));
+        }
+    }
+    records
+}
+
+/// A small swing from round to round.
+fn swing(round: usize) -> f64 {
+    1.0 + 0.01 * (round % 3) as f64
+}
+
+/// On either machine `other` takes 1.2 times as long. Most of its samples are of the fast machine,
+/// and most of the baseline's of the slow one, so that figures put together would call it faster
+/// (Simpson's paradox).
+fn opposed() -> Vec<Record> {
+    let fast: Vec<_> =
+        (0..24).map(|round| ((round < 8).then_some(1.0), Some(1.2 * swing(round)))).collect();
+    let slow: Vec<_> =
+        (0..40).map(|round| (Some(10.0), (round < 8).then_some(12.0 * swing(round)))).collect();
+    [run("fast", &fast), run("slow", &slow)].concat()
+}
+
+#[test]
+fn ratios_are_formed_within_machines_and_figures_are_not_put_together() {
+    let records = opposed();
+    let mean = |target: &str| {
+        let mut seconds = Vec::new();
+        for record in &records {
+            if let Record::Sample(sample) = record
+                && sample.target == target
+            {
+                seconds.push(sample.seconds());
+            }
+        }
+        seconds.iter().sum::<f64>() / seconds.len() as f64
+    };
+    assert!(mean("other") < 0.6 * mean("base"), "put together, it would be faster");
+    let report = Report::new(&records);
+    assert_eq!(report.machines, ["fast", "slow"]);
+    let [base, other] = &report.groups[0].rows[..] else { panic!("two rows") };
+    let against = &other.against[0];
+    let ratio = against.ratio.unwrap();
+    assert!((1.2..1.22).contains(&ratio.ratio), "{ratio:?}");
+    assert_eq!((against.verdict, ratio.rounds), (Verdict::Slower, 16));
+    for row in [base, other] {
+        let [fast, slow] = &row.machines[..] else { panic!("a row for each machine") };
+        assert!((1.0..1.3).contains(&fast.seconds.median), "{:?}", fast.seconds);
+        assert!((10.0..12.3).contains(&slow.seconds.median), "{:?}", slow.seconds);
+        assert_eq!(row.seconds.count, fast.seconds.count, "the figures are of one machine");
+        assert_eq!(row.count(), fast.seconds.count + slow.seconds.count);
+    }
+    let of_machine = other.machines[1].against[0].ratio.unwrap();
+    assert!((1.2..1.22).contains(&of_machine.ratio) && of_machine.rounds == 8, "{of_machine:?}");
+}
+
+/// A machine with ten times the rounds does not weigh more.
+#[test]
+fn machines_count_once_each() {
+    let few: Vec<_> = (0..6).map(|round| (Some(1.0), Some(1.2 * swing(round)))).collect();
+    let many: Vec<_> = (0..60).map(|round| (Some(5.0), Some(4.75 * swing(round)))).collect();
+    let report = Report::new(&[run("few", &few), run("many", &many)].concat());
+    let ratio = report.groups[0].rows[1].against[0].ratio.unwrap();
+    let expected = (1.2_f64 * 0.95).sqrt() * 1.01;
+    assert!((ratio.ratio - expected).abs() < 0.003, "{ratio:?}, not {expected}");
+}
+
+/// A round has the same number on each machine, and pairs are formed within machines all the same.
+#[test]
+fn rounds_of_different_machines_are_no_pairs() {
+    let only_base: Vec<_> = (0..8).map(|_| (Some(1.0), None)).collect();
+    let only_other: Vec<_> = (0..8).map(|_| (None, Some(2.0))).collect();
+    let report = Report::new(&[run("one", &only_base), run("two", &only_other)].concat());
+    let against = &report.groups[0].rows[1].against[0];
+    assert_eq!((against.ratio, against.verdict), (None, Verdict::TooFew));
+}
+
+#[test]
+fn reports_show_each_machine() {
+    let report = Report::new(&opposed());
+    for name in ["terminal", "markdown", "html"] {
+        let rendered = (report::find(name).unwrap().render)(&report).unwrap();
+        let text = String::from_utf8(rendered).unwrap();
+        let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(text.contains("2 machines (fast, slow)"), "{name}: {text}");
+        assert!(text.contains("each machine counts once"), "{name}: {text}");
+        assert!(text.contains("12.1 s"), "{name} lacks the median of the slow machine: {text}");
+    }
+    let text = report::terminal(&report);
+    let line = text.lines().find(|line| line.contains(" other ")).unwrap();
+    assert!(line.contains("[1.2") && !line.contains(" s "), "times of two machines: {line}");
+    assert!(text.contains("  on slow"), "{text}");
+    // One machine has no such lines.
+    let alone = Report::new(&run("alone", &[(Some(1.0), Some(2.0)); 6]));
+    assert!(alone.groups[0].rows.iter().all(|row| !row.is_pooled()));
+    assert!(!report::terminal(&alone).contains("machines"));
+}
+
+/// Two machines of one name are two machines where their processors differ; a resumed run and a
+/// restarted machine are one.
+#[test]
+fn machines_are_told_apart_by_more_than_their_name() {
+    let rounds = [(Some(1.0), Some(2.0)); 6];
+    let mut records = [run("same", &rounds), run("same", &rounds)].concat();
+    let rename = |records: &mut [Record], processor: &str, run: &str| {
+        for record in records {
+            match record {
+                Record::Provenance(found) => {
+                    (found.processor, found.run) = (processor.to_owned(), run.to_owned());
+                    found.boot = Some(run.to_owned());
+                }
+                Record::Sample(sample) => run.clone_into(&mut sample.run),
+                _ => {}
+            }
+        }
+    };
+    let half = records.len() / 2;
+    rename(&mut records[..half], "one", "a");
+    rename(&mut records[half..], "two", "b");
+    assert_eq!(Report::new(&records).machines, ["same", "same (2)"]);
+    rename(&mut records[half..], "one", "b");
+    assert_eq!(Report::new(&records).machines, ["same"]);
+}

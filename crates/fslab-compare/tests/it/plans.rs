@@ -1,0 +1,233 @@
+//! Wrong plans: each error names file, line, column and key.
+
+use fslab_compare::Plan;
+use fslab_compare::plan::{Form, TargetKind};
+
+const TARGET: &str = "[[target]]\nname = \"t\"\nin_process = \"mem:\"\n";
+const WORKLOAD: &str = "[[workload]]\nname = \"stream\"\n";
+
+#[track_caller]
+fn refused(plan: &str, expected: &str) {
+    let error = Plan::parse("p.toml", plan, Form::Full).expect_err("the plan is wrong").to_string();
+    assert!(error.contains(expected), "{error:?} does not hold {expected:?}");
+    assert_eq!(error.lines().count(), 1, "{error:?} is more than a line");
+}
+
+#[test]
+fn errors_name_line_column_and_key() {
+    let whole = |head: &str, target: &str, workload: &str| format!("{head}\n{target}{workload}");
+    let cases = [
+        (whole("name = 1", TARGET, WORKLOAD), "p.toml:1:8: `name`"),
+        (whole("name = \"x\"\nround = 3", TARGET, WORKLOAD), "p.toml:2:1: unknown field `round`"),
+        (whole("name = \"x\"\nrounds = 0", TARGET, WORKLOAD), "p.toml:2:10: `rounds`"),
+        (whole("name = \"x\"\nrounds = \"3\"", TARGET, WORKLOAD), "p.toml:2:10: `rounds`"),
+        (
+            whole("name = \"x\"\nimage_size = \"1 MiB\"", TARGET, WORKLOAD),
+            "p.toml:2:14: `image_size`: must be at least",
+        ),
+        (
+            whole("name = \"x\"\nimage_size = \"big\"", TARGET, WORKLOAD),
+            "p.toml:2:14: `image_size`",
+        ),
+        (
+            whole("name = \"x\"\nbaseline = \"u\"", TARGET, WORKLOAD),
+            "p.toml:2:12: `baseline`: no target is named `u`",
+        ),
+        (whole("name = \"x\"", "", WORKLOAD), "no [[target]]"),
+        (whole("name = \"x\"", TARGET, ""), "no [[workload]]"),
+        (
+            whole("name = \"x\"", &TARGET.repeat(2), WORKLOAD),
+            "p.toml:6:8: `name`: `t` is used twice",
+        ),
+        (whole("name = \"x\"", TARGET, &WORKLOAD.repeat(2)), "`stream` is used twice"),
+        ("name = \"x\"\nfoo".to_owned(), "p.toml:2:4:"),
+    ];
+    for (plan, expected) in cases {
+        refused(&plan, expected);
+    }
+}
+
+/// A margin of the plan, of targets (also by a matrix) and of workloads.
+#[test]
+fn margins_are_those_of_plan_target_and_workload() {
+    let text = "name = \"x\"\nmargin = \"2 %\"\n\
+        [[target]]\nname = \"t {m}\"\nin_process = \"mem:\"\nmargin = \"at most {m} % slower\"\n\
+        matrix = { m = [10, 20] }\n[[target]]\nname = \"u\"\nin_process = \"mem:\"\n\
+        [[workload]]\nname = \"stream\"\nlabel = \"{size}\"\nmargin = \"5 %\"\n\
+        matrix = { size = [\"1 MiB\", \"2 MiB\"] }\n[[workload]]\nname = \"names\"\n";
+    let margins = parsed(text, Form::Full).margins();
+    let of = |workload, target| margins.of(workload, target).unwrap().to_string();
+    assert_eq!(of("2 MiB", "t 20"), "at most 20 % slower");
+    assert_eq!([of("2 MiB", "u"), of("names", "u")], ["5 %", "2 %"]);
+    assert!(parsed(&format!("name = \"x\"\n{TARGET}{WORKLOAD}"), Form::Full).margins().is_empty());
+    for (plan, expected) in [
+        (format!("name = \"x\"\nmargin = 2\n{TARGET}{WORKLOAD}"), "p.toml:2:10: `margin`"),
+        (
+            format!("name = \"x\"\nmargin = \"2\"\n{TARGET}{WORKLOAD}"),
+            "p.toml:2:10: `margin`: \"2\" is no margin: write \"2 %\" or",
+        ),
+        (
+            format!("name = \"x\"\n{TARGET}margin = \"0 %\"\n{WORKLOAD}"),
+            "p.toml:5:10: `margin`: \"0 %\": a margin is above 0 %",
+        ),
+        (
+            format!("name = \"x\"\n{TARGET}{WORKLOAD}margin = \"2 % slower\"\n"),
+            "p.toml:7:10: `margin`: \"2 % slower\" is no margin",
+        ),
+    ] {
+        refused(&plan, expected);
+    }
+}
+
+#[test]
+fn wrong_targets() {
+    let target = |keys: &str| format!("name = \"x\"\n[[target]]\nname = \"t\"\n{keys}\n{WORKLOAD}");
+    let cases = [
+        ("", "exactly one of `filesystem`"),
+        ("filesystem = \"ext4\"\ndirectory = \"/\"", "found filesystem and directory"),
+        (
+            "filesystem = \"ext5\"",
+            "p.toml:4:14: `filesystem`: unknown file system `ext5`; \
+             nearest: `ext2`, `ext3`, `ext4`",
+        ),
+        ("filesystem = \"ext4\"\nlayer = [\"null\"]", "p.toml:5:1: unknown field `layer`"),
+        ("directory = \"/\"\nmkfs = [\"-q\"]", "`mkfs` has no meaning beside `directory`"),
+        ("in_process = \"mem:\"\nlayers = []", "`layers` has no meaning beside `in_process`"),
+        ("filesystem = \"xfs\"\nover = \"xfs\"", "`over` has no meaning beside `filesystem`"),
+        ("filesystem = \"xfs\"\nengine = \"policy=ffs\"", "`engine`: the engine serves ext2 alone"),
+        ("in_process = \"mem:\"\nengine = \"policy=ffs\"", "`engine` has no meaning beside"),
+        (
+            "filesystem = \"ext2\"\nengine = \"policy=ffs\"\nlayers = [\"null\"]",
+            "`engine`: `layers` has no meaning beside it",
+        ),
+        (
+            "filesystem = \"ext2\"\nengine = \"policy=ffs\"\nfill = \"80 %\"",
+            "`engine`: `fill` has no meaning beside it",
+        ),
+        ("mount_command = [\"x\", \"{lower}\", \"{mountpoint}\"]", "`mount_command` needs `over`"),
+        ("over = \"ext4\"\nmount_command = [\"x\", \"{lower}\"]", "no argument holds {mountpoint}"),
+    ];
+    for (keys, expected) in cases {
+        refused(&target(keys), expected);
+    }
+}
+
+#[test]
+fn wrong_workloads() {
+    let workload = |keys: &str| format!("name = \"x\"\n{TARGET}[[workload]]\n{keys}\n");
+    let cases = [
+        (
+            "name = \"file-cpoy\"",
+            "p.toml:6:8: `name`: unknown workload `file-cpoy`; nearest: `file-copy`",
+        ),
+        ("label = \"a\"", "has no `name`"),
+        ("name = 3", "p.toml:6:8: `name`: must be a string"),
+        (
+            "name = \"stream\"\nsise = 1",
+            "p.toml:7:1: workload `stream` has no parameter `sise`; nearest: `size`",
+        ),
+        ("name = \"stream\"\nsize = \"wide\"", "p.toml:7:8: `size`"),
+        ("name = \"stream\"\nsize = 0", "p.toml:7:8: `size`: must be above 0"),
+        (
+            "name = \"stream\"\ndata = \"noise\"",
+            "must be one of text, binaries, compressed, all-a, zeros",
+        ),
+        ("name = \"names\"\nfiles = -1", "must be a whole number above 0"),
+    ];
+    for (keys, expected) in cases {
+        refused(&workload(keys), expected);
+    }
+}
+
+/// The plans that come with fslab are right.
+#[test]
+fn shipped_plans_parse() {
+    let directory = std::path::Path::new("../../plans");
+    let mut count = 0;
+    for entry in std::fs::read_dir(directory).unwrap() {
+        let path = entry.unwrap().path();
+        if path.extension().is_some_and(|extension| extension == "toml") {
+            Plan::read(&path, Form::Full).unwrap();
+            Plan::read(&path, Form::Quick).unwrap();
+            count += 1;
+        }
+    }
+    assert!(count >= 4, "{count} plans");
+}
+
+#[track_caller]
+fn parsed(plan: &str, form: Form) -> Plan {
+    Plan::parse("p.toml", plan, form).unwrap()
+}
+
+/// A matrix makes a target of each combination, and fills in wherever its key is.
+#[test]
+fn a_matrix_of_targets_is_expanded() {
+    let plan = format!(
+        "name = \"x\"\n[[target]]\nname = \"{{fs}}\"\nfilesystem = \"{{fs}}\"\n\
+         mkfs = [\"-b\", \"{{block}}\"]\n\
+         matrix = {{ fs = [\"ext2\", \"ext4\"], block = [1024, 4096] }}\n{WORKLOAD}"
+    );
+    let plan = parsed(&plan, Form::Full);
+    let names: Vec<_> = plan.targets.iter().map(|target| target.name.as_str()).collect();
+    let expected = ["ext2 block=1024", "ext4 block=1024", "ext2 block=4096", "ext4 block=4096"];
+    assert_eq!(names, expected);
+    let TargetKind::Image { base, .. } = &plan.targets[3].kind else { panic!("no image") };
+    assert_eq!((base.kind.name(), base.mkfs[1].as_str()), ("ext4", "4096"));
+    assert_eq!(plan.baseline, "ext2 block=1024");
+}
+
+/// That of a workload sets its parameters, and the quick form has values and a matrix of its own.
+#[test]
+fn a_matrix_of_workloads_is_expanded_in_both_forms() {
+    let text = format!(
+        "name = \"x\"\nrounds = 10\nquick = {{ rounds = 2 }}\n{TARGET}\
+         [[target]]\nname = \"only full\"\nin_process = \"mem:\"\nquick = false\n\
+         [[workload]]\nname = \"file-append\"\nlabel = \"append {{append}}\"\n\
+         matrix = {{ append = [10, 100], data = [\"text\", \"all-a\"] }}\n\
+         quick = {{ largest = \"1 KiB\", matrix = {{ append = [10] }} }}\n\
+         [[workload]]\nname = \"stream\"\nquick = false\n"
+    );
+    let labels = |plan: &Plan| -> Vec<String> {
+        plan.workloads.iter().map(|workload| workload.label.clone()).collect()
+    };
+    let full = parsed(&text, Form::Full);
+    let expected = [
+        "append 10 data=text",
+        "append 10 data=all-a",
+        "append 100 data=text",
+        "append 100 data=all-a",
+        "stream",
+    ];
+    assert_eq!(labels(&full), expected);
+    assert_eq!((full.rounds, full.targets.len()), (10, 2));
+    let quick = parsed(&text, Form::Quick);
+    assert_eq!(labels(&quick), ["append 10"]);
+    assert_eq!((quick.rounds, quick.targets.len()), (2, 1));
+}
+
+#[test]
+fn wrong_matrices_and_forms() {
+    let target = |keys: &str| format!("name = \"x\"\n[[target]]\nname = \"t\"\n{keys}\n{WORKLOAD}");
+    let workload = |keys: &str| format!("name = \"x\"\n{TARGET}[[workload]]\n{keys}\n");
+    let ext4 = |keys: &str| target(&format!("filesystem = \"ext4\"\n{keys}"));
+    let stream = |keys: &str| workload(&format!("name = \"stream\"\n{keys}"));
+    let cases = [
+        (ext4("matrix = { block = [1] }"), "`matrix`: no value of the target holds {block}"),
+        (ext4("matrix = { block = [] }\nmkfs = [\"{block}\"]"), "`block` has no values"),
+        (stream("matrix = { sise = [1] }"), "has no parameter `sise`"),
+        (stream("matrix = { size = 1 }"), "`size` must be a list"),
+        (stream("quick = { sise = 1 }"), "has no parameter `sise`"),
+        (stream("quick = true"), "`quick`: must be a table"),
+        (target("filesystem = \"squashfs\""), "squashfs is made from a directory"),
+        (target("filesystem = \"overlay\""), "`overlay` needs `over`"),
+        (ext4("fill = \"120 %\""), "`fill`: must be a share"),
+        (ext4("memory = \"1 MiB\""), "`memory`: must be at least"),
+        (target("filesystem = \"tmpfs\"\naged = \"x\""), "tmpfs has no image"),
+        (target("in_process = \"mem:\"\nfill = \"1 %\""), "`fill` has no meaning beside"),
+        (ext4("overlay_options = \"x\""), "`overlay_options` has no meaning beside"),
+    ];
+    for (plan, expected) in cases {
+        refused(&plan, expected);
+    }
+}

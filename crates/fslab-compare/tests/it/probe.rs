@@ -1,0 +1,205 @@
+//! The prober against file systems of which the truth is known. Layers, leaves and bounds of memory
+//! are tested with the programme, which is a process of its own.
+
+use std::fmt::Write as _;
+use std::fs::{self, File, Permissions};
+use std::os::fd::AsFd;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use fslab_probe::matrix::{How, Judged, native};
+use fslab_probe::truth::{self, Truth, Verdict};
+use fslab_probe::{ATTRIBUTES, Ground, Options, Value, find};
+use fslab_sys::loop_device::{self, LoopDevice};
+use fslab_sys::make_file_system::{self, Kind};
+use fslab_sys::mounts::Mount;
+use fslab_sys::page_cache::{cachestat, mincore};
+use fslab_sys::signals::Interrupt;
+use tempfile::TempDir;
+
+use super::support::{TestHost, can_mount};
+
+#[test]
+fn answers_are_right_or_not_applicable_on_the_short_matrix() {
+    if !can_mount("answers_are_right_or_not_applicable_on_the_short_matrix") {
+        return;
+    }
+    let directory = fast_directory();
+    let how = How {
+        work_directory: &directory,
+        fast_directory: &directory,
+        host: &TestHost,
+        options: Options::default(),
+        timing: None,
+        interrupt: &Interrupt::default(),
+    };
+    let mut wrong = String::new();
+    for cell in native().iter().filter(|cell| cell.is_short() && !cell.bounds_memory()) {
+        // Of what reaches the disk it is disturbed by whoever syncs the machine just then, which
+        // comparisons beside this test do; what is wrong is wrong twice.
+        let verify = || cell.verify(&how).unwrap();
+        let is_right = |all: &[Judged]| all.iter().all(|one| one.verdict == Verdict::Right);
+        let judged = Some(verify()).filter(|all| is_right(all)).unwrap_or_else(verify);
+        for judged in judged {
+            if judged.verdict != Verdict::Right {
+                writeln!(
+                    wrong,
+                    "{}: {}: {:?}, found {:?}, is {:?}",
+                    cell.name(),
+                    judged.attribute,
+                    judged.verdict,
+                    judged.finding.answer,
+                    judged.truth
+                )
+                .unwrap();
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "\n{wrong}");
+}
+
+/// Memory, where there is a directory of it.
+fn fast_directory() -> PathBuf {
+    let memory = PathBuf::from("/dev/shm");
+    if memory.is_dir() { memory } else { std::env::temp_dir() }
+}
+
+/// A file system on an image, mounted. Fields are dropped in this order.
+struct Made {
+    _mount: Mount,
+    device: LoopDevice,
+    directory: TempDir,
+}
+
+impl Made {
+    fn new(kind: Kind, mkfs: &[&str]) -> Self {
+        let directory = tempfile::tempdir_in(fast_directory()).unwrap();
+        let (image, place) = (directory.path().join("image"), directory.path().join("mounted"));
+        File::create_new(&image).unwrap().set_len(1 << 30).unwrap();
+        let options: Vec<String> = mkfs.iter().map(|option| (*option).to_owned()).collect();
+        make_file_system::make(kind, &image, &options).unwrap();
+        let device = LoopDevice::attach(&image, loop_device::Options::default()).unwrap();
+        fs::create_dir(&place).unwrap();
+        let mount = Mount::new(device.path(), &place, kind.name(), "").unwrap();
+        Self { _mount: mount, device, directory }
+    }
+
+    fn path(&self) -> PathBuf {
+        self.directory.path().join("mounted")
+    }
+}
+
+/// What one attribute is found to be.
+#[track_caller]
+fn found(directory: &Path, name: &str) -> Result<Value, String> {
+    let ground = Ground::prepare(directory, Options::default()).unwrap();
+    let attribute = ATTRIBUTES.iter().find(|attribute| attribute.name == name).unwrap();
+    let finding = find(attribute, &ground).finding;
+    ground.clear().unwrap();
+    finding.answer.map(|(value, _)| value)
+}
+
+/// `st_blksize` is no method: XFS tells 4096 whatever its blocks are.
+#[test]
+fn blocks_of_xfs_are_not_what_stat_says() {
+    if !can_mount("blocks_of_xfs_are_not_what_stat_says") {
+        return;
+    }
+    let xfs = Made::new(Kind::Xfs, &["-b", "size=1024"]);
+    assert_eq!(fs::metadata(xfs.path()).unwrap().blksize(), 4096, "the trap is there");
+    assert_eq!(found(&xfs.path(), "block-size"), Ok(Value::Bytes(1024)));
+}
+
+/// Btrfs reads ahead as it likes, whatever its device is set to.
+#[test]
+fn read_ahead_of_btrfs_is_its_own() {
+    if !can_mount("read_ahead_of_btrfs_is_its_own") {
+        return;
+    }
+    let btrfs = Made::new(Kind::Btrfs, &[]);
+    let setting = btrfs.device.device_number().sysfs("bdi/read_ahead_kb");
+    fs::write(&setting, "16").unwrap();
+    let Ok(Value::Bytes(window)) = found(&btrfs.path(), "read-ahead-max") else {
+        panic!("no window was found");
+    };
+    assert_ne!(window, 16 << 10);
+    let truths = truth::read(&btrfs.path()).unwrap();
+    assert_eq!(truths["read-ahead-max"], Truth::Is(Value::Bytes(window)));
+}
+
+/// Asking by RWF_NOWAIT whether pages are there brings them in; looking as the prober does, not.
+#[test]
+fn looking_at_the_cache_does_not_change_it() {
+    if !can_mount("looking_at_the_cache_does_not_change_it") {
+        return;
+    }
+    const LENGTH: u64 = 1 << 20;
+    let ext4 = Made::new(Kind::Ext4, &[]);
+    let path = ext4.path().join("file");
+    fs::write(&path, vec![7; LENGTH as usize]).unwrap();
+    let file = File::open(&path).unwrap();
+    file.sync_all().unwrap();
+    rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed).unwrap();
+    for _ in 0..3 {
+        assert_eq!(mincore(&file, LENGTH).unwrap(), 0, "looking brings nothing in");
+        assert_eq!(cachestat(&file).unwrap().cached, 0);
+    }
+    let mut buffer = [0; 4096];
+    let slices = &mut [std::io::IoSliceMut::new(&mut buffer)];
+    let asked = rustix::io::preadv2(&file, slices, 0, rustix::io::ReadWriteFlags::NOWAIT);
+    if asked.is_err() {
+        // It says that nothing is there, and reads ahead.
+        let brought = cachestat(&file).unwrap().cached;
+        assert!(brought > 0, "the trap is gone: RWF_NOWAIT brings nothing in");
+    }
+}
+
+/// mincore(2) says of files that one may only read that all is resident. The prober takes that for
+/// no cold file, and looks at files of its own.
+#[test]
+fn residency_of_foreign_files_is_no_evidence() {
+    if !can_mount("residency_of_foreign_files_is_no_evidence") {
+        return;
+    }
+    // On a disk: in memory all is resident. He gets it open, and needs no way there.
+    let file = tempfile::NamedTempFile::new_in(".").unwrap();
+    fs::write(file.path(), vec![7; FOREIGN_PAGES * 4096]).unwrap();
+    let own = File::open(file.path()).unwrap();
+    own.sync_all().unwrap();
+    rustix::fs::fadvise(&own, 0, None, rustix::fs::Advice::DontNeed).unwrap();
+    assert_eq!(mincore(&own, FOREIGN_PAGES as u64 * 4096).unwrap(), 0, "root may look");
+    // This programme again, where nobody can reach it. A process of its own copies it: the kernel
+    // runs nothing that is open for writing, as it would be for children of other tests too.
+    let directory = tempfile::tempdir().unwrap();
+    fs::set_permissions(directory.path(), Permissions::from_mode(0o755)).unwrap();
+    let copy = directory.path().join("test");
+    let copied = Command::new("cp").arg(std::env::current_exe().unwrap()).arg(&copy).status();
+    assert!(copied.unwrap().success());
+    let output = Command::new(&copy)
+        .args(["--exact", "--nocapture", "probe::looks_at_a_foreign_file"])
+        .env(FOREIGN, "1")
+        .stdin(own)
+        .uid(65534)
+        .gid(65534)
+        .output()
+        .unwrap();
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success() && text.contains("resident: 64"), "{text}");
+}
+
+const FOREIGN_PAGES: usize = 64;
+
+/// Says that a foreign file is on standard input.
+const FOREIGN: &str = "FSLAB_TEST_FOREIGN";
+
+/// Is started by the test above; does nothing otherwise.
+#[test]
+fn looks_at_a_foreign_file() {
+    if std::env::var_os(FOREIGN).is_none() {
+        return;
+    }
+    let file = File::from(std::io::stdin().as_fd().try_clone_to_owned().unwrap());
+    println!("resident: {}", mincore(&file, FOREIGN_PAGES as u64 * 4096).unwrap());
+}

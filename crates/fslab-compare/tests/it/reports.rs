@@ -1,0 +1,446 @@
+//! Reports from samples alone: what they say, and that the page asks nothing of any network.
+
+use fslab_report::Provenance;
+use fslab_report::{self, Report, Verdict};
+use fslab_report::sample::{
+    Cache, CacheState, Device, End, EndReason, Note, NoteKind, Record, Sample, TargetRecord,
+};
+
+const MALICE: &str = "<script>alert('x')</script> & \"more\"";
+
+fn provenance() -> Record {
+    Record::Provenance(Box::new(Provenance {
+        run: "0123abcd".to_owned(),
+        plan_name: MALICE.to_owned(),
+        plan: format!("# {MALICE}"),
+        command: "fslab compare --seed 5".to_owned(),
+        baseline: "base".to_owned(),
+        targets: vec!["base".to_owned(), "slow".to_owned(), MALICE.to_owned()],
+        workloads: vec!["file-copy".to_owned()],
+        seed: 5,
+        rounds: 10,
+        image_size: 1 << 30,
+        ..Provenance::default()
+    }))
+}
+
+/// A time in milliseconds with some noise that differs by round but not by target, and some that
+/// differs by both.
+fn sample(target: &str, round: u32, milliseconds: f64, size: Option<u64>) -> Sample {
+    let common = 1.0 + 0.1 * f64::from(round % 3);
+    let own = 1.0 + 0.005 * f64::from((round * 7 + target.len() as u32) % 5);
+    Sample {
+        run: "0123abcd".to_owned(),
+        target: target.to_owned(),
+        workload: "file-copy".to_owned(),
+        phase: "write".to_owned(),
+        size_bytes: size,
+        round,
+        operations: 10,
+        bytes: 10 << 20,
+        elapsed_ns: (milliseconds * common * own * 1e6) as u64,
+        device: Some(Device { writes: 100, sectors_written: 20_480, ..Device::default() }),
+        cache: Cache { asked: CacheState::Cold, ..Cache::default() },
+        ..Sample::default()
+    }
+}
+
+pub fn records() -> Vec<Record> {
+    let mut records = vec![
+        provenance(),
+        Record::Target(TargetRecord { name: "base".to_owned(), ..TargetRecord::default() }),
+        Record::Note(Note {
+            kind: NoteKind::LeftOut,
+            target: Some("gone".to_owned()),
+            workload: None,
+            text: MALICE.to_owned(),
+        }),
+    ];
+    for round in 0..10 {
+        for (target, milliseconds) in [("base", 10.0), ("slow", 25.0), (MALICE, 10.0)] {
+            for size in [0, 1024] {
+                let mut sample = sample(target, round, milliseconds, Some(size));
+                if target == "slow" {
+                    sample.device =
+                        Some(Device { writes: 310, sectors_written: 20_480, ..Device::default() });
+                }
+                if round == 3 {
+                    sample.contaminated = Some("other programmes".to_owned());
+                }
+                records.push(Record::Sample(sample));
+            }
+        }
+    }
+    records.push(Record::End(End { reason: EndReason::Finished, rounds: 10, elapsed_seconds: 9 }));
+    records
+}
+
+#[test]
+fn the_model_pairs_rounds_sums_sweeps_and_gives_reasons() {
+    let report = Report::new(&records());
+    assert_eq!((report.samples, report.contaminated), (60, 6));
+    let shape: Vec<_> = report.groups.iter().map(|g| (g.size_bytes, g.is_sum)).collect();
+    assert_eq!(shape, [(None, true), (Some(0), false), (Some(1024), false)]);
+    let [base, slow, same] = &report.groups[0].rows[..] else { panic!("three rows") };
+    assert!(base.against[0].verdict == Verdict::Baseline && base.against[0].ratio.is_none());
+    let ratio = slow.against[0].ratio.unwrap();
+    assert!((2.4..2.6).contains(&ratio.ratio), "{ratio:?}");
+    assert!((ratio.low..=ratio.high).contains(&2.5), "{ratio:?}");
+    assert_eq!(slow.against[0].verdict, Verdict::Slower);
+    let why = &slow.against[0].why;
+    assert!(why.iter().any(|why| why == "3.10\u{d7} the device writes"), "{why:?}");
+    assert_eq!(same.against[0].verdict, Verdict::NotShown, "{:?}", same.against[0].ratio);
+    assert!(same.against[0].why.is_empty());
+    assert_eq!(slow.operations, 20, "a sum holds both sizes");
+}
+
+/// Any target may be the baseline, and several at once: what is twice as slow one way is twice as
+/// fast the other.
+#[test]
+fn several_baselines_in_one_report() {
+    let records = records();
+    let baselines = ["slow".to_owned(), "base".to_owned()];
+    let report = Report::against(&records, &baselines, None).unwrap();
+    let [base, slow, _] = &report.groups[0].rows[..] else { panic!("three rows") };
+    let (there, back) = (base.against[0].ratio.unwrap(), slow.against[1].ratio.unwrap());
+    assert!((there.ratio * back.ratio - 1.0).abs() < 1e-12);
+    assert_eq!(base.against[0].verdict, Verdict::Faster);
+    assert_eq!(slow.against[0].verdict, Verdict::Baseline);
+    let text = report::terminal(&report);
+    assert!(text.contains("against slow") && text.contains("against base"), "{text}");
+    let page = report::html(&report).unwrap();
+    assert!(page.contains("id=\"baseline\"") && page.contains("ratios to <b>slow</b>"));
+    let error = Report::against(&records, &["bse".to_owned()], None).unwrap_err().to_string();
+    assert!(error.contains("no target is named `bse`; nearest: `base`"), "{error}");
+}
+
+/// Among many comparisons of equal things some intervals leave out 1 by chance: Holm's correction
+/// keeps them from being called different, and they are marked as what they are.
+#[test]
+fn chance_among_many_comparisons_is_no_difference() {
+    let mut records = vec![provenance()];
+    let mut random = 12_345_u64;
+    let mut noise = || {
+        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        (random >> 40) as f64 / f64::from(1 << 24) - 0.5
+    };
+    for round in 0..10 {
+        for workload in 0..60 {
+            for target in ["base", "slow"] {
+                let mut sample = sample(target, round, 10.0, None);
+                sample.workload = format!("w{workload}");
+                sample.elapsed_ns = (1e7 * (1.0 + 0.1 * noise())) as u64;
+                records.push(Record::Sample(sample));
+            }
+        }
+    }
+    let report = Report::new(&records);
+    let verdicts: Vec<Verdict> =
+        report.groups.iter().map(|group| group.rows[1].against[0].verdict).collect();
+    let count = |wanted: Verdict| verdicts.iter().filter(|verdict| **verdict == wanted).count();
+    assert_eq!(count(Verdict::Slower) + count(Verdict::Faster), 0, "{verdicts:?}");
+    assert!((1..=10).contains(&count(Verdict::Alone)), "{verdicts:?}");
+    let overall = report.overall[0][1].unwrap();
+    assert!(overall.count == 60 && (0.98..1.02).contains(&overall.mean), "{overall:?}");
+}
+
+#[test]
+fn the_terminal_marks_what_is_not_shown() {
+    let text = report::terminal(&Report::new(&records()));
+    assert!(text.contains("LEFT OUT gone"), "{text}");
+    let line = |target: &str| {
+        text.lines().find(|line| line.contains(target) && line.contains('[')).unwrap()
+    };
+    assert!(!line("slow").contains('~'), "{text}");
+    assert!(line("alert").contains('~'), "{text}");
+    assert!(text.contains("cold: 0 of 10 proven"), "{text}");
+    assert!(text.contains("6 of 60 samples"), "{text}");
+}
+
+/// Devices are no images: a report names what file systems were made on.
+#[test]
+fn the_terminal_names_images_and_devices() {
+    let line = |loops: &[Option<bool>]| {
+        let mut records = records();
+        records.remove(1);
+        let target = |direct: &Option<bool>| {
+            let (name, mkfs) = (format!("{direct:?}"), Some("mkfs.ext4".to_owned()));
+            let loop_direct_io = *direct;
+            Record::Target(TargetRecord { name, mkfs, loop_direct_io, ..Default::default() })
+        };
+        records.splice(1..1, loops.iter().map(target));
+        let text = report::terminal(&Report::new(&records));
+        text.lines().find(|line| line.contains("made anew")).unwrap_or_default().to_owned()
+    };
+    assert_eq!(line(&[]), "");
+    for (loops, places) in [
+        (&[Some(true)][..], "on images of 1 GiB"),
+        (&[None], "on devices"),
+        (&[Some(false), None], "on images of 1 GiB and on devices"),
+    ] {
+        assert_eq!(line(loops), format!("File systems were made anew for every run, {places}."));
+    }
+}
+
+/// The report of samples whose plan states a margin, or by one that is given afterwards.
+fn with_margin(margin: &str) -> Report {
+    let mut records = records();
+    let Record::Provenance(provenance) = &mut records[0] else { panic!("a provenance") };
+    provenance.margins.all = Some(margin.parse().unwrap());
+    let planned = Report::new(&records);
+    let given = Report::against(&self::records(), &[], Some(margin.parse().unwrap())).unwrap();
+    assert_eq!(report::json(&planned).unwrap(), report::json(&given).unwrap());
+    planned
+}
+
+/// With a margin, no report says "no difference shown": a row is equal, slower, or not decided
+/// because its interval is too wide.
+#[test]
+fn rows_are_judged_by_the_margin_of_the_plan() {
+    let rendered = |name: &str, report: &Report| {
+        String::from_utf8((report::find(name).unwrap().render)(report).unwrap()).unwrap()
+    };
+    for (margin, verdict, words) in [
+        ("5 %", Verdict::Equal, "equal within 5 %"),
+        ("at most 5 % slower", Verdict::AtMostSlower, "at most 5 % slower"),
+        ("0.01 %", Verdict::NotDecided, "not decided: equal within 0.01 %"),
+    ] {
+        let report = with_margin(margin);
+        let [base, slow, same] = &report.groups[0].rows[..] else { panic!("three rows") };
+        let found = [base, slow, same].map(|row| row.against[0].verdict);
+        assert_eq!(found, [Verdict::Baseline, Verdict::Slower, verdict], "{margin}");
+        for name in ["terminal", "markdown", "html"] {
+            let text = rendered(name, &report);
+            assert!(text.contains(words), "{name} lacks {words:?}:\n{text}");
+            assert!(!text.contains("no difference shown"), "{name}: {margin}");
+        }
+        let json: serde_json::Value = serde_json::from_str(&rendered("json", &report)).unwrap();
+        let against = &json["groups"][0]["rows"][2]["against"][0];
+        assert_eq!(against["verdict"], serde_json::to_value(verdict).unwrap());
+        assert_eq!(against["margin"], margin);
+    }
+}
+
+#[test]
+fn the_page_escapes_everything_and_asks_nothing_of_a_network() {
+    let page = report::html(&Report::new(&records())).unwrap();
+    assert!(!page.contains(MALICE), "unescaped");
+    assert_eq!(page.matches("<script").count(), 1, "only its own script");
+    for reference in ["http:", "https:", "url(", "@import", " src=", "<link", "<img", "<iframe"] {
+        assert!(!page.contains(reference), "{reference} in the page");
+    }
+    assert!(page.contains("default-src 'none'"));
+    for part in [
+        "<svg",
+        "class=\"hole\"",
+        "<details class=\"data\">",
+        "\u{25b2} 2.5",
+        "fslab compare --seed 5",
+        "3.10\u{d7} the device writes",
+        "Left out: gone",
+    ] {
+        assert!(page.contains(part), "{part} is missing");
+    }
+    // Each on a linear and a logarithmic axis: 3 targets x 10 rounds of the sum's times, and the
+    // sweep's 3 x 10 x 2; then 2 x 10 ratios. Disturbed ones, 1 in 10, have a hole besides.
+    let dots = 2 * (30 + 60) + 20;
+    assert_eq!(page.matches("h0").count(), dots + dots / 10);
+}
+
+/// A run that was killed, one without a baseline and one with a single round are reported too.
+#[test]
+fn partial_samples_make_a_report() {
+    let whole = records();
+    for count in [1, 2, 4, 7] {
+        let report = Report::new(&whole[..count]);
+        assert!(report.end.is_none());
+        assert!(report::html(&report).unwrap().contains("the run did not end"));
+        assert!(report::terminal(&report).contains("did not end"));
+        report::json(&report).unwrap();
+    }
+    let without =
+        whole.into_iter().filter(|r| !matches!(r, Record::Sample(s) if s.target == "base"));
+    let report = Report::new(&without.collect::<Vec<_>>());
+    assert!(report.groups.iter().flat_map(|g| &g.rows).all(|row| row.against[0].ratio.is_none()));
+    report::html(&report).unwrap();
+}
+
+#[test]
+fn records_round_trip_through_json() {
+    for record in records() {
+        let line = serde_json::to_string(&record).unwrap();
+        assert_eq!(serde_json::from_str::<Record>(&line).unwrap(), record);
+    }
+}
+
+/// Runs of one plan and seed on one machine are one campaign: their rounds are paired, also where
+/// the targets were spread over them. In what they differ is said.
+#[test]
+fn runs_are_merged_and_their_differences_named() {
+    let split = |run: &str, target: &str, kernel: &str| {
+        let Record::Provenance(mut provenance) = provenance() else { panic!("a provenance") };
+        provenance.run = run.to_owned();
+        provenance.kernel = kernel.to_owned();
+        let mut records = vec![Record::Provenance(provenance)];
+        for round in 0..10 {
+            let time = if target == "slow" { 25.0 } else { 10.0 };
+            let sample = Sample { run: run.to_owned(), ..sample(target, round, time, None) };
+            records.push(Record::Sample(sample));
+        }
+        records
+    };
+    let first = split("a", "base", "Linux 6.1");
+    let records = [first.clone(), split("b", "slow", "Linux 6.9")].concat();
+    let report = Report::new(&records);
+    let slow = report.groups[0].rows.iter().find(|row| row.target == "slow").unwrap();
+    assert_eq!(slow.against[0].verdict, Verdict::Slower);
+    assert_eq!(report.further_runs.len(), 1);
+    let named = report.notes.iter().any(|note| {
+        note.text.contains("kernel") && note.text.contains("6.1") && note.text.contains("6.9")
+    });
+    assert!(named, "{:?}", report.notes);
+    // The same file twice counts once.
+    let twice = Report::new(&[first.clone(), first].concat());
+    assert_eq!(twice.samples, 10);
+    assert!(twice.notes.iter().any(|note| note.text.contains("given twice")));
+}
+
+/// Of a block that was run again the last attempt counts, and the others are kept and counted.
+#[test]
+fn the_last_attempt_counts() {
+    let mut records = records();
+    let again: Vec<Record> = records
+        .iter()
+        .filter_map(|record| match record {
+            Record::Sample(sample) if sample.round == 3 => {
+                let contaminated = None;
+                Some(Record::Sample(Sample { attempt: 1, contaminated, ..sample.clone() }))
+            }
+            _ => None,
+        })
+        .collect();
+    records.extend(again);
+    let report = Report::new(&records);
+    assert_eq!((report.samples, report.superseded, report.contaminated), (60, 6, 0));
+}
+
+/// The order of rows and phases follows from plan and workload, not from chance.
+#[test]
+fn the_order_of_samples_does_not_matter() {
+    let records = records();
+    let mut samples: Vec<Record> =
+        records.iter().filter(|record| matches!(record, Record::Sample(_))).cloned().collect();
+    samples.reverse();
+    let shape = |records: &[Record]| -> Vec<(String, Option<u64>, Vec<String>)> {
+        let groups = Report::new(records).groups;
+        let rows =
+            |group: &report::Group| group.rows.iter().map(|row| row.target.clone()).collect();
+        groups.iter().map(|group| (group.phase.clone(), group.size_bytes, rows(group))).collect()
+    };
+    let reversed = [vec![provenance()], samples].concat();
+    assert_eq!(shape(&records), shape(&reversed));
+}
+
+fn rendered(name: &str) -> String {
+    let renderer = report::find(name).unwrap();
+    String::from_utf8((renderer.render)(&Report::new(&records())).unwrap()).unwrap()
+}
+
+#[test]
+fn markdown_shows_what_plans_say_as_it_is() {
+    let text = rendered("markdown");
+    assert!(!text.contains(MALICE) && !text.contains("<script"), "{text}");
+    assert!(text.contains("| file-copy | write, all sizes | 1 | 2.5"), "{text}");
+    assert!(text.contains("| ~ |"), "{text}");
+}
+
+#[test]
+fn csv_has_a_line_for_each_sample() {
+    let text = rendered("csv");
+    let mut lines = text.split("\r\n");
+    let header = lines.next().unwrap();
+    assert!(header.starts_with("run,target,workload,phase,size_bytes,round,"), "{header}");
+    assert_eq!(lines.filter(|line| !line.is_empty()).count(), 60);
+    assert!(text.contains("\"<script>alert('x')</script> & \"\"more\"\"\""), "{text}");
+}
+
+/// Thirty workloads on eight targets: the terminal shows an overview, the page folds.
+#[test]
+fn a_large_report_stays_readable() {
+    let report = Report::new(&large());
+    let text = report::terminal(&report);
+    let longest = text.lines().map(|line| line.chars().count()).max().unwrap();
+    assert!(text.lines().count() < 130, "{} lines", text.lines().count());
+    assert!(longest < 200, "{longest} columns");
+    let page = report::html(&report).unwrap();
+    assert!(page.len() < 6 << 20, "{} bytes", page.len());
+    assert_eq!(page.matches("<details class=\"workload\"").count(), 30);
+    assert!(!page.contains(" open><summary>") && page.contains("id=\"find\""));
+}
+
+/// A report of thirty workloads with two phases on eight targets.
+pub fn large() -> Vec<Record> {
+    let Record::Provenance(mut provenance) = provenance() else { panic!("a provenance") };
+    provenance.plan_name = "Thirty workloads on eight targets".to_owned();
+    provenance.targets = (0..8).map(|target| format!("target number {target}")).collect();
+    provenance.baseline = "target number 0".to_owned();
+    provenance.workloads = (0..30).map(|workload| format!("workload-{workload}")).collect();
+    let mut records = vec![Record::Provenance(provenance.clone())];
+    for (index, workload) in provenance.workloads.iter().enumerate() {
+        for (place, target) in provenance.targets.iter().enumerate() {
+            for (phase, round) in (0..20).map(|number| (["read", "write"][number % 2], number / 2))
+            {
+                let time = 10.0 + (index * place % 7) as f64;
+                let sample = Sample {
+                    workload: workload.clone(),
+                    phase: phase.to_owned(),
+                    ..sample(target, round as u32, time, None)
+                };
+                records.push(Record::Sample(sample));
+            }
+        }
+    }
+    records
+}
+
+/// Samples of every format there was are read for ever.
+#[test]
+fn samples_of_format_1_are_read() {
+    let path = std::path::Path::new("testdata/samples-1.jsonl");
+    let records = fslab_report::sample::read(path).unwrap();
+    let report = Report::new(&records);
+    assert_eq!((report.samples, report.superseded), (2, 0));
+    let row = &report.groups[0].rows[1];
+    assert_eq!((row.target.as_str(), row.proven), ("xfs", 1));
+    assert!(report::terminal(&report).contains("too few rounds"));
+    report::html(&report).unwrap();
+}
+
+/// Samples of before, whose reads and writes share one histogram, are read and shown as they are,
+/// and those of each direction apart.
+#[test]
+fn latencies_of_old_and_new_samples_are_shown() {
+    for (latencies, operations) in [
+        (r#"[{"operation":"request","count":9,"p99_ns":5000}]"#, vec!["request"]),
+        (
+            r#"[{"operation":"read","count":7,"p99_ns":5000},
+                {"operation":"write","count":2,"p99_ns":90000}]"#,
+            vec!["read", "write"],
+        ),
+    ] {
+        let line = format!(
+            r#"{{"record":"sample","run":"0123abcd","target":"base","workload":"random-io",
+            "phase":"random","elapsed_ns":5000000,"latencies":{latencies}}}"#
+        );
+        let sample: Record = serde_json::from_str(&line).unwrap();
+        let report = Report::new(&[provenance(), sample]);
+        let found = &report.groups[0].rows[0].latencies;
+        let names: Vec<&str> = found.iter().map(|figures| &*figures.operation).collect();
+        assert_eq!(names, operations);
+        let page = report::html(&report).unwrap();
+        assert!(operations.iter().all(|name| page.contains(&format!(">{name}</td>"))), "{page}");
+        let json = report::json(&report).unwrap();
+        let has = |name: &&str| json.contains(&format!("\"operation\": \"{name}\""));
+        assert!(operations.iter().all(has), "{json}");
+    }
+}

@@ -1,0 +1,405 @@
+//! How runs are run: rounds until intervals are narrow, blocks that are run again, runs that are
+//! resumed, spread and merged, and targets that crash.
+
+use std::path::Path;
+
+use fslab_compare::plan::Form;
+use fslab_report::Report;
+use fslab_report::sample::{self, EndReason, Note, NoteKind, Record, Sample};
+use fslab_compare::{Cells, Error, Observer, Outcome, Plan, Result, RunOptions, Share};
+use fslab_sys::signals::Interrupt;
+
+use crate::support::{Silent, TestHost, can_mount, has_program, samples};
+
+const PLAN: &str = r#"
+name = "small"
+rounds = 4
+[[target]]
+name = "a"
+in_process = "mem:"
+[[target]]
+name = "b"
+in_process = "mem:"
+[[workload]]
+name = "stream"
+size = "64 KiB"
+request = "4 KiB"
+[[workload]]
+name = "stream"
+label = "again"
+size = "64 KiB"
+request = "4 KiB"
+"#;
+
+/// A run and how it differs from the usual.
+struct Run<'a> {
+    plan: &'a str,
+    directory: &'a Path,
+    file: &'a str,
+    cells: Cells,
+    resume: bool,
+    reruns_max: u32,
+    seed: u64,
+    interrupt: Interrupt,
+}
+
+impl<'a> Run<'a> {
+    fn new(plan: &'a str, directory: &'a Path) -> Self {
+        Self {
+            plan,
+            directory,
+            file: "samples.jsonl",
+            cells: Cells::default(),
+            resume: false,
+            reruns_max: 0,
+            seed: 5,
+            interrupt: Interrupt::default(),
+        }
+    }
+
+    fn go(&self, observer: &mut dyn Observer) -> Result<(Outcome, Vec<Record>)> {
+        let plan = Plan::parse("test", self.plan, Form::Full)?;
+        let samples = self.directory.join(self.file);
+        let options = RunOptions {
+            plan: &plan,
+            seed: self.seed,
+            rounds: plan.rounds,
+            rounds_max: plan.rounds_max,
+            reruns_max: self.reruns_max,
+            cells: self.cells.clone(),
+            work_parent: self.directory,
+            samples: &samples,
+            resume: self.resume,
+            command: "fslab compare test",
+            host: &TestHost,
+            interrupt: self.interrupt.clone(),
+            remarks: Vec::new(),
+        };
+        let outcome = fslab_compare::run(options, observer)?;
+        Ok((outcome, sample::read(&samples)?))
+    }
+}
+
+fn blocks(records: &[Record]) -> Vec<(String, u32, u32)> {
+    let mut blocks = Vec::new();
+    for record in records {
+        if let Record::Block(block) = record {
+            blocks.push((block.workload.clone(), block.round, block.attempt));
+        }
+    }
+    blocks
+}
+
+/// The place of a sample in the grid, and what must not depend on where it was run.
+fn place(sample: &Sample) -> (String, u32, String, String, u32, u64) {
+    let Sample { workload, round, target, phase, position, seed, .. } = sample.clone();
+    (workload, round, target, phase, position, seed)
+}
+
+/// Raises a stop when a run of that description comes next.
+struct StopAt(&'static str, Interrupt);
+
+impl Observer for StopAt {
+    fn progress(&mut self, _done: u64, _total: u64, next: &str) {
+        if next.starts_with(self.0) {
+            self.1.raise();
+        }
+    }
+    fn note(&mut self, _note: &Note) {}
+}
+
+/// Interrupted in the middle of a block, cut in the middle of a line, and resumed: each block is
+/// whole once, the cut one as a second attempt, and the report is as if nothing had happened.
+#[test]
+fn an_interrupted_run_is_resumed() {
+    let directory = tempfile::tempdir_in(".").unwrap();
+    let mut run = Run::new(PLAN, directory.path());
+    let (_, whole) = run.go(&mut Silent).unwrap();
+    run.file = "interrupted.jsonl";
+    let mut stop = StopAt("round 2, again on", run.interrupt.clone());
+    let (outcome, records) = run.go(&mut stop).unwrap();
+    assert_eq!(outcome.end.reason, EndReason::Interrupted);
+    let before = blocks(&records).len();
+    assert_eq!(before, 3, "two of round 1, one of round 2");
+    // As if it had been killed while it wrote a sample of the block.
+    let path = directory.path().join(run.file);
+    let text = std::fs::read_to_string(&path).unwrap();
+    let cut = records.iter().rev().find_map(|record| match record {
+        Record::Sample(sample) => Some(sample.clone()),
+        _ => None,
+    });
+    let cut = Sample { workload: "again".to_owned(), round: 1, ..cut.unwrap() };
+    let line = serde_json::to_string(&Record::Sample(cut)).unwrap();
+    std::fs::write(&path, format!("{text}{line}\n{}", &line[..line.len() / 2])).unwrap();
+
+    run.resume = true;
+    run.interrupt = Interrupt::default();
+    let (outcome, records) = run.go(&mut Silent).unwrap();
+    assert_eq!((outcome.end.reason, outcome.end.rounds), (EndReason::Finished, 4));
+    let mut done = blocks(&records);
+    assert!(done.contains(&("again".to_owned(), 1, 1)), "{done:?}");
+    done.sort();
+    done.dedup_by_key(|(workload, round, _)| (workload.clone(), *round));
+    assert_eq!(done.len(), 8, "each block once: {done:?}");
+    let report = Report::new(&records);
+    assert_eq!((report.samples, report.superseded), (Report::new(&whole).samples, 1));
+    let places = |report: &Report| {
+        let mut places: Vec<_> = report.raw.iter().map(place).collect();
+        places.sort();
+        places
+    };
+    assert_eq!(places(&report), places(&Report::new(&whole)), "the same seeds and orders");
+    // Nothing is left to do.
+    let (_, again) = run.go(&mut Silent).unwrap();
+    assert_eq!(samples(&again).len(), samples(&records).len());
+}
+
+#[test]
+fn only_what_fits_is_resumed() {
+    let directory = tempfile::tempdir_in(".").unwrap();
+    let mut run = Run::new(PLAN, directory.path());
+    run.go(&mut Silent).unwrap();
+    run.resume = true;
+    run.seed = 6;
+    let refused = |run: &Run<'_>| run.go(&mut Silent).unwrap_err().to_string();
+    assert!(refused(&run).contains("its seed is another"));
+    run.seed = 5;
+    let other = PLAN.replace("rounds = 4", "rounds = 5");
+    assert!(
+        refused(&Run { plan: &other, resume: true, ..Run::new(PLAN, directory.path()) })
+            .contains("its plan is another")
+    );
+    let begun = || Run { resume: true, ..Run::new(PLAN, directory.path()) };
+    let cells = Cells { targets: vec!["a".to_owned()], ..Cells::default() };
+    assert!(refused(&Run { cells, ..begun() }).contains("its choice of cells is another"));
+    assert!(refused(&Run { reruns_max: 1, ..begun() }).contains("its number of reruns is another"));
+    let elsewhere = tempfile::tempdir_in(".").unwrap();
+    let samples = directory.path().join("samples.jsonl").canonicalize().unwrap();
+    let file = samples.to_str().unwrap();
+    let moved = Run { file, directory: elsewhere.path(), ..begun() };
+    assert!(refused(&moved).contains("its work directory is another"));
+    begun().go(&mut Silent).unwrap();
+    // Two runs never write to one file.
+    let file = std::fs::File::open(directory.path().join(run.file)).unwrap();
+    file.lock().unwrap();
+    assert!(matches!(run.go(&mut Silent), Err(Error::SamplesInUse { .. })));
+}
+
+/// A campaign in three shares gives the samples of a whole run, and one report.
+#[test]
+fn shares_are_merged_to_the_whole() {
+    let directory = tempfile::tempdir_in(".").unwrap();
+    let mut run = Run::new(PLAN, directory.path());
+    let (_, whole) = run.go(&mut Silent).unwrap();
+    let mut merged = Vec::new();
+    for (number, file) in [(1, "1.jsonl"), (2, "2.jsonl"), (3, "3.jsonl")] {
+        run.file = file;
+        run.cells.share = Some(Share { number, of: 3 });
+        merged.extend(run.go(&mut Silent).unwrap().1);
+    }
+    let sorted = |records: &[Record]| {
+        let mut places: Vec<_> = samples(records).into_iter().map(place).collect();
+        places.sort();
+        places
+    };
+    assert_eq!(sorted(&merged), sorted(&whole));
+    let report = Report::new(&merged);
+    assert_eq!(report.further_runs.len(), 2);
+    assert!(report.groups.iter().all(|group| group.rows[1].against[0].ratio.unwrap().rounds == 4));
+    // Nothing of note differs between the runs.
+    let remarks = report.notes.iter().filter(|note| note.target.is_none());
+    assert_eq!(remarks.count(), 0, "{:?}", report.notes);
+}
+
+#[test]
+fn cells_are_chosen_by_name_and_round() {
+    let directory = tempfile::tempdir_in(".").unwrap();
+    let mut run = Run::new(PLAN, directory.path());
+    run.cells = Cells {
+        targets: vec!["b".to_owned()],
+        workloads: vec!["again".to_owned()],
+        rounds: Some(2..=3),
+        share: None,
+    };
+    let (_, records) = run.go(&mut Silent).unwrap();
+    let found = samples(&records);
+    assert!(found.iter().all(|s| s.target == "b" && s.workload == "again"));
+    assert_eq!(blocks(&records).len(), 2);
+    run.cells.targets = vec!["c".to_owned()];
+    run.file = "other.jsonl";
+    let error = run.go(&mut Silent).unwrap_err().to_string();
+    assert!(error.contains("no target is named `c`"), "{error}");
+}
+
+/// With a width that nothing misses, the least number of rounds is run; with one that nothing
+/// reaches, the most, and the report says what is still wide.
+#[test]
+fn rounds_follow_until_intervals_are_narrow() {
+    let directory = tempfile::tempdir_in(".").unwrap();
+    let plan = |width: &str| {
+        PLAN.replace(
+            "rounds = 4",
+            &format!("rounds = 3\nrounds_max = 6\nhalf_width_percent = {width}"),
+        )
+    };
+    let narrow = plan("100.0");
+    let run = Run::new(&narrow, directory.path());
+    let (outcome, records) = run.go(&mut Silent).unwrap();
+    if outcome.end.reason == EndReason::Narrow {
+        let rounds = samples(&records).iter().map(|sample| sample.round + 1).max();
+        assert_eq!(rounds, Some(outcome.end.rounds));
+        assert!((3..6).contains(&outcome.end.rounds));
+    } else {
+        // A machine so busy that times double from round to round.
+        assert_eq!(outcome.end.rounds, 6);
+    }
+    let wide = plan("0.0001");
+    let run = Run { file: "wide.jsonl", ..Run::new(&wide, directory.path()) };
+    let (outcome, _) = run.go(&mut Silent).unwrap();
+    assert_eq!((outcome.end.reason, outcome.end.rounds), (EndReason::Finished, 6));
+    let told = outcome.notes.iter().filter(|note| note.text.contains("wider than"));
+    assert_eq!(told.count(), 2, "{:?}", outcome.notes);
+}
+
+/// Keeps a processor busy until dropped.
+struct Load(std::process::Child);
+
+impl Load {
+    fn start() -> Self {
+        let child = std::process::Command::new("sh").args(["-c", "while :; do :; done"]).spawn();
+        Self(child.unwrap())
+    }
+}
+
+impl Drop for Load {
+    fn drop(&mut self) {
+        self.0.kill().and_then(|()| self.0.wait()).unwrap();
+    }
+}
+
+/// A phase that lasts however fast the machine is, and takes no processor time: what others take
+/// meanwhile is far above the ticks of /proc/stat.
+const IDLE_PLAN: &str = r#"
+name = "idle"
+rounds = 1
+[[target]]
+name = "directory"
+directory = "{directory}"
+[[workload]]
+name = "command"
+command = ["sleep", "0.5"]
+cache = "as is"
+"#;
+
+/// While another programme keeps a processor busy, blocks are marked, run again as often as
+/// allowed, and the last attempt counts.
+#[test]
+fn disturbed_blocks_are_marked_and_run_again() {
+    // What children of tests beside this one took counts as this programme's own once they have
+    // ended, and may hide the load for a run.
+    const RUNS_MAX: usize = 8;
+    let load = Load::start();
+    let mut runs = (0..RUNS_MAX).map(|_| run_idle());
+    let records = runs.find(|records| samples(records).iter().any(|s| has_load(s)));
+    drop(load);
+    let records = records.expect("a busy processor is never noticed");
+    assert!(blocks(&records).iter().any(|(_, _, attempt)| *attempt > 0), "{:?}", blocks(&records));
+    let report = Report::new(&records);
+    assert!(report.superseded > 0);
+    assert!(report.groups.iter().flat_map(|g| &g.rows).all(|row| row.points.len() == 1));
+}
+
+fn run_idle() -> Vec<Record> {
+    let directory = tempfile::tempdir_in(".").unwrap();
+    let target = directory.path().display().to_string();
+    let plan = IDLE_PLAN.replace("{directory}", &target);
+    let mut run = Run::new(&plan, directory.path());
+    run.reruns_max = 2;
+    run.go(&mut Silent).unwrap().1
+}
+
+fn has_load(sample: &Sample) -> bool {
+    sample.contaminated.as_ref().is_some_and(|what| what.contains("other programmes"))
+}
+
+/// Compares ext4 with a bindfs over it that comes to harm, and checks that only the latter loses
+/// samples. Answers what was said of it, and the samples.
+fn harmed(directory: &Path, keys: &str, harm: &str, workload: &str) -> (String, Vec<Sample>) {
+    let plan = format!(
+        r#"
+name = "harm"
+image_size = "320 MiB"
+{keys}
+[[target]]
+name = "good"
+filesystem = "ext4"
+[[target]]
+name = "harmed"
+over = "ext4"
+mount_command = [
+    "sh", "-c", "bindfs -f {{lower}} {{mountpoint}} & daemon=$!; {harm}", "{{mountpoint}}",
+]
+[[workload]]
+{workload}
+"#
+    );
+    let run = Run::new(&plan, directory);
+    let (outcome, records) = run.go(&mut Silent).unwrap();
+    let failed = outcome.notes.iter().find(|note| note.kind == NoteKind::Failed).unwrap();
+    assert_eq!(failed.target.as_deref(), Some("harmed"), "{failed:?}");
+    crate::leaks::assert_nothing_left(directory);
+    (failed.text.clone(), samples(&records).into_iter().cloned().collect())
+}
+
+/// A daemon that dies in the middle of a run costs its own samples and nobody else's.
+#[test]
+fn a_target_that_crashes_does_not_lose_the_samples_of_others() {
+    if !can_mount("a crashing target") || !has_program("a crashing target", "bindfs") {
+        return;
+    }
+    let directory = tempfile::tempdir_in(".").unwrap();
+    let workload = "name = \"file-attributes\"\nfiles = 20_000";
+    let harm = "sleep 0.7; kill -9 $daemon; wait";
+    let (_, samples) = harmed(directory.path(), "rounds = 3", harm, workload);
+    let of = |target: &str| samples.iter().filter(|s| s.target == target).count();
+    assert!(of("good") >= 3 * 2, "{}", of("good"));
+    let in_round = |round| samples.iter().any(|s| s.target == "good" && s.round == round);
+    assert!((0..3).all(in_round));
+    assert!(of("harmed") < of("good"));
+}
+
+/// Stops the daemon once something holds, and lets the command end with the daemon.
+fn stop_when(condition: &str) -> String {
+    let wait = format!("until {condition}; do sleep 0.02; done");
+    format!("({wait}; kill -STOP $daemon) & waiter=$!; wait $daemon; kill $waiter")
+}
+
+/// What a daemon that stops answering does to a comparison, which begins by a sign and not at some
+/// time: a file in the root that it serves, or its mount.
+fn hangs(condition: &str) {
+    if !can_mount("a hanging target") || !has_program("a hanging target", "bindfs") {
+        return;
+    }
+    let directory = tempfile::tempdir_in(".").unwrap();
+    let keys = "rounds = 1\nrun_limit_seconds = 15";
+    // Where a daemon is to hang it is asked until it does.
+    let script = "touch go; ! test -e armed || while stat .; do sleep 0.02; done; true";
+    let workload =
+        format!("name = \"command\"\ncommand = [\"sh\", \"-c\", \"{script}\"]\ncache = \"as is\"");
+    let harm = format!("touch {{lower}}/armed; {}", stop_when(condition));
+    let (said, samples) = harmed(directory.path(), keys, &harm, &workload);
+    assert!(samples.iter().any(|s| s.target == "good"));
+    assert!(said.contains("longer than 15 s"), "{said}");
+}
+
+/// A daemon that stops answering keeps nobody waiting for ever.
+#[test]
+fn a_target_that_hangs_is_given_up_and_broken_off() {
+    hangs("test -e {lower}/go");
+}
+
+/// Nor does one that never answers anything.
+#[test]
+fn a_target_that_hangs_from_its_mount_on_is_given_up_and_broken_off() {
+    hangs("grep -q ' {mountpoint} ' /proc/mounts");
+}

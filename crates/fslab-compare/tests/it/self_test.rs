@@ -1,0 +1,55 @@
+//! The self-test on real runs in process.
+
+use fslab_compare::plan::Form;
+use fslab_report::{Report, Row};
+use fslab_compare::self_test::{self, COMPARISONS, Found};
+use fslab_compare::{Cells, Plan, RunOptions, sample};
+use fslab_sys::signals::Interrupt;
+
+use crate::support::{Silent, TestHost};
+
+/// The injected delay is really spent: a copy slowed by 100 % takes about twice as long, the second
+/// copy does not. All rounds are judged.
+#[test]
+fn injected_delay_is_measured_and_equal_copies_are_near() {
+    const ROUNDS: u32 = 2;
+    let text = "name = \"p\"\n[[target]]\nname = \"memory\"\nin_process = \"mem:\"\n\
+                [[workload]]\nname = \"stream\"\n";
+    let target = Plan::parse("test", text, Form::Full).unwrap().targets.remove(0);
+    let mut plan = self_test::plan(&target, 1 << 30).unwrap();
+    let shares: Vec<_> = plan.targets.iter().map(|target| target.slowed).collect();
+    assert_eq!(shares, [Some(0.0), Some(0.0), Some(0.05)]);
+    // A machine that is busy hides 5 % and does not hide this.
+    plan.targets[2].slowed = Some(1.0);
+    let directory = tempfile::tempdir_in(".").unwrap();
+    let samples = fslab_compare::samples_path(directory.path());
+    let rounds = ROUNDS * COMPARISONS as u32;
+    let options = RunOptions {
+        plan: &plan,
+        seed: 3,
+        rounds,
+        rounds_max: rounds,
+        reruns_max: 0,
+        cells: Cells::default(),
+        work_parent: directory.path(),
+        samples: &samples,
+        resume: false,
+        command: "fslab compare --self-test",
+        host: &TestHost,
+        interrupt: Interrupt::default(),
+        remarks: Vec::new(),
+    };
+    fslab_compare::run(options, &mut Silent).unwrap();
+    let report = Report::new(&sample::read(&samples).unwrap());
+    let found = Found::new(&report, "memory", ROUNDS, 3).unwrap();
+    assert_eq!((found.comparisons, found.simulated), (10, 1000));
+    assert!(found.text().contains("at most 70"), "{}", found.text());
+    // The shortest runs, because other programs may take the processor from any.
+    let group = report.groups.iter().find(|group| group.phase == "overwrite").unwrap();
+    let [first, second, slowed] = &group.rows[..] else { panic!("three rows") };
+    let of_first = |row: &Row| row.seconds.minimum / first.seconds.minimum;
+    assert!((0.8..1.25).contains(&of_first(second)), "{}", of_first(second));
+    assert!((1.5..2.5).contains(&of_first(slowed)), "{}", of_first(slowed));
+    // A report of other rounds is refused.
+    assert!(Found::new(&report, "memory", ROUNDS + 1, 3).is_err());
+}

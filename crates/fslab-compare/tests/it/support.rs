@@ -1,0 +1,123 @@
+//! What the tests share: a host, runs, and saying aloud what can't be tested.
+
+use std::ffi::OsString;
+use std::path::Path;
+
+use fslab_compare::plan::Form;
+use fslab_report::sample::{self, Note, Record, Sample};
+use fslab_compare::{Cells, Host, HostError, Observer, Outcome, Plan, Result, RunOptions};
+use fslab_sys::signals::Interrupt;
+use fslab_vfs::{FileSystem, MemFs};
+
+/// Offers memory in process, and for layers bindfs: a stand-in that mounts.
+pub struct TestHost;
+
+impl Host for TestHost {
+    fn mount_command(&self, _layers: &[String], lower: &Path, mountpoint: &Path) -> Vec<OsString> {
+        vec!["bindfs".into(), lower.into(), mountpoint.into()]
+    }
+
+    /// This test programme again, told to run [`worker_process`] alone.
+    fn worker_command(&self) -> Option<Vec<OsString>> {
+        let this = std::env::current_exe().unwrap();
+        Some(vec![
+            this.into(),
+            "--exact".into(),
+            "--nocapture".into(),
+            "support::worker_process".into(),
+        ])
+    }
+
+    fn file_system(
+        &self,
+        specification: &str,
+    ) -> std::result::Result<Box<dyn FileSystem>, HostError> {
+        match specification {
+            "mem:" => Ok(Box::new(MemFs::default())),
+            other => Err(format!("no such file system: {other}").into()),
+        }
+    }
+}
+
+/// Is a worker process, where this programme was started as one.
+#[test]
+fn worker_process() {
+    let Some(task) = std::env::args().next_back().filter(|last| last.starts_with('{')) else {
+        return;
+    };
+    let (mut input, mut output) = (std::io::stdin().lock(), std::io::stdout().lock());
+    fslab_compare::worker::run(&task, &mut input, &mut output).unwrap();
+}
+
+/// Hears nothing.
+pub struct Silent;
+
+impl Observer for Silent {
+    fn progress(&mut self, _done: u64, _total: u64, _next: &str) {}
+    fn note(&mut self, _note: &Note) {}
+}
+
+/// Runs a plan below `directory` and reads its records back.
+pub fn run(
+    plan: &str,
+    directory: &Path,
+    host: &dyn Host,
+    interrupt: Interrupt,
+    observer: &mut dyn Observer,
+) -> Result<(Outcome, Vec<Record>)> {
+    let plan = Plan::parse("test", plan, Form::Full)?;
+    let samples = fslab_compare::samples_path(directory);
+    let options = RunOptions {
+        plan: &plan,
+        seed: 11,
+        rounds: plan.rounds,
+        rounds_max: plan.rounds_max,
+        reruns_max: 0,
+        cells: Cells::default(),
+        work_parent: directory,
+        samples: &samples,
+        resume: false,
+        command: "fslab compare test",
+        host,
+        interrupt,
+        remarks: Vec::new(),
+    };
+    let outcome = fslab_compare::run(options, observer)?;
+    Ok((outcome, sample::read(&samples)?))
+}
+
+pub fn samples(records: &[Record]) -> Vec<&Sample> {
+    let mut samples = Vec::new();
+    for record in records {
+        if let Record::Sample(sample) = record {
+            samples.push(sample);
+        }
+    }
+    samples
+}
+
+/// Whether images can be mounted here; says aloud if not, and fails where that must not be.
+pub fn can_mount(what: &str) -> bool {
+    let reason = if !rustix::process::geteuid().is_root() {
+        "not root"
+    } else if !Path::new("/dev/loop-control").exists() {
+        "no /dev/loop-control"
+    } else {
+        return true;
+    };
+    skip(what, reason)
+}
+
+/// Whether a programme can be run here; as above.
+pub fn has_program(what: &str, program: &str) -> bool {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let mut directories = std::env::split_paths(&path).chain(["/usr/sbin".into(), "/sbin".into()]);
+    directories.any(|directory| directory.join(program).exists())
+        || skip(what, &format!("{program} is not installed"))
+}
+
+/// Says aloud that something is not tested, and answers so.
+pub fn skip(what: &str, reason: &str) -> bool {
+    fslab_vfs_testing::skip::skip(what, reason);
+    false
+}

@@ -1,0 +1,261 @@
+//! Kinds of targets on a real kernel: read-only ones, overlay, tmpfs, filled, recorded, bounded in
+//! memory, in a work directory in memory.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use fslab_compare::Outcome;
+use fslab_report::sample::{NoteKind, Record, TargetRecord};
+use fslab_sys::signals::Interrupt;
+
+use crate::leaks::assert_nothing_left;
+use crate::support::{Silent, TestHost, can_mount, has_program, run, samples, skip};
+
+#[track_caller]
+fn compare_in(directory: &Path, plan: &str) -> (Outcome, Vec<Record>) {
+    let result = run(plan, directory, &TestHost, Interrupt::default(), &mut Silent).unwrap();
+    assert_nothing_left(directory);
+    result
+}
+
+#[track_caller]
+fn compare(plan: &str) -> (Outcome, Vec<Record>) {
+    compare_in(tempfile::tempdir_in(".").unwrap().path(), plan)
+}
+
+fn plan(targets: &str, workloads: &str) -> String {
+    let head = "name = \"targets\"\nrounds = 1\nnoise_floor = false\nimage_size = \"320 MiB\"\n";
+    format!("{head}{targets}{workloads}")
+}
+
+fn target(name: &str, keys: &str) -> String {
+    format!("[[target]]\nname = \"{name}\"\n{keys}\n")
+}
+
+fn record<'a>(records: &'a [Record], name: &str) -> &'a TargetRecord {
+    let found = records.iter().find_map(|record| match record {
+        Record::Target(target) if target.name == name => Some(target),
+        _ => None,
+    });
+    found.unwrap()
+}
+
+/// The same tree in five file systems, listed and read; two of them can't be written.
+#[test]
+fn a_source_is_what_every_kind_of_target_holds() {
+    if !can_mount("targets with a source") {
+        return;
+    }
+    let source = tempfile::tempdir_in(".").unwrap();
+    fs::create_dir(source.path().join("below")).unwrap();
+    for number in 0..40 {
+        let text = format!("{number} ").repeat(500);
+        fs::write(source.path().join(format!("below/file-{number}")), text).unwrap();
+    }
+    let given = format!("source = \"{}\"", source.path().display());
+    let kinds = [
+        ("ext3", "filesystem = \"ext3\"", "mkfs.ext3"),
+        ("squashfs", "filesystem = \"squashfs\"\nmkfs = [\"-comp\", \"gzip\"]", "mksquashfs"),
+        ("erofs", "filesystem = \"erofs\"", "mkfs.erofs"),
+        ("overlay", "filesystem = \"overlay\"\nover = \"ext4\"", "mkfs.ext4"),
+        ("layers", "filesystem = \"ext4\"\nlayers = [\"stand-in\"]", "bindfs"),
+        ("tmpfs", "filesystem = \"tmpfs\"", "mount"),
+    ];
+    let here = kinds.into_iter().filter(|(_, _, program)| has_program("a target", program));
+    let names: Vec<_> = here.clone().map(|(name, ..)| name).collect();
+    let targets: String =
+        here.map(|(name, keys, _)| target(name, &format!("{keys}\n{given}"))).collect();
+    let workloads = "[[workload]]\nname = \"file-attributes\"\ntree = \"given\"\n\
+        [[workload]]\nname = \"hot-files\"\nlist = \"all\"\noverwrite = \"no\"\n\
+        [[workload]]\nname = \"command\"\ncommand = [\"sh\", \"-c\", \"cat below/*\"]\n";
+    let (outcome, records) = compare(&plan(&targets, workloads));
+    assert_eq!(outcome.notes, [], "nothing to remark");
+    for name in names {
+        let own: Vec<_> = samples(&records).into_iter().filter(|s| s.target == name).collect();
+        assert_eq!(own.len(), 2 + 1 + 2, "{name}");
+        // 40 files and the directory.
+        assert!(own.iter().any(|s| s.phase == "list cold" && s.operations == 41), "{name}");
+        let read = own.iter().find(|s| s.phase == "read").unwrap();
+        assert_eq!(read.bytes, (10 * 2 + 30 * 3) * 500, "{name}");
+        // What is in memory is never cold.
+        assert_eq!(read.cache.proven, name != "tmpfs", "{name}: {:?}", read.cache);
+    }
+}
+
+/// A directory of an overlay is written above and read through; a tmpfs is written and is warm.
+#[test]
+fn overlay_and_tmpfs_are_written() {
+    if !can_mount("writing to overlay and tmpfs") {
+        return;
+    }
+    let targets = target("overlay", "filesystem = \"overlay\"\nover = \"xfs\"")
+        + &target("tmpfs", "filesystem = \"tmpfs\"\nmount = \"huge=never\"");
+    let workloads = "[[workload]]\nname = \"stream\"\nsize = \"2 MiB\"\n\
+        [[workload]]\nname = \"names\"\nfiles = 20\n";
+    let (outcome, records) = compare(&plan(&targets, workloads));
+    assert_eq!(outcome.notes, [], "nothing to remark");
+    assert_eq!(samples(&records).len(), 2 * (4 + 6));
+    assert!(record(&records, "overlay").over.as_ref().unwrap().contains("lowerdir="));
+    assert!(record(&records, "tmpfs").mount.as_ref().unwrap().contains("size=335544320"));
+}
+
+/// Filled to the share that was asked for, by statfs, whatever the file system; also where space
+/// can't be allocated without writing.
+#[test]
+fn targets_are_filled_to_a_share() {
+    if !can_mount("filling targets") {
+        return;
+    }
+    let targets: String = ["ext2", "ext4", "xfs", "btrfs", "tmpfs"]
+        .map(|kind| target(kind, &format!("filesystem = \"{kind}\"\nfill = \"60 %\"")))
+        .concat();
+    let (outcome, records) =
+        compare(&plan(&targets, "[[workload]]\nname = \"names\"\nfiles = 9\n"));
+    assert_eq!(outcome.notes, [], "nothing to remark");
+    for kind in ["ext2", "ext4", "xfs", "btrfs", "tmpfs"] {
+        let filled = record(&records, kind).filled_percent.unwrap();
+        assert!((59.0..=61.0).contains(&filled), "{kind}: {filled}");
+    }
+}
+
+/// A recorded image is used as it is, and stays as it was.
+#[test]
+fn a_recorded_image_is_copied_for_each_run() {
+    if !can_mount("a recorded image") {
+        return;
+    }
+    let directory = tempfile::tempdir_in(".").unwrap();
+    let image = directory.path().join("aged.img");
+    fs::File::create(&image).unwrap().set_len(64 << 20).unwrap();
+    let source = tempfile::tempdir_in(".").unwrap();
+    fs::write(source.path().join("old"), "aged").unwrap();
+    let mut mkfs = Command::new("mkfs.ext4");
+    mkfs.args(["-q", "-d"]).arg(source.path()).arg(&image);
+    assert!(mkfs.env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin").status().unwrap().success());
+    let before = fs::read(&image).unwrap();
+    let keys = format!("filesystem = \"ext4\"\naged = \"{}\"", image.display());
+    let list = directory.path().join("list");
+    fs::write(&list, "./old\n").unwrap();
+    let workloads = format!("[[workload]]\nname = \"hot-files\"\nlist = \"{}\"\n", list.display());
+    let (outcome, records) = compare(&plan(&target("aged", &keys), &workloads));
+    assert_eq!(outcome.notes, [], "nothing to remark");
+    assert!(samples(&records).iter().all(|sample| sample.bytes == 4), "{records:?}");
+    assert!(record(&records, "aged").mkfs.as_ref().unwrap().starts_with("copied from"));
+    assert_eq!(fs::read(&image).unwrap(), before, "the recorded image was changed");
+}
+
+/// What a target needs and is not there is said, and nothing is measured in its place.
+#[test]
+fn what_is_missing_is_said() {
+    let targets = target("memory", "in_process = \"mem:\"")
+        + &target("engine", "in_process = \"ext2:x\"\nneeds = \"the ext2 engine\"")
+        + &target("aged", "filesystem = \"ext4\"\naged = \"no.img\"\nneeds = \"an image\"");
+    let (outcome, records) =
+        compare(&plan(&targets, "[[workload]]\nname = \"names\"\nfiles = 9\n"));
+    for (name, what) in [("engine", "missing: the ext2 engine"), ("aged", "missing: an image: no.")]
+    {
+        let note = outcome.notes.iter().find(|n| n.target.as_deref() == Some(name)).unwrap();
+        assert_eq!(note.kind, NoteKind::LeftOut);
+        assert!(note.text.contains(what), "{}", note.text);
+    }
+    assert!(samples(&records).iter().all(|sample| sample.target == "memory"));
+}
+
+/// With images in memory, no disk makes noise, and cold is cold all the same.
+#[test]
+fn a_work_directory_in_memory_is_cold_too() {
+    if !can_mount("a work directory in memory") {
+        return;
+    }
+    let Ok(directory) = tempfile::tempdir_in("/dev/shm") else {
+        skip("a work directory in memory", "no /dev/shm");
+        return;
+    };
+    let workloads = "[[workload]]\nname = \"stream\"\nsize = \"4 MiB\"\n";
+    let plan = plan(&target("ext4", "filesystem = \"ext4\""), workloads);
+    let (outcome, records) = compare_in(directory.path(), &plan);
+    assert_eq!(outcome.notes, [], "nothing to remark");
+    let cold = samples(&records).into_iter().find(|s| s.phase == "read cold").unwrap();
+    assert!(cold.cache.proven, "{:?}", cold.cache);
+}
+
+const BOUNDED: &str = "FSLAB_TEST_BOUNDED";
+
+/// A process of its own for the bounded run, because its bound would hold all tests.
+#[test]
+fn bounded_run() {
+    let Some(directory) = std::env::var_os(BOUNDED) else { return };
+    let targets = target("bounded", "filesystem = \"ext4\"\nmemory = \"48 MiB\"")
+        + &target("unbounded", "filesystem = \"ext4\"");
+    let workloads = "[[workload]]\nname = \"stream\"\nsize = \"96 MiB\"\n";
+    let (outcome, records) = compare_in(Path::new(&directory), &plan(&targets, workloads));
+    assert_eq!(outcome.notes, [], "nothing to remark");
+    assert_eq!(record(&records, "bounded").memory_limit, Some(48 << 20));
+    let again = |target: &str| {
+        let mut all = samples(&records).into_iter();
+        let warm = all.find(|s| s.target == target && s.phase == "read warm").unwrap();
+        warm.device.unwrap().sectors_read * 512
+    };
+    // Ext4 reads the bitmaps of its blocks some seconds after a mount.
+    assert!(again("unbounded") < 1 << 20, "{} bytes were read", again("unbounded"));
+    assert!(again("bounded") > 80 << 20, "{} bytes were read again", again("bounded"));
+}
+
+/// A file of twice the bound is read from the device again, and without the bound it is not; the
+/// group is gone afterwards.
+#[test]
+fn memory_bounds_make_a_sweep_cross_the_cache() {
+    if !can_mount("a bounded run") {
+        return;
+    }
+    if let Err(error) = fslab_sys::memory_bound::MemoryBound::available() {
+        skip("a bounded run", &error.to_string());
+        return;
+    }
+    let directory = tempfile::tempdir_in(".").unwrap();
+    let output = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "targets::bounded_run", "--nocapture"])
+        .env(BOUNDED, directory.path())
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.success(), "{}: {said}", output.status);
+}
+
+/// A directory is made cold where it is asked for: phases that open files are proven to be cold,
+/// and the report says how. Not asked for, nothing is cold.
+#[test]
+fn directory_is_made_cold_by_dropping_pages() {
+    for (key, cold) in [("cold = true\n", true), ("", false)] {
+        let directory = tempfile::tempdir_in(".").unwrap();
+        let keys = format!("directory = \"{}\"\n{key}", directory.path().display());
+        let workloads = "[[workload]]\nname = \"stream\"\nsize = \"2 MiB\"\n\
+            [[workload]]\nname = \"file-attributes\"\nfiles = 20\n";
+        let (outcome, records) = compare(&plan(&target("here", &keys), workloads));
+        let [note] = &outcome.notes[..] else { panic!("{:?}", outcome.notes) };
+        assert_eq!(note.text.contains("pages of its files are dropped"), cold, "{note:?}");
+        let samples = samples(&records);
+        let read = samples.iter().find(|sample| sample.phase == "read cold").unwrap();
+        assert_eq!((read.cache.proven, read.cache.evicted), (cold, cold), "{:?}", read.cache);
+        assert_eq!(read.cache.resident_pages == Some(0), cold, "{:?}", read.cache);
+        assert!(!read.cache.remounted);
+        // Names are dropped and not proven.
+        let list = samples.iter().find(|sample| sample.phase == "list cold").unwrap();
+        assert!(!list.cache.proven && list.cache.doubt.is_some(), "{:?}", list.cache);
+    }
+}
+
+/// Memory can't be made cold: the target is refused with one line before anything is measured.
+#[test]
+fn directory_in_memory_is_refused_where_it_must_be_cold() {
+    let directory = tempfile::tempdir_in("/dev/shm").unwrap();
+    let keys = format!("directory = \"{}\"\ncold = true\n", directory.path().display());
+    let both = target("memory", &keys) + &target("process", "in_process = \"mem:\"");
+    let (outcome, records) = compare(&plan(&both, "[[workload]]\nname = \"names\"\nfiles = 2\n"));
+    let refused = outcome.notes.iter().find(|note| note.kind == NoteKind::Failed).unwrap();
+    assert!(refused.text.contains("can't be made cold; leave out `cold`"), "{refused:?}");
+    assert!(!refused.text.contains('\n'));
+    assert!(samples(&records).iter().all(|sample| sample.target == "process"));
+    assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 0, "something was left behind");
+}

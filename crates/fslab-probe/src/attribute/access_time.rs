@@ -1,0 +1,42 @@
+//! `access-time`: when reading a file changes its access time.
+
+use std::fs::{File, FileTimes};
+use std::io::{self, Read};
+use std::time::{Duration, SystemTime};
+
+use super::{Attribute, Wants};
+use crate::finding::{Finding, Method, Value};
+use crate::ground::Ground;
+
+pub(super) static SPEC: Attribute = Attribute {
+    name: "access-time",
+    help: "strictatime: each read sets it; relatime: only where it is older than the last change; \
+           noatime: never",
+    wants: Wants::Directory,
+    find,
+};
+
+const HOUR: Duration = Duration::from_hours(1);
+
+fn find(ground: &Ground) -> io::Result<Finding> {
+    const NAME: &str = "access time after a read, old and future ones before it";
+    let now = SystemTime::now();
+    // Setting times changes the change time to now: older than that, and younger than that.
+    let old = is_set_by_reading(ground, now - HOUR)?;
+    let future = is_set_by_reading(ground, now + HOUR)?;
+    Ok(Finding::by(match (old, future) {
+        (true, true) => Method::found(NAME, Value::Word("strictatime"), Vec::new()),
+        (true, false) => Method::found(NAME, Value::Word("relatime"), Vec::new()),
+        (false, false) => Method::found(NAME, Value::Word("noatime"), Vec::new()),
+        (false, true) => Method::failed(NAME, "a newer one is set, an older one not", Vec::new()),
+    }))
+}
+
+fn is_set_by_reading(ground: &Ground, accessed: SystemTime) -> io::Result<bool> {
+    let scratch = ground.fresh()?;
+    scratch.fill(0, 1)?;
+    scratch.file.set_times(FileTimes::new().set_accessed(accessed))?;
+    let before = scratch.file.metadata()?.accessed()?;
+    File::open(scratch.path())?.read_exact(&mut [0])?;
+    Ok(std::fs::metadata(scratch.path())?.accessed()? != before)
+}

@@ -1,0 +1,103 @@
+//! `block-size`: the smallest piece of a file that can be there while its neighbours are holes.
+//!
+//! Three methods: where the data around one written byte begin and end (SEEK_DATA), how long
+//! the extent is that FIEMAP shows, and how much the device is told to write when one byte is
+//! overwritten synchronously. The last is an upper bound (journals and copies on write add to it),
+//! so that it only confirms. `st_blksize` is no method: XFS answers 4096 whatever its blocks are.
+
+use std::fs::OpenOptions;
+use std::io;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+
+use fiemap::{Fiemap, FiemapFlags};
+use fslab_sys::block_counters::BlockCounters;
+use rustix::fs::OFlags;
+
+use super::{Attribute, Wants};
+use crate::finding::{Finding, Method, Point, Value};
+use crate::ground::{Ground, SECTOR, Scratch};
+
+pub(super) static SPEC: Attribute = Attribute {
+    name: "block-size",
+    help: "the smallest piece of a file that is stored by itself",
+    wants: Wants::QuietDevice,
+    find,
+};
+
+/// Where the one byte lies: aligned to any block size, with a hole before and after it.
+const PLACE: u64 = 4 << 20;
+
+/// Bytes overwritten, each alone; the smallest answer counts.
+const OVERWRITES: u64 = 16;
+
+fn find(ground: &Ground) -> io::Result<Finding> {
+    let scratch = one_byte(ground)?;
+    let holes = by_holes(&scratch)?;
+    let known = holes.outcome.clone().ok();
+    Ok(Finding::conclude(vec![holes, by_extent(&scratch), by_device(ground, known.as_ref())?]))
+}
+
+/// A sparse file with one byte in the middle, stored.
+fn one_byte(ground: &Ground) -> io::Result<Scratch> {
+    let scratch = ground.fresh()?;
+    scratch.file.set_len(2 * PLACE)?;
+    scratch.file.write_all_at(b"x", PLACE)?;
+    scratch.settle()
+}
+
+fn by_holes(scratch: &Scratch) -> io::Result<Method> {
+    const NAME: &str = "length of the data around one byte";
+    let Some(data) = scratch.data_after(0)? else {
+        return Ok(Method::failed(NAME, "the file system hides the data of a file", Vec::new()));
+    };
+    let hole = scratch.hole_after(data)?.unwrap_or(2 * PLACE);
+    let series = vec![Point { x: data, y: hole }];
+    if data == 0 || hole == 2 * PLACE {
+        return Ok(Method::failed(NAME, "the file system shows no holes", series));
+    }
+    Ok(Method::found(NAME, Value::Bytes(hole - data), series))
+}
+
+fn by_extent(scratch: &Scratch) -> Method {
+    const NAME: &str = "length of the extent around one byte";
+    let mut extents = Fiemap::with_flags(&scratch.file, FiemapFlags::SYNC);
+    match (extents.next(), extents.next()) {
+        (Some(Ok(extent)), None) => {
+            let series = vec![Point { x: extent.fe_logical, y: extent.fe_length }];
+            Method::found(NAME, Value::Bytes(extent.fe_length), series)
+        }
+        (Some(Err(error)), _) => {
+            Method::failed(NAME, format!("extents are not told ({error})"), Vec::new())
+        }
+        (None, _) => Method::failed(NAME, "the file has no extent", Vec::new()),
+        (Some(_), Some(_)) => Method::failed(NAME, "one byte has several extents", Vec::new()),
+    }
+}
+
+/// Confirms a size that another method found, or stays silent.
+fn by_device(ground: &Ground, known: Option<&Value>) -> io::Result<Method> {
+    const NAME: &str = "bytes written to the device for one byte, at least";
+    let Some(device) = ground.device() else {
+        return Ok(Method::failed(NAME, "there is no one block device below", Vec::new()));
+    };
+    let scratch = ground.fresh()?;
+    scratch.fill(0, OVERWRITES << 16)?;
+    let scratch = scratch.settle()?;
+    let synchronous = i32::try_from(OFlags::DSYNC.bits()).map_err(io::Error::other)?;
+    let file = OpenOptions::new().write(true).custom_flags(synchronous).open(scratch.path())?;
+    let mut series = Vec::new();
+    for number in 0..OVERWRITES {
+        let before = BlockCounters::read(device)?;
+        file.write_all_at(b"x", number << 16)?;
+        let after = BlockCounters::read(device)?;
+        series.push(Point { x: number, y: (after - before).sectors_written * SECTOR });
+    }
+    let least = series.iter().map(|point| point.y).filter(|bytes| *bytes > 0).min();
+    Ok(match least {
+        Some(bytes) if known == Some(&Value::Bytes(bytes)) => {
+            Method::found(NAME, Value::Bytes(bytes), series)
+        }
+        Some(bytes) => Method::failed(NAME, format!("{bytes} bytes: more than a block"), series),
+        None => Method::failed(NAME, "the device counts no writes", series),
+    })
+}

@@ -1,0 +1,154 @@
+//! `cache-size`, `cache-bound`: how much of a file stays in memory, and what bounds that.
+//!
+//! A file is read twice. As long as it fits, all of its pages are resident after the first reading
+//! and the second asks the device for nothing. A file that is a little larger loses pages while it
+//! is read, and those are the ones wanted next, so that the second reading finds none: a cliff,
+//! where a time a block (the original method) shows a slope. A process in a memory control group
+//! has its cache bounded by that, 10 to 15 percent below the limit, because the group pays for
+//! more than pages of files.
+
+use std::io;
+use std::os::unix::fs::FileExt;
+
+use fslab_sys::block_counters::{BlockCounters, DeviceNumber};
+use fslab_sys::memory_bound::limit_here;
+use fslab_sys::page_cache::cachestat;
+use fslab_sys::usage::memory_available;
+use rustix::fs::{Advice, fadvise};
+
+use super::read_ahead::{cold_file, not_cold};
+use super::{Attribute, Wants};
+use crate::finding::{Finding, Method, Point, Value};
+use crate::ground::{Ground, SECTOR, Scratch};
+use crate::search::first_true;
+
+pub(super) static SIZE: Attribute = Attribute {
+    name: "cache-size",
+    help: "bytes of the largest file that stays in memory as a whole after it was read",
+    wants: Wants::Directory,
+    find: size,
+};
+
+pub(super) static BOUND: Attribute = Attribute {
+    name: "cache-bound",
+    help: "what bounds the cache of this process: control-group (a limit of its memory) or \
+           free-memory",
+    wants: Wants::Directory,
+    find: bound,
+};
+
+/// Sizes are told apart by this.
+const STEP: u64 = 1 << 20;
+
+/// What two readings of the beginning of a file did.
+#[derive(Clone, Copy, Debug, Default)]
+struct Readings {
+    /// Bytes that were resident after the first.
+    resident: u64,
+    /// Bytes that the device read for the second; `None` where no device counts.
+    read_again: Option<u64>,
+}
+
+fn size(ground: &Ground) -> io::Result<Finding> {
+    const NAME: &str = "largest file that is resident as a whole after it was read";
+    let Some(file) = cold_file(ground, ground.options().budget / 2)? else {
+        return Ok(not_cold(NAME));
+    };
+    let most = ground.options().budget / 2 / STEP;
+    let mut readings = Vec::new();
+    let first_lost = first_true(0, most, |steps| {
+        let reading = read_twice(&file, steps * STEP, ground.device())?;
+        readings.push((steps * STEP, reading));
+        Ok::<_, io::Error>(reading.resident < steps * STEP)
+    })?;
+    let value = match first_lost {
+        None => Value::BytesAtLeast(most * STEP),
+        Some(1) => {
+            let reason = format!("not even {STEP} bytes stay");
+            return Ok(Finding::by(Method::failed(NAME, reason, residents(&readings))));
+        }
+        Some(steps) => Value::Between { low: (steps - 1) * STEP, high: steps * STEP },
+    };
+    let by_pages = Method::found(NAME, value.clone(), residents(&readings));
+    Ok(Finding::conclude(vec![by_pages, by_device(&readings, value)]))
+}
+
+fn residents(readings: &[(u64, Readings)]) -> Vec<Point> {
+    readings.iter().map(|(length, reading)| Point { x: *length, y: reading.resident }).collect()
+}
+
+/// Confirms where the device says the same of every size that was tried. It counts what others
+/// read too, so that it never denies.
+fn by_device(readings: &[(u64, Readings)], value: Value) -> Method {
+    const NAME: &str = "largest file that the device is not asked for again";
+    let told: Option<Vec<_>> = readings
+        .iter()
+        .map(|(length, reading)| Some((*length, reading.resident, reading.read_again?)))
+        .collect();
+    let Some(told) = told else {
+        return Method::failed(NAME, "there is no one block device below", Vec::new());
+    };
+    let series = told.iter().map(|(length, _, again)| Point { x: *length, y: *again }).collect();
+    if told.iter().all(|(length, resident, again)| (resident == length) == (*again == 0)) {
+        Method::found(NAME, value, series)
+    } else {
+        Method::failed(NAME, "the device read for others meanwhile", series)
+    }
+}
+
+fn read_twice(file: &Scratch, length: u64, device: Option<DeviceNumber>) -> io::Result<Readings> {
+    fadvise(&file.file, 0, None, Advice::DontNeed)?;
+    // Pages beyond the length would count too.
+    fadvise(&file.file, 0, None, Advice::Random)?;
+    read_all(file, length)?;
+    let resident = cachestat(&file.file)?.cached * rustix::param::page_size() as u64;
+    let Some(device) = device else { return Ok(Readings { resident, read_again: None }) };
+    let before = BlockCounters::read(device)?;
+    read_all(file, length)?;
+    let read = (BlockCounters::read(device)? - before).sectors_read * SECTOR;
+    Ok(Readings { resident, read_again: Some(read) })
+}
+
+/// Reads the first `length` bytes, a multiple of [`STEP`].
+pub(super) fn read_all(file: &Scratch, length: u64) -> io::Result<()> {
+    let mut buffer = vec![0; STEP as usize];
+    for offset in (0..length).step_by(buffer.len()) {
+        file.file.read_exact_at(&mut buffer, offset)?;
+    }
+    Ok(())
+}
+
+fn bound(ground: &Ground) -> io::Result<Finding> {
+    const NAME: &str = "the lesser of the group's limit and the memory that is free";
+    let available = memory_available()?;
+    let limit = match limit_here() {
+        Ok(limit) => limit.unwrap_or(u64::MAX),
+        Err(error) => {
+            let reason = format!("limits of control groups are not told ({error})");
+            return Ok(Finding::by(Method::failed(NAME, reason, Vec::new())));
+        }
+    };
+    let word = if limit < available { "control-group" } else { "free-memory" };
+    let series = vec![Point { x: limit, y: available }];
+    let by_limit = Method::found(NAME, Value::Word(word), series);
+    Ok(Finding::conclude(vec![by_limit, by_loss(ground, available)?]))
+}
+
+/// Pages that are lost while much more memory is free are lost to a limit.
+fn by_loss(ground: &Ground, available: u64) -> io::Result<Method> {
+    const NAME: &str = "what is lost of a file while other memory is free";
+    let length = ground.options().budget / 2 / STEP * STEP;
+    if available < 4 * length {
+        return Ok(Method::failed(NAME, "little memory is free", Vec::new()));
+    }
+    let Some(file) = cold_file(ground, length)? else {
+        return Ok(Method::failed(NAME, "pages can't be dropped, or are not its own", Vec::new()));
+    };
+    let reading = read_twice(&file, length, None)?;
+    let series = vec![Point { x: length, y: reading.resident }];
+    Ok(if reading.resident < length {
+        Method::found(NAME, Value::Word("control-group"), series)
+    } else {
+        Method::failed(NAME, format!("nothing of {length} bytes is lost"), series)
+    })
+}

@@ -1,0 +1,44 @@
+//! `delayed-allocation`: whether blocks are chosen only when data are written back.
+
+use std::io;
+
+use fiemap::{Fiemap, FiemapExtentFlags, FiemapFlags};
+
+use super::{Attribute, Wants};
+use crate::finding::{Finding, Method, Point, Value};
+use crate::ground::Ground;
+
+pub(super) static SPEC: Attribute = Attribute {
+    name: "delayed-allocation",
+    help: "yes: blocks are chosen when data are written back; no: when they are written",
+    wants: Wants::Directory,
+    find,
+};
+
+/// Little enough not to be written back at once.
+const LENGTH: u64 = 256 << 10;
+
+fn find(ground: &Ground) -> io::Result<Finding> {
+    const NAME: &str = "bytes that FIEMAP shows with a place before they are stored";
+    let scratch = ground.fresh()?;
+    scratch.fill(0, LENGTH)?;
+    let mut placed = 0;
+    for extent in Fiemap::with_flags(&scratch.file, FiemapFlags::empty()) {
+        let extent = match extent {
+            Ok(extent) => extent,
+            Err(error) => {
+                let reason = format!("extents are not told ({error})");
+                return Ok(Finding::by(Method::failed(NAME, reason, Vec::new())));
+            }
+        };
+        if !extent.fe_flags.contains(FiemapExtentFlags::DELALLOC) {
+            placed += extent.fe_length;
+        }
+    }
+    let series = vec![Point { x: LENGTH, y: placed }];
+    Ok(Finding::by(match placed {
+        0 => Method::found(NAME, Value::Word("yes"), series),
+        LENGTH.. => Method::found(NAME, Value::Word("no"), series),
+        _ => Method::failed(NAME, "a part had been written back already", series),
+    }))
+}

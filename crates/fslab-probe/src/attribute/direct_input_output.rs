@@ -1,0 +1,78 @@
+//! `direct-io-offset`, `direct-io-memory`: to what offsets and addresses must be aligned for reads
+//! and writes past the page cache.
+
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::unix::fs::OpenOptionsExt;
+
+use rustix::fs::OFlags;
+
+use super::{Attribute, Wants};
+use crate::finding::{Finding, Method, Point, Value};
+use crate::ground::Ground;
+
+pub(super) static OFFSET: Attribute = Attribute {
+    name: "direct-io-offset",
+    help: "alignment of offsets and lengths that direct reads want",
+    wants: Wants::Directory,
+    find: |ground| find(ground, |alignment| (LARGEST, alignment)),
+};
+
+pub(super) static MEMORY: Attribute = Attribute {
+    name: "direct-io-memory",
+    help: "alignment of memory that direct reads want",
+    wants: Wants::Directory,
+    find: |ground| find(ground, |alignment| (alignment, LARGEST)),
+};
+
+/// Whatever is aligned to this is aligned enough.
+const LARGEST: usize = 64 << 10;
+
+fn find(ground: &Ground, pair: fn(usize) -> (usize, usize)) -> io::Result<Finding> {
+    const NAME: &str = "smallest alignment with which a direct read succeeds";
+    let scratch = ground.fresh()?;
+    scratch.fill(0, 4 * LARGEST as u64)?;
+    let scratch = scratch.settle()?;
+    let direct = i32::try_from(OFlags::DIRECT.bits()).map_err(io::Error::other)?;
+    let file = match OpenOptions::new().read(true).custom_flags(direct).open(scratch.path()) {
+        Ok(file) => file,
+        Err(error) => {
+            let reason = format!("files can't be opened with O_DIRECT ({error})");
+            return Ok(Finding::by(Method::failed(NAME, reason, Vec::new())));
+        }
+    };
+    let mut series = Vec::new();
+    let mut alignment = LARGEST;
+    let mut least = None;
+    while alignment >= 1 {
+        let (memory, offset) = pair(alignment);
+        let read = try_read(&file, memory, offset);
+        series.push(Point { x: alignment as u64, y: read.into() });
+        if !read {
+            break;
+        }
+        least = Some(alignment as u64);
+        alignment /= 2;
+    }
+    Ok(Finding::by(match least {
+        // Btrfs does it, and says so by not answering statx's question.
+        Some(1) => {
+            Method::failed(NAME, "any alignment will do: reads go through the cache", series)
+        }
+        Some(least) => Method::found(NAME, Value::Bytes(least), series),
+        None => Method::failed(NAME, "no direct read succeeds", series),
+    }))
+}
+
+/// Reads from an offset and to an address that are aligned to these powers of two and to no
+/// larger ones.
+fn try_read(file: &File, memory: usize, offset: usize) -> bool {
+    let mut buffer = vec![0_u8; 4 * LARGEST];
+    let misaligned = |alignment: usize| if alignment == LARGEST { 0 } else { alignment };
+    let to_aligned = buffer.as_ptr().align_offset(LARGEST);
+    let start = to_aligned + misaligned(memory);
+    let length = if offset == LARGEST { LARGEST } else { offset };
+    let read =
+        rustix::io::pread(file, &mut buffer[start..start + length], misaligned(offset) as u64);
+    read == Ok(length)
+}

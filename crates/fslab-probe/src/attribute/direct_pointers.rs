@@ -1,0 +1,63 @@
+//! `direct-pointers`: how many blocks of a file its inode points to by itself.
+//!
+//! A file with one more block takes another for pointers, which is seen in `st_blocks`. Extent
+//! file systems stay flat: the "12 direct pointers" that a timing method once found on ext4 can't
+//! come from extents, of which the inode holds four, of any length.
+
+use std::io;
+use std::os::unix::fs::FileExt;
+
+use super::{Attribute, Wants, allocation_unit};
+use crate::finding::{Finding, Method, Point, Value};
+use crate::ground::Ground;
+use crate::search::first_true;
+
+pub(super) static SPEC: Attribute = Attribute {
+    name: "direct-pointers",
+    help: "blocks of a file that its inode points to without a block of pointers",
+    wants: Wants::Directory,
+    find,
+};
+
+/// More direct pointers than this fit in no inode.
+const MOST: u64 = 64;
+
+fn find(ground: &Ground) -> io::Result<Finding> {
+    let Some(unit) = allocation_unit::known(ground)? else {
+        return Ok(Finding::by(Method::failed("", "the allocation unit is not known", Vec::new())));
+    };
+    let whole = method("blocks of whole files", |blocks| {
+        Ok(ground.stored_size(blocks * unit)?.saturating_sub(blocks * unit) / unit)
+    })?;
+    let sparse = method("blocks of files with one block only, the last", |blocks| {
+        Ok(overhead_of_one_block(ground, unit, blocks - 1)? / unit)
+    })?;
+    Ok(Finding::conclude(vec![whole, sparse]))
+}
+
+/// Looks for the number of blocks from which on a file takes more than it has data.
+fn method(name: &'static str, overhead: impl Fn(u64) -> io::Result<u64>) -> io::Result<Method> {
+    let mut series = Vec::new();
+    let mut ask = |blocks: u64| -> io::Result<u64> {
+        let overhead = overhead(blocks)?;
+        series.push(Point { x: blocks, y: overhead });
+        Ok(overhead)
+    };
+    let least = ask(1)?;
+    let first = first_true(1, MOST, |blocks| Ok::<_, io::Error>(ask(blocks)? > least))?;
+    Ok(match first {
+        Some(first) => Method::found(name, Value::Count(first - 1), series),
+        None => {
+            let reason = format!("flat up to {MOST} blocks: extents or a tree, not pointers");
+            Method::failed(name, reason, series)
+        }
+    })
+}
+
+/// What a file takes beyond its one block, which is the one with this index.
+pub(super) fn overhead_of_one_block(ground: &Ground, unit: u64, index: u64) -> io::Result<u64> {
+    let scratch = ground.fresh()?;
+    let block = vec![0x5a; usize::try_from(unit).map_err(io::Error::other)?];
+    scratch.file.write_all_at(&block, index * unit)?;
+    Ok(scratch.settle()?.taken()?.saturating_sub(unit))
+}

@@ -1,0 +1,177 @@
+//! `directory-index`: whether finding a name in a large directory costs more than in a small one.
+//!
+//! A creation looks for its name first, so that a directory which is searched from its beginning
+//! makes creations dearer with every name. Here only the search is done, for names that are not
+//! there: it changes nothing, has to look everywhere, and can be repeated. The processor time
+//! of the kernel on behalf of this thread is what grows; it grows sixteenfold or hardly at all,
+//! so that no noise can make one out of the other, and what lies between is no answer.
+//!
+//! An index that keeps names in the order of their hashes splits blocks of the directory, which
+//! then is larger than its names: that confirms.
+
+use std::fs::{self, File};
+use std::io;
+use std::path::Path;
+
+use rustix::time::{ClockId, clock_gettime};
+
+use super::{Attribute, Wants};
+use crate::finding::{Finding, Method, Point, Value};
+use crate::ground::Ground;
+
+pub(super) static SPEC: Attribute = Attribute {
+    name: "directory-index",
+    help: "yes: looking for a name costs about the same in a large directory; no: it grows with \
+           the number of names",
+    wants: Wants::Directory,
+    find,
+};
+
+/// Names in the directory when it is measured; the last is sixteen times the first.
+const SIZES: [u64; 3] = [512, 2048, 8192];
+
+/// Searches that are timed together.
+const SEARCHES: u64 = 200;
+
+/// Times that is done; the least counts.
+const ROUNDS: u32 = 9;
+
+/// Sixteen times the names cost at least this much more without an index, at most that with one.
+const LINEAR_LEAST: f64 = 4.0;
+const INDEXED_MOST: f64 = 2.0;
+
+/// Length of the names: three hundred blocks of 4 KiB would hold the last size, linear.
+const NAME_LENGTH: usize = 40;
+
+fn find(ground: &Ground) -> io::Result<Finding> {
+    const NAME: &str = "nanoseconds for a name that is not there, by number of names";
+    if ground.options().gentle {
+        let reason = format!("makes {} names: left out when gentle", SIZES[2]);
+        return Ok(Finding::by(Method::failed(NAME, reason, Vec::new())));
+    }
+    let directory = ground.fresh_path();
+    fs::create_dir(&directory)?;
+    let in_this_process = !ground.file_system().starts_with("fuse");
+    let mut series = Vec::new();
+    let mut made = 0;
+    let mut space = Vec::new();
+    for size in SIZES {
+        while made < size {
+            File::create_new(directory.join(name("there", made)))?;
+            made += 1;
+        }
+        let cost = least_cost(&directory, size, in_this_process)?;
+        series.push(Point { x: size, y: cost });
+        space.push(Point { x: size, y: fs::metadata(&directory)?.len() });
+    }
+    fs::remove_dir_all(&directory)?;
+    let by_cost = by_cost(NAME, series);
+    let by_space = by_space(ground.file_system(), space);
+    Ok(Finding::conclude(vec![by_cost, by_space]))
+}
+
+fn name(kind: &str, number: u64) -> String {
+    format!("{kind}-{number:0width$}", width = NAME_LENGTH - kind.len() - 1)
+}
+
+/// Nanoseconds that a search takes at least.
+fn least_cost(directory: &Path, size: u64, in_this_process: bool) -> io::Result<u64> {
+    // A file system in user space works elsewhere, while this thread waits.
+    let clock = if in_this_process { ClockId::ThreadCPUTime } else { ClockId::Monotonic };
+    let mut least = u64::MAX;
+    for round in 0..u64::from(ROUNDS) {
+        // New names each time: the kernel remembers what it did not find. They are made before,
+        // so that nothing but searching is timed.
+        let number = |search| (size * u64::from(ROUNDS) + round) * SEARCHES + search;
+        let paths: Vec<_> =
+            (0..SEARCHES).map(|search| directory.join(name("gone", number(search)))).collect();
+        let start = nanoseconds(clock)?;
+        for path in &paths {
+            search(path)?;
+        }
+        least = least.min((nanoseconds(clock)? - start) / SEARCHES);
+    }
+    Ok(least)
+}
+
+fn nanoseconds(clock: ClockId) -> io::Result<u64> {
+    let now = clock_gettime(clock);
+    let nanoseconds = i128::from(now.tv_sec) * 1_000_000_000 + i128::from(now.tv_nsec);
+    u64::try_from(nanoseconds).map_err(io::Error::other)
+}
+
+fn search(path: &Path) -> io::Result<()> {
+    match fs::symlink_metadata(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        Err(error) => Err(error),
+        Ok(_status) => Err(io::Error::other(format!("{}: is there", path.display()))),
+    }
+}
+
+fn by_cost(name: &'static str, series: Vec<Point>) -> Method {
+    let (Some(first), Some(last)) = (series.first(), series.last()) else {
+        return Method::failed(name, "nothing was measured", series);
+    };
+    if first.y == 0 {
+        return Method::failed(name, "processor time is told too coarsely", series);
+    }
+    let growth = last.y as f64 / first.y as f64;
+    if growth >= LINEAR_LEAST {
+        Method::found(name, Value::Word("no"), series)
+    } else if growth <= INDEXED_MOST {
+        Method::found(name, Value::Word("yes"), series)
+    } else {
+        let reason = format!("sixteen times the names cost {growth:.1} times as much: between");
+        Method::failed(name, reason, series)
+    }
+}
+
+/// Directories of ext2 and its successors are files of blocks: one that grew by splitting full
+/// blocks in two has many that are half empty. Other file systems' directory sizes mean other
+/// things.
+fn by_space(file_system: &str, series: Vec<Point>) -> Method {
+    const NAME: &str = "bytes of the directory, by number of names";
+    /// A name's entry: inode, lengths, kind, and the name, padded to four.
+    const ENTRY: u64 = 8 + NAME_LENGTH as u64;
+    if !file_system.starts_with("ext") {
+        return Method::failed(NAME, "tells nothing of an index here", series);
+    }
+    let Some(last) = series.last().copied() else {
+        return Method::failed(NAME, "nothing was measured", series);
+    };
+    // Blocks end where the next entry would not fit: at most a twentieth is lost to that.
+    let word = if last.y > ENTRY * last.x * 115 / 100 { "yes" } else { "no" };
+    Method::found(NAME, Value::Word(word), series)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn cost(first: u64, last: u64) -> Result<Value, String> {
+        by_cost("", vec![Point { x: 512, y: first }, Point { x: 8192, y: last }]).outcome
+    }
+
+    #[test]
+    fn growth_decides_and_between_is_no_answer() {
+        assert_eq!(cost(5_000, 60_000), Ok(Value::Word("no")));
+        assert_eq!(cost(1_000, 1_300), Ok(Value::Word("yes")));
+        let between = "sixteen times the names cost 3.0 times as much: between";
+        assert_eq!(cost(1_000, 3_000), Err(between.to_owned()));
+        assert!(cost(0, 3_000).is_err());
+    }
+
+    #[test]
+    fn split_blocks_show_in_the_size_on_ext_only() {
+        let space = |name, bytes| by_space(name, vec![Point { x: 8192, y: bytes }]).outcome;
+        assert_eq!(space("ext2", 8192 * 48 * 103 / 100), Ok(Value::Word("no")));
+        assert_eq!(space("ext4", 8192 * 48 * 140 / 100), Ok(Value::Word("yes")));
+        assert!(space("xfs", 8192 * 48).is_err());
+    }
+
+    #[test]
+    fn names_have_one_length() {
+        assert_eq!(name("there", 1).len(), NAME_LENGTH);
+        assert_eq!(name("gone", 123_456).len(), NAME_LENGTH);
+    }
+}

@@ -1,0 +1,109 @@
+//! `extents-in-inode`, `extents-a-block`: how many extents an inode and a block of the extent tree
+//! hold; what direct pointers and fan-out are to file systems with extents.
+//!
+//! Every second block of a contiguous file is punched out. Each punch frees one block and makes one
+//! extent more, until the place for extents is full: then a new block of the tree is taken at the
+//! same time, and nothing is freed. (Writing every second block would not do: XFS would allocate
+//! what lies between at once.)
+
+use std::io;
+
+use fiemap::{Fiemap, FiemapFlags};
+use rustix::fs::FallocateFlags;
+
+use super::{Attribute, Wants, allocation_unit};
+use crate::finding::{Finding, Method, Point, Value};
+use crate::ground::{Ground, Scratch};
+
+pub(super) static IN_INODE: Attribute = Attribute {
+    name: "extents-in-inode",
+    help: "extents that an inode holds by itself",
+    wants: Wants::Directory,
+    find: |ground| find(ground, 0),
+};
+
+pub(super) static IN_BLOCK: Attribute = Attribute {
+    name: "extents-a-block",
+    help: "extents that a block of the extent tree holds",
+    wants: Wants::Directory,
+    find: |ground| find(ground, 1),
+};
+
+/// Punches until the place for extents must have overflowed: inodes hold a few dozen, and a 64 KiB
+/// block of 16-byte extents 4096, of which only what takes reasonable time is tried.
+const PUNCHES: [u64; 2] = [40, 1000];
+
+/// Files that are tried until one is contiguous.
+const TRIES: u32 = 5;
+
+fn find(ground: &Ground, overflows_before: usize) -> io::Result<Finding> {
+    let name = "extents before a punch that freed nothing";
+    let Some(unit) = allocation_unit::known(ground)? else {
+        return Ok(Finding::by(Method::failed(name, "the allocation unit is not known", vec![])));
+    };
+    let punches = PUNCHES[overflows_before.min(1)];
+    let Some(scratch) = contiguous(ground, unit * 2 * punches)? else {
+        let reason = "no contiguous file could be made, or extents are not told".to_owned();
+        return Ok(Finding::by(Method::failed(name, reason, Vec::new())));
+    };
+    let mut series = Vec::new();
+    let mut overflows = 0;
+    for punch in 0..punches {
+        let before = scratch.taken()?;
+        let extents_before = if overflows == overflows_before { extents(&scratch) } else { None };
+        if let Err(error) = punch_block(&scratch, unit, 2 * punch + 1) {
+            let reason = format!("blocks can't be punched out ({error})");
+            return Ok(Finding::by(Method::failed(name, reason, series)));
+        }
+        let freed = before.saturating_sub(scratch.taken()?);
+        series.push(Point { x: punch + 1, y: freed / unit });
+        if freed >= unit {
+            continue;
+        }
+        if overflows == overflows_before {
+            return Ok(conclude(punch + 1, extents_before, series));
+        }
+        overflows += 1;
+    }
+    let reason =
+        format!("each of {punches} punches freed a block: pointers, or no blocks of extents");
+    Ok(Finding::by(Method::failed(name, reason, series)))
+}
+
+/// A file of one extent; `None` where there are no extents or none could be had.
+fn contiguous(ground: &Ground, length: u64) -> io::Result<Option<Scratch>> {
+    for _ in 0..TRIES {
+        let scratch = ground.fresh()?;
+        // Space that is asked for at once is in one piece more often than space that is written
+        // to bit by bit. Where it can't be asked for, writing has to do.
+        let reserved = rustix::fs::fallocate(&scratch.file, FallocateFlags::empty(), 0, length);
+        tracing::debug!(?reserved, length, "asking for a contiguous file");
+        scratch.fill(0, length)?;
+        let scratch = scratch.settle()?;
+        if extents(&scratch) == Some(1) {
+            return Ok(Some(scratch));
+        }
+    }
+    Ok(None)
+}
+
+fn extents(scratch: &Scratch) -> Option<u64> {
+    let extents =
+        Fiemap::with_flags(&scratch.file, FiemapFlags::SYNC).collect::<Result<Vec<_>, _>>();
+    extents.ok().map(|extents| extents.len() as u64)
+}
+
+fn punch_block(scratch: &Scratch, unit: u64, block: u64) -> io::Result<()> {
+    let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+    // Nothing of the file is dirty: what is freed and taken is so at once.
+    Ok(rustix::fs::fallocate(&scratch.file, flags, block * unit, unit)?)
+}
+
+fn conclude(by_punches: u64, by_fiemap: Option<u64>, series: Vec<Point>) -> Finding {
+    let by_count = match by_fiemap {
+        Some(extents) => Method::found("extents that FIEMAP showed", Value::Count(extents), vec![]),
+        None => Method::failed("extents that FIEMAP showed", "FIEMAP failed", vec![]),
+    };
+    let name = "extents before a punch that freed nothing";
+    Finding::conclude(vec![Method::found(name, Value::Count(by_punches), series), by_count])
+}

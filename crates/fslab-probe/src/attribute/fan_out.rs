@@ -1,0 +1,81 @@
+//! `pointer-fan-out`, `pointer-depth`: how many pointers a block of pointers holds, and through
+//! how many of them the end of the largest file is reached.
+//!
+//! A sparse file with one block at a growing index takes one, two, three and four blocks. The
+//! lengths of the second and the third step are the fan-out and its square.
+
+use std::io;
+
+use super::direct_pointers::overhead_of_one_block;
+use super::{Attribute, Wants, allocation_unit, limits};
+use crate::finding::{Finding, Method, Point, Value};
+use crate::ground::Ground;
+use crate::search::first_true;
+
+pub(super) static FAN_OUT: Attribute = Attribute {
+    name: "pointer-fan-out",
+    help: "pointers that a block of pointers holds",
+    wants: Wants::Directory,
+    find: fan_out,
+};
+
+pub(super) static DEPTH: Attribute = Attribute {
+    name: "pointer-depth",
+    help: "blocks of pointers on the way to the last block of the largest file",
+    wants: Wants::Directory,
+    find: depth,
+};
+
+/// Blocks of pointers hold at most as many as a 64 KiB block of 4-byte pointers.
+const MOST: u64 = 1 << 14;
+
+/// More than any number of direct pointers.
+const DIRECT_MOST: u64 = 64;
+
+fn fan_out(ground: &Ground) -> io::Result<Finding> {
+    let Some(unit) = allocation_unit::known(ground)? else {
+        return Ok(Finding::by(Method::failed("", "the allocation unit is not known", Vec::new())));
+    };
+    let mut series = Vec::new();
+    let mut depth = |index: u64| -> io::Result<u64> {
+        let depth = overhead_of_one_block(ground, unit, index)? / unit;
+        series.push(Point { x: index, y: depth });
+        Ok(depth)
+    };
+    let least = depth(0)?;
+    let mut step = |low: u64, high: u64, levels: u64| {
+        first_true(low, high, |index| Ok::<_, io::Error>(depth(index)? >= least + levels))
+    };
+    let Some(single) = step(0, DIRECT_MOST, 1)? else {
+        let reason = "flat: extents or a tree, not pointers".to_owned();
+        return Ok(Finding::by(Method::failed("length of the second step", reason, series)));
+    };
+    let Some(double) = step(single, single + MOST, 2)? else {
+        let reason = format!("no second level within {MOST} blocks");
+        return Ok(Finding::by(Method::failed("length of the second step", reason, series)));
+    };
+    let fan_out = double - single;
+    let triple = step(double, double + fan_out * fan_out + 1, 3)?;
+    let by_square = match triple.filter(|triple| triple - double == fan_out * fan_out) {
+        Some(_) => Method::found("root of the third step", Value::Count(fan_out), Vec::new()),
+        None => Method::failed("root of the third step", "no such step", Vec::new()),
+    };
+    let by_step = Method::found("length of the second step", Value::Count(fan_out), series);
+    Ok(Finding::conclude(vec![by_step, by_square]))
+}
+
+fn depth(ground: &Ground) -> io::Result<Finding> {
+    const NAME: &str = "blocks that a file of one block takes beside it, at the largest index";
+    let Some(unit) = allocation_unit::known(ground)? else {
+        return Ok(Finding::by(Method::failed(NAME, "the allocation unit is not known", vec![])));
+    };
+    let (largest, _series) = limits::by_truncate(ground)?;
+    let last = (largest / unit).saturating_sub(1);
+    let first_has = overhead_of_one_block(ground, unit, 0)? / unit;
+    let levels = (overhead_of_one_block(ground, unit, last)? / unit).saturating_sub(first_has);
+    let series = vec![Point { x: 0, y: first_has }, Point { x: last, y: first_has + levels }];
+    Ok(Finding::by(match levels {
+        0 => Method::failed(NAME, "flat: extents or a tree, not pointers", series),
+        levels => Method::found(NAME, Value::Count(levels), series),
+    }))
+}

@@ -1,0 +1,78 @@
+//! `inline-data`: how many bytes of a file are kept within its inode or metadata.
+//!
+//! By `st_blocks` (ext4 takes no block for them) and by FIEMAP's flag (Btrfs counts a block all
+//! the same). That neither shows anything means there is none.
+
+use std::io;
+
+use fiemap::{Fiemap, FiemapExtentFlags, FiemapFlags};
+
+use super::{Attribute, Wants, allocation_unit};
+use crate::finding::{Finding, Method, Point, Value};
+use crate::ground::Ground;
+use crate::search::first_true;
+
+pub(super) static SPEC: Attribute = Attribute {
+    name: "inline-data",
+    help: "bytes of a file that are kept without a block of their own; 0 where none are",
+    wants: Wants::Directory,
+    find,
+};
+
+/// Larger than any metadata block in use.
+const MOST: u64 = 64 << 10;
+
+fn find(ground: &Ground) -> io::Result<Finding> {
+    let Some(unit) = allocation_unit::known(ground)? else {
+        return Ok(Finding::by(Method::failed("", "the allocation unit is not known", Vec::new())));
+    };
+    let blocks = limit("size up to which a file takes less than a block", |length| {
+        Ok(Some(ground.stored_size(length)? < unit))
+    })?;
+    let flag =
+        limit("size up to which FIEMAP calls data inline", |length| flagged(ground, length))?;
+    Ok(Finding::conclude(agree(blocks, flag)))
+}
+
+/// The largest size that is inline; 0 for none.
+fn limit(
+    name: &'static str,
+    mut is_inline: impl FnMut(u64) -> io::Result<Option<bool>>,
+) -> io::Result<Method> {
+    let mut series = Vec::new();
+    let mut told = true;
+    let first = first_true(0, MOST, |length| {
+        let inline = is_inline(length)?;
+        told &= inline.is_some();
+        let inline = inline.unwrap_or(false);
+        series.push(Point { x: length, y: inline.into() });
+        Ok::<_, io::Error>(!inline)
+    })?;
+    Ok(match first {
+        _ if !told => Method::failed(name, "extents are not told", series),
+        Some(first) => Method::found(name, Value::Bytes(first - 1), series),
+        None => Method::failed(name, format!("even {MOST} bytes take no block"), series),
+    })
+}
+
+fn flagged(ground: &Ground, length: u64) -> io::Result<Option<bool>> {
+    let scratch = ground.fresh()?;
+    scratch.fill(0, length)?;
+    let scratch = scratch.settle()?;
+    let mut extents = Fiemap::with_flags(&scratch.file, FiemapFlags::SYNC);
+    Ok(match extents.next() {
+        Some(Ok(extent)) => Some(extent.fe_flags.contains(FiemapExtentFlags::DATA_INLINE)),
+        Some(Err(_not_told)) => None,
+        None => Some(false),
+    })
+}
+
+/// Blocks that are counted although data are inline prove nothing against FIEMAP.
+fn agree(blocks: Method, flag: Method) -> Vec<Method> {
+    let none = |method: &Method| method.outcome == Ok(Value::Bytes(0));
+    if none(&blocks) && flag.outcome.is_ok() && !none(&flag) {
+        let blocks = Method::failed(blocks.name, "inline data count as a block", blocks.series);
+        return vec![blocks, flag];
+    }
+    vec![blocks, flag]
+}

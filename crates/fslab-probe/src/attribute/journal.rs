@@ -1,0 +1,185 @@
+//! `journal`: what is written twice, so that a power cut leaves a consistent whole.
+//!
+//! The device counts. A file's mode is changed and the file synced: without a journal the block
+//! of its inode is written and that is all. A journal is seen in two ways: the block is written
+//! once more when everything is synced (to its place, after the journal); and one file's sync
+//! writes what was changed of other files too, because a transaction has all of it. Data that are
+//! overwritten are written once by a journal of metadata, twice by one of data. Where overwriting
+//! moves data to another place, nothing is written twice, and the question does not arise.
+
+use std::fs::Permissions;
+use std::io;
+use std::os::unix::fs::PermissionsExt;
+
+use fiemap::{Fiemap, FiemapFlags};
+use fslab_sys::block_counters::{BlockCounters, DeviceNumber};
+
+use super::{Attribute, Wants};
+use crate::finding::{Finding, Method, Point, Value};
+use crate::ground::{Ground, SECTOR, Scratch};
+
+pub(super) static SPEC: Attribute = Attribute {
+    name: "journal",
+    help: "none; metadata: changes of metadata are written twice; data: file data too; \
+           copy-on-write: what changes goes to a new place",
+    wants: Wants::QuietDevice,
+    find,
+};
+
+/// Data that are overwritten: much more than the metadata of doing so.
+const DATA: u64 = 4 << 20;
+
+/// Files whose modes are changed together: more than a block of inodes holds.
+const FILES: usize = 128;
+
+/// Times that each count is taken; the least counts, and must be that of more than half.
+const TIMES: usize = 6;
+
+fn find(ground: &Ground) -> io::Result<Finding> {
+    const NAME: &str = "bytes written";
+    let refuse = |reason: &str| Ok(Finding::by(Method::failed(NAME, reason, Vec::new())));
+    let Some(device) = ground.device() else {
+        return refuse("there is no one block device below");
+    };
+    if ground.options().gentle {
+        return refuse("syncs the whole file system several times: left out when gentle");
+    }
+    let data = ground.fresh()?;
+    data.fill(0, DATA)?;
+    let before = place(&data)?;
+    let counts = (0..3).map(|_| overwrite(&data, device)).collect::<io::Result<Vec<_>>>()?;
+    let overwritten = counts.into_iter().min().unwrap_or_default();
+    if before != place(&data)? {
+        return Ok(Finding::by(moved(overwritten)));
+    }
+    let files = (0..FILES).map(|_| ground.fresh()).collect::<io::Result<Vec<_>>>()?;
+    let Some((one, again)) = both(|turn| change(&files[..1], turn, device))? else {
+        return refuse("the device is too busy: counts differ");
+    };
+    let Some((many, _)) = both(|turn| change(&files, turn, device))? else {
+        return refuse("the device is too busy: counts differ");
+    };
+    Ok(Finding::conclude(conclude(&Counts { overwritten, one, again, many })))
+}
+
+/// Bytes that the device was told to write.
+#[derive(Clone, Copy, Debug)]
+struct Counts {
+    /// For [`DATA`] overwritten and everything synced.
+    overwritten: u64,
+    /// For the sync of one file whose mode was changed.
+    one: u64,
+    /// For syncing everything after that.
+    again: u64,
+    /// For the sync of one file after the modes of many were changed.
+    many: u64,
+}
+
+fn conclude(counts: &Counts) -> Vec<Method> {
+    let Counts { overwritten, one, again, many } = *counts;
+    let twice = overwritten >= 2 * DATA;
+    let word = if twice { "data" } else { "metadata" };
+    let series = |x: u64, y: u64| vec![Point { x, y }];
+    let by_copy = match again {
+        0 => Method::failed(
+            "bytes written again after a file's sync",
+            "nothing: there is no second copy, or it is written later",
+            series(one, again),
+        ),
+        _ => Method::found(
+            "bytes written again after a file's sync",
+            Value::Word(word),
+            series(one, again),
+        ),
+    };
+    let name = "bytes written by one file's sync after many were changed";
+    let by_company = match (many > one, again > 0) {
+        (true, _) => Method::found(name, Value::Word(word), series(one, many)),
+        // Only what is synced is written at first, and more later: ext4's fast commits.
+        (false, true) => Method::failed(name, "only what concerns the file", series(one, many)),
+        (false, false) => Method::found(name, Value::Word("none"), series(one, many)),
+    };
+    let by_data = Method::failed(
+        "bytes written for 4 MiB overwritten",
+        if twice { "twice the data" } else { "once the data: tells nothing of metadata" },
+        series(DATA, overwritten),
+    );
+    vec![by_copy, by_company, by_data]
+}
+
+fn moved(overwritten: u64) -> Method {
+    let series = vec![Point { x: DATA, y: overwritten }];
+    Method::found("where data lie before and after", Value::Word("copy-on-write"), series)
+}
+
+/// Where a file's data begin on the device; `None` where that is not told.
+fn place(data: &Scratch) -> io::Result<Option<u64>> {
+    data.file.sync_all()?;
+    match Fiemap::with_flags(&data.file, FiemapFlags::SYNC).next() {
+        Some(Ok(extent)) => Ok(Some(extent.fe_physical)),
+        Some(Err(_)) | None => Ok(None),
+    }
+}
+
+fn overwrite(data: &Scratch, device: DeviceNumber) -> io::Result<u64> {
+    sync_everything(data)?;
+    let before = BlockCounters::read(device)?;
+    data.fill(0, DATA)?;
+    data.file.sync_all()?;
+    sync_everything(data)?;
+    Ok((BlockCounters::read(device)? - before).sectors_written * SECTOR)
+}
+
+/// What was committed by one sync of everything is written to its place by the next.
+fn sync_everything(file: &Scratch) -> io::Result<()> {
+    rustix::fs::syncfs(&file.file)?;
+    Ok(rustix::fs::syncfs(&file.file)?)
+}
+
+/// Changes the modes of files and syncs the first: bytes written for that, and for then syncing
+/// everything.
+fn change(files: &[Scratch], turn: usize, device: DeviceNumber) -> io::Result<(u64, u64)> {
+    let Some(first) = files.first() else { return Ok((0, 0)) };
+    sync_everything(first)?;
+    let mode = Permissions::from_mode(if turn.is_multiple_of(2) { 0o600 } else { 0o640 });
+    let before = BlockCounters::read(device)?;
+    for file in files {
+        file.file.set_permissions(mode.clone())?;
+    }
+    first.file.sync_all()?;
+    let synced = BlockCounters::read(device)?;
+    sync_everything(first)?;
+    let bytes = |counters: BlockCounters| counters.sectors_written * SECTOR;
+    Ok((bytes(synced - before), bytes(BlockCounters::read(device)? - synced)))
+}
+
+/// The least pair of several, seen by more than half: a device that others write to has none.
+fn both(mut count: impl FnMut(usize) -> io::Result<(u64, u64)>) -> io::Result<Option<(u64, u64)>> {
+    let mut counts = (0..TIMES).map(&mut count).collect::<io::Result<Vec<_>>>()?;
+    counts.sort_unstable();
+    Ok((counts[0] == counts[TIMES / 2]).then_some(counts[0]))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// As they were counted on Linux 6.18, in bytes.
+    #[track_caller]
+    fn check(overwritten: u64, one: u64, again: u64, many: u64, expected: &'static str) {
+        let counts = Counts { overwritten, one, again, many };
+        let finding = Finding::conclude(conclude(&counts));
+        assert_eq!(finding.value(), Some(&Value::Word(expected)), "{finding:?}");
+    }
+
+    #[test]
+    fn journals_are_told_by_what_is_written_twice() {
+        let block = 4096;
+        check(DATA + block, block, 0, block, "none");
+        check(DATA + 4 * block, 3 * block, block, 10 * block, "metadata");
+        check(2 * DATA + 9 * block, 3 * block, block, 10 * block, "data");
+        // ext4 with fast commits, and XFS, whose copies come later.
+        check(DATA + 5 * block, block, 4 * block, block, "metadata");
+        check(DATA + 1024, 1024, 0, 16 * 1024, "metadata");
+    }
+}

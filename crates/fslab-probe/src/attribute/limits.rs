@@ -1,0 +1,100 @@
+//! `file-size-max`, `links-max`: found by trying, not read off.
+
+use std::fs;
+use std::io;
+use std::os::unix::fs::FileExt;
+
+use rustix::process::{Resource, getrlimit};
+
+use super::{Attribute, Wants};
+use crate::finding::{Finding, Method, Point, Value};
+use crate::ground::Ground;
+use crate::search::first_true;
+
+pub(super) static FILE_SIZE: Attribute = Attribute {
+    name: "file-size-max",
+    help: "bytes of the largest file",
+    wants: Wants::Directory,
+    find: file_size,
+};
+
+pub(super) static LINKS: Attribute = Attribute {
+    name: "links-max",
+    help: "names that one file may have",
+    wants: Wants::Directory,
+    find: links,
+};
+
+/// Offsets are signed.
+const OFFSET_MAX: u64 = i64::MAX as u64;
+
+/// Links that are tried. Some file systems allow two thousand million.
+const LINKS_TRIED: u64 = 70_000;
+
+fn file_size(ground: &Ground) -> io::Result<Finding> {
+    let own_limit = getrlimit(Resource::Fsize).current;
+    if let Some(limit) = own_limit {
+        let reason = format!("this process may not make files above {limit} bytes (RLIMIT_FSIZE)");
+        return Ok(Finding::by(Method::failed("", reason, Vec::new())));
+    }
+    let (largest, series) = by_truncate(ground)?;
+    let truncate = Method::found("largest size that truncate takes", Value::Bytes(largest), series);
+    Ok(Finding::conclude(vec![truncate, by_write(ground, largest)?]))
+}
+
+/// The largest size that truncate takes, and what it was told from.
+pub(super) fn by_truncate(ground: &Ground) -> io::Result<(u64, Vec<Point>)> {
+    let mut series = Vec::new();
+    let first_refused = first_true(0, OFFSET_MAX, |length| {
+        let scratch = ground.fresh()?;
+        let refused = scratch.file.set_len(length).is_err();
+        series.push(Point { x: length, y: (!refused).into() });
+        Ok::<_, io::Error>(refused)
+    })?;
+    Ok((first_refused.map_or(OFFSET_MAX, |first_refused| first_refused - 1), series))
+}
+
+/// Writes the last byte of the largest file, and tries to write one after it.
+fn by_write(ground: &Ground, largest: u64) -> io::Result<Method> {
+    const NAME: &str = "end of the last byte that write takes";
+    let scratch = ground.fresh()?;
+    if let Err(error) = scratch.file.write_all_at(b"x", largest - 1) {
+        let reason = format!("the last byte can't be written ({error})");
+        return Ok(Method::failed(NAME, reason, Vec::new()));
+    }
+    let series = vec![Point { x: largest, y: 1 }];
+    if largest < OFFSET_MAX && scratch.file.write_all_at(b"x", largest).is_ok() {
+        let reason = "write goes beyond what truncate takes".to_owned();
+        return Ok(Method::failed(NAME, reason, series));
+    }
+    Ok(Method::found(NAME, Value::Bytes(largest), series))
+}
+
+fn links(ground: &Ground) -> io::Result<Finding> {
+    const NAME: &str = "names until one is refused";
+    if ground.options().gentle {
+        let reason = format!("tries {LINKS_TRIED} names: left out when gentle");
+        return Ok(Finding::by(Method::failed(NAME, reason, Vec::new())));
+    }
+    let scratch = ground.fresh()?;
+    // A directory of their own, so that they go in one piece with the ground.
+    let directory = ground.fresh_path();
+    fs::create_dir(&directory)?;
+    let mut refusal = None;
+    let mut names = 1;
+    while refusal.is_none() && names < LINKS_TRIED {
+        match fs::hard_link(scratch.path(), directory.join(names.to_string())) {
+            Ok(()) => names += 1,
+            Err(error) => refusal = Some(error),
+        }
+    }
+    fs::remove_dir_all(&directory)?;
+    let series = vec![Point { x: names, y: refusal.is_none().into() }];
+    Ok(Finding::by(match refusal {
+        None => Method::found(NAME, Value::AtLeast(LINKS_TRIED), series),
+        Some(error) if error.kind() == io::ErrorKind::TooManyLinks => {
+            Method::found(NAME, Value::Count(names), series)
+        }
+        Some(error) => Method::failed(NAME, format!("links are refused: {error}"), series),
+    }))
+}

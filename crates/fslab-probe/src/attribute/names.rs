@@ -1,0 +1,124 @@
+//! `name-length-max`, `path-length-max`, `case`, `normalisation`: what names may be and which are
+//! the same.
+
+use std::ffi::OsStr;
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+
+use super::{Attribute, Wants};
+use crate::finding::{Finding, Method, Point, Value};
+use crate::ground::Ground;
+use crate::search::first_true;
+
+pub(super) static LENGTH: Attribute = Attribute {
+    name: "name-length-max",
+    help: "bytes of the longest name",
+    wants: Wants::Directory,
+    find: length,
+};
+
+pub(super) static PATH: Attribute = Attribute {
+    name: "path-length-max",
+    help: "bytes of the longest path that one call takes",
+    wants: Wants::Directory,
+    find: path,
+};
+
+pub(super) static CASE: Attribute = Attribute {
+    name: "case",
+    help: "sensitive: File and FILE are two names; insensitive: they are one",
+    wants: Wants::Directory,
+    find: |ground| same(ground, "Case", "cASE", ["insensitive", "sensitive"]),
+};
+
+pub(super) static NORMALISATION: Attribute = Attribute {
+    name: "normalisation",
+    help: "bytes: names are bytes; folded: names that look the same are one (Unicode forms)",
+    wants: Wants::Directory,
+    find: |ground| same(ground, "caf\u{e9}", "cafe\u{301}", ["folded", "bytes"]),
+};
+
+/// Longer than any path.
+const LONGEST: u64 = 4096;
+
+/// Paths are tried up to this.
+const LONGEST_PATH: u64 = 64 << 10;
+
+fn length(ground: &Ground) -> io::Result<Finding> {
+    let longest = |name: &'static str, letter: &str| -> io::Result<Method> {
+        let mut series = Vec::new();
+        let width = letter.len() as u64;
+        let first_refused = first_true(0, LONGEST / width, |count| {
+            let path = ground.directory().join(letter.repeat(count as usize));
+            let refused = make(&path)?.is_err();
+            series.push(Point { x: count * width, y: (!refused).into() });
+            Ok::<_, io::Error>(refused)
+        })?;
+        Ok(match first_refused {
+            Some(first) => Method::found(name, Value::Bytes((first - 1) * width), series),
+            None => Method::failed(name, format!("{LONGEST} bytes are taken"), series),
+        })
+    };
+    // A limit of bytes is the same for wide letters, where they fit evenly; one of letters is not.
+    let plain = longest("longest name of one-byte letters", "n")?;
+    let wide = longest("longest name of three-byte letters", "\u{20ac}")?;
+    let fits = |method: &Method| match method.outcome {
+        Ok(Value::Bytes(bytes)) => bytes % 3 == 0,
+        _ => false,
+    };
+    if fits(&plain) {
+        return Ok(Finding::conclude(vec![plain, wide]));
+    }
+    Ok(Finding::by(plain))
+}
+
+/// Makes a file and removes it; the inner error says that the name is too long.
+fn make(path: &std::path::Path) -> io::Result<Result<(), io::Error>> {
+    match File::create_new(path) {
+        Ok(_file) => fs::remove_file(path).map(Ok),
+        Err(error) if error.kind() == io::ErrorKind::InvalidFilename => Ok(Err(error)),
+        Err(error) => Err(error),
+    }
+}
+
+/// A path may go through the same directory again and again, so that no tree has to be made.
+fn path(ground: &Ground) -> io::Result<Finding> {
+    const NAME: &str = "longest path by which a file is found";
+    let scratch = ground.fresh()?;
+    let path = scratch.path().as_os_str().as_bytes();
+    let name = path.rsplit(|byte| *byte == b'/').next().unwrap_or_default();
+    let least = path.len() as u64;
+    let mut series = Vec::new();
+    let first_refused = first_true(least, LONGEST_PATH, |length| {
+        // As many slashes before the name as are missing.
+        let directory = &path[..path.len() - name.len()];
+        let slashes = vec![b'/'; (length - least) as usize];
+        let long = [directory, &slashes, name].concat();
+        let refused = match fs::symlink_metadata(OsStr::from_bytes(&long)) {
+            Ok(_status) => false,
+            Err(error) if error.kind() == io::ErrorKind::InvalidFilename => true,
+            Err(error) => return Err(error),
+        };
+        series.push(Point { x: length, y: (!refused).into() });
+        Ok::<_, io::Error>(refused)
+    })?;
+    Ok(Finding::by(match first_refused {
+        Some(first) => Method::found(NAME, Value::Bytes(first - 1), series),
+        None => Method::found(NAME, Value::BytesAtLeast(LONGEST_PATH), series),
+    }))
+}
+
+/// Whether a file made by one name is found by another.
+fn same(ground: &Ground, made: &str, asked: &str, words: [&'static str; 2]) -> io::Result<Finding> {
+    const NAME: &str = "looking for one name where the other was made";
+    let directory = ground.fresh_path();
+    fs::create_dir(&directory)?;
+    if let Err(error) = File::create_new(directory.join(made)) {
+        let reason = format!("the name {made:?} can't be made ({error})");
+        return Ok(Finding::by(Method::failed(NAME, reason, Vec::new())));
+    }
+    let found = directory.join(asked).exists();
+    let word = if found { words[0] } else { words[1] };
+    Ok(Finding::by(Method::found(NAME, Value::Word(word), Vec::new())))
+}

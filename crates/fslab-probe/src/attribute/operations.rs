@@ -1,0 +1,165 @@
+//! `supports-*`: what can be done beyond reading and writing, found by doing it.
+
+use std::fs;
+use std::io;
+use std::os::unix::fs::FileExt;
+
+use fslab_sys::{exchange_range, verity};
+use rustix::fs::{CWD, FallocateFlags, Mode, OFlags, RenameFlags, XattrFlags};
+
+use super::{Attribute, Wants};
+use crate::finding::{Finding, Method, Value};
+use crate::ground::{Ground, Scratch};
+
+/// Declares an attribute whose value is yes, no, or "does something else".
+const fn supports(
+    name: &'static str,
+    help: &'static str,
+    find: fn(&Ground) -> io::Result<Finding>,
+) -> Attribute {
+    Attribute { name, help, wants: Wants::Directory, find }
+}
+
+pub(super) static REFLINK: Attribute =
+    supports("supports-reflink", "files can share blocks (FICLONE)", |ground| {
+        let source = filled(ground)?;
+        let copy = ground.fresh()?;
+        let done = rustix::fs::ioctl_ficlone(&copy.file, &source.file);
+        conclude(done, || Ok(content(&copy)? == content(&source)?))
+    });
+
+pub(super) static PUNCH: Attribute =
+    supports("supports-punch", "blocks can be punched out of files", |ground| {
+        let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        change(ground, flags, |before| {
+            let mut after = before.to_vec();
+            after[MIDDLE].fill(0);
+            after
+        })
+    });
+
+pub(super) static ZERO_RANGE: Attribute =
+    supports("supports-zero-range", "ranges of files can be made zeros", |ground| {
+        change(ground, FallocateFlags::ZERO_RANGE, |before| {
+            let mut after = before.to_vec();
+            after[MIDDLE].fill(0);
+            after
+        })
+    });
+
+pub(super) static COLLAPSE: Attribute =
+    supports("supports-collapse", "ranges can be cut out of files", |ground| {
+        change(ground, FallocateFlags::COLLAPSE_RANGE, |before| {
+            [&before[..PIECE], &before[2 * PIECE..]].concat()
+        })
+    });
+
+pub(super) static INSERT: Attribute =
+    supports("supports-insert", "holes can be put between parts of files", |ground| {
+        change(ground, FallocateFlags::INSERT_RANGE, |before| {
+            [&before[..PIECE], &[0; PIECE], &before[PIECE..]].concat()
+        })
+    });
+
+pub(super) static EXCHANGE: Attribute =
+    supports("supports-exchange", "two names can be exchanged at once", |ground| {
+        let (one, other) = (ground.fresh()?, ground.fresh()?);
+        one.fill(0, 1)?;
+        let done =
+            rustix::fs::renameat_with(CWD, one.path(), CWD, other.path(), RenameFlags::EXCHANGE);
+        conclude(done, || Ok(fs::metadata(other.path())?.len() == 1))
+    });
+
+pub(super) static EXCHANGE_RANGE: Attribute = supports(
+    "supports-exchange-range",
+    "contents of two files can be exchanged at once",
+    |ground| {
+        let (one, other) = (filled(ground)?, ground.fresh()?);
+        other.file.write_all_at(&vec![7; PIECES * PIECE], 0)?;
+        let other = other.settle()?;
+        let done = exchange_range::exchange_ranges(&one.file, &other.file, (PIECES * PIECE) as u64);
+        conclude(done, || Ok(content(&one)?.iter().all(|byte| *byte == 7)))
+    },
+);
+
+pub(super) static VERITY: Attribute = supports(
+    "supports-verity",
+    "files can be sealed, each read checked by a tree of sums (fs-verity)",
+    |ground| {
+        let scratch = filled(ground)?;
+        let sealed = scratch.for_reading_only()?;
+        let done = verity::enable_verity(&sealed.file, BLOCK_OF_SUMS);
+        conclude(done, || Ok(fs::OpenOptions::new().write(true).open(sealed.path()).is_err()))
+    },
+);
+
+/// What fs-verity sums at a time: the only size that every version has.
+const BLOCK_OF_SUMS: u32 = 4096;
+
+pub(super) static UNNAMED: Attribute =
+    supports("supports-tmpfile", "files can be made without a name (O_TMPFILE)", |ground| {
+        let flags = OFlags::TMPFILE | OFlags::WRONLY;
+        let made = rustix::fs::open(ground.directory(), flags, Mode::RUSR | Mode::WUSR);
+        conclude(made.map(|_file| ()), || Ok(true))
+    });
+
+pub(super) static USER_XATTR: Attribute =
+    supports("supports-user-xattr", "files take attributes of users' own names", |ground| {
+        let scratch = ground.fresh()?;
+        let done =
+            rustix::fs::fsetxattr(&scratch.file, "user.fslab-probe", b"value", XattrFlags::empty());
+        conclude(done, || {
+            let mut value = [0; 16];
+            let length = rustix::fs::fgetxattr(&scratch.file, "user.fslab-probe", &mut value)?;
+            Ok(&value[..length] == b"value")
+        })
+    });
+
+/// The pieces that ranges consist of: a multiple of every block and cluster in use.
+const PIECE: usize = 1 << 20;
+const PIECES: usize = 3;
+const MIDDLE: std::ops::Range<usize> = PIECE..2 * PIECE;
+
+fn filled(ground: &Ground) -> io::Result<Scratch> {
+    let scratch = ground.fresh()?;
+    scratch.fill(0, (PIECES * PIECE) as u64)?;
+    scratch.settle()
+}
+
+fn content(scratch: &Scratch) -> io::Result<Vec<u8>> {
+    let length = usize::try_from(scratch.file.metadata()?.len()).map_err(io::Error::other)?;
+    let mut content = vec![0; length];
+    scratch.file.read_exact_at(&mut content, 0)?;
+    Ok(content)
+}
+
+/// Changes the middle piece and compares the whole file with what it should be.
+fn change(
+    ground: &Ground,
+    flags: FallocateFlags,
+    expected: fn(&[u8]) -> Vec<u8>,
+) -> io::Result<Finding> {
+    let scratch = filled(ground)?;
+    let before = content(&scratch)?;
+    let done = rustix::fs::fallocate(&scratch.file, flags, PIECE as u64, PIECE as u64);
+    conclude(done, || Ok(content(&scratch)? == expected(&before)))
+}
+
+fn conclude(
+    done: rustix::io::Result<()>,
+    is_right: impl FnOnce() -> io::Result<bool>,
+) -> io::Result<Finding> {
+    const NAME: &str = "doing it and looking at the outcome";
+    Ok(Finding::by(match done {
+        Ok(()) if is_right()? => Method::found(NAME, Value::Word("yes"), Vec::new()),
+        Ok(()) => Method::failed(NAME, "it is done, and does something else", Vec::new()),
+        Err(error) if means_no(error) => Method::found(NAME, Value::Word("no"), Vec::new()),
+        Err(error) => Method::failed(NAME, format!("it fails with {error}"), Vec::new()),
+    }))
+}
+
+/// Whether an error says that the file system can't do it at all.
+fn means_no(error: rustix::io::Errno) -> bool {
+    use rustix::io::Errno;
+    [Errno::OPNOTSUPP, Errno::NOSYS, Errno::NOTTY, Errno::INVAL, Errno::ISDIR].contains(&error)
+}

@@ -1,0 +1,35 @@
+//! `preallocation`: what a growing file takes beyond its end while it is open.
+
+use std::io;
+
+use super::{Attribute, Wants, allocation_unit};
+use crate::finding::{Finding, Method, Point, Value};
+use crate::ground::Ground;
+
+pub(super) static SPEC: Attribute = Attribute {
+    name: "preallocation",
+    help: "bytes reserved beyond the end of a file of 1 MiB that grew by appending, while open",
+    wants: Wants::Directory,
+    find,
+};
+
+const PIECE: u64 = 64 << 10;
+const LENGTH: u64 = 1 << 20;
+
+fn find(ground: &Ground) -> io::Result<Finding> {
+    const NAME: &str = "bytes taken while open less bytes taken once closed";
+    if allocation_unit::known(ground)?.is_none() {
+        return Ok(Finding::by(Method::failed(NAME, "the allocation unit is not known", vec![])));
+    }
+    let scratch = ground.fresh()?;
+    let mut series = Vec::new();
+    for piece in 0..LENGTH / PIECE {
+        scratch.fill(piece * PIECE, PIECE)?;
+        scratch.file.sync_data()?;
+        series.push(Point { x: (piece + 1) * PIECE, y: scratch.taken()? });
+    }
+    let open = scratch.taken()?;
+    // Of the same file: another may lie in more pieces, which a block of pointers more has to name.
+    let closed = scratch.settle()?.taken()?;
+    Ok(Finding::by(Method::found(NAME, Value::Bytes(open.saturating_sub(closed)), series)))
+}

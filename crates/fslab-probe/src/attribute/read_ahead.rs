@@ -1,0 +1,140 @@
+//! `read-ahead-*`: how much is read that nobody has asked for yet.
+//!
+//! Pages that came into the cache are counted. A steady sequential reader finds the kernel at
+//! most two windows less one page ahead of it: the window it reads from and the one requested
+//! when it entered that. Reading with RWF_NOWAIT to look at the cache would not do: it starts a
+//! read-ahead of its own.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::thread::sleep;
+use std::time::Duration;
+
+use fslab_sys::page_cache::{cachestat, mincore, resident_map};
+
+use super::{Attribute, Wants};
+use crate::finding::{Finding, Method, Point, Value};
+use crate::ground::{Ground, Scratch};
+
+pub(super) static INITIAL: Attribute = Attribute {
+    name: "read-ahead-initial",
+    help: "bytes in the cache after one page was read at the beginning of a file",
+    wants: Wants::Directory,
+    find: |ground| after_one_read(ground, 0),
+};
+
+pub(super) static RANDOM: Attribute = Attribute {
+    name: "read-ahead-random",
+    help: "bytes in the cache after one page was read in the middle of a file",
+    wants: Wants::Directory,
+    find: |ground| after_one_read(ground, SHORT / 2),
+};
+
+pub(super) static MAXIMAL: Attribute = Attribute {
+    name: "read-ahead-max",
+    help: "bytes of the largest window that is read ahead of a sequential reader",
+    wants: Wants::Directory,
+    find: maximal,
+};
+
+/// A file for single reads.
+const SHORT: u64 = 8 << 20;
+
+/// How often is looked whether more pages have arrived, and how often in a row none must have.
+const LOOK_EVERY: Duration = Duration::from_millis(2);
+const QUIET_LOOKS: u32 = 15;
+
+fn after_one_read(ground: &Ground, offset: u64) -> io::Result<Finding> {
+    const NAME: &str = "resident pages";
+    let Some(file) = cold_file(ground, SHORT)? else { return Ok(not_cold(NAME)) };
+    let page = rustix::param::page_size();
+    file.file.read_exact_at(&mut vec![0; page], offset)?;
+    wait_for_arrival(&file.file)?;
+    let resident = resident_map(&file.file, SHORT)?.iter().filter(|resident| **resident).count();
+    let bytes = (resident * page) as u64;
+    let series = vec![Point { x: offset, y: bytes }];
+    let by_map = Method::found(NAME, Value::Bytes(bytes), series);
+    Ok(Finding::conclude(vec![by_map, by_cachestat(&file.file, page)]))
+}
+
+/// Waits until no more pages come into the cache.
+fn wait_for_arrival(file: &File) -> io::Result<()> {
+    let length = file.metadata()?.len();
+    let mut last = None;
+    let mut quiet = 0;
+    while quiet < QUIET_LOOKS {
+        sleep(LOOK_EVERY);
+        let now = Some(mincore(file, length)?);
+        quiet = if now == last { quiet + 1 } else { 0 };
+        last = now;
+    }
+    Ok(())
+}
+
+fn by_cachestat(file: &File, page: usize) -> Method {
+    const NAME: &str = "pages that cachestat counts";
+    match cachestat(file) {
+        Ok(counts) => Method::found(NAME, Value::Bytes(counts.cached * page as u64), Vec::new()),
+        Err(error) => Method::failed(NAME, format!("cachestat fails ({error})"), Vec::new()),
+    }
+}
+
+/// Reads page by page and looks how far ahead the cache is.
+fn maximal(ground: &Ground) -> io::Result<Finding> {
+    const NAME: &str = "pages ahead of a sequential reader, at most";
+    let length = ground.options().budget / 2;
+    let Some(file) = cold_file(ground, length)? else { return Ok(not_cold(NAME)) };
+    let page = rustix::param::page_size();
+    let mut ahead_max = 0;
+    let mut series = Vec::new();
+    let mut buffer = vec![0; page];
+    for number in 0..length / 2 / page as u64 {
+        file.file.read_exact_at(&mut buffer, number * page as u64)?;
+        let Ok(counts) = cachestat(&file.file) else {
+            let reason = "the kernel has no cachestat (Linux 6.5)".to_owned();
+            return Ok(Finding::by(Method::failed(NAME, reason, series)));
+        };
+        let ahead = counts.cached.saturating_sub(number + 1);
+        if ahead > ahead_max {
+            ahead_max = ahead;
+            series.push(Point { x: number, y: ahead });
+        }
+    }
+    if (ahead_max + 1) * page as u64 >= length / 2 {
+        let reason = format!("the window is larger than a file of {length} bytes can show");
+        return Ok(Finding::by(Method::failed(NAME, reason, series)));
+    }
+    let window = if ahead_max == 0 { 0 } else { ahead_max.div_ceil(2) * page as u64 };
+    Ok(Finding::by(Method::found(NAME, Value::Bytes(window), series)))
+}
+
+pub(super) fn not_cold(name: &'static str) -> Finding {
+    let reason = "the pages of a file can't be dropped, or are not its own";
+    Finding::by(Method::failed(name, reason, Vec::new()))
+}
+
+/// A stored file of which no page is resident; `None` where that can't be had. That pages do
+/// become resident by reading is tried on another file.
+pub(super) fn cold_file(ground: &Ground, length: u64) -> io::Result<Option<Scratch>> {
+    let trial = ground.fresh()?;
+    trial.fill(0, SHORT)?;
+    trial.make_cold()?;
+    if resident_map(&trial.file, SHORT)?.contains(&true) {
+        return Ok(None);
+    }
+    trial.file.read_exact_at(&mut [0; 1 << 16], 0)?;
+    let mapped = resident_map(&trial.file, SHORT)?.iter().filter(|resident| **resident).count();
+    // Overlayfs maps the file below, and has none of its pages itself: the two must mean the same.
+    let counted = cachestat(&trial.file).map_or(mapped as u64, |counts| counts.cached);
+    if mapped == 0 || counted == 0 {
+        return Ok(None);
+    }
+    let scratch = ground.fresh()?;
+    scratch.fill(0, length)?;
+    scratch.make_cold()?;
+    // A new opening: the read-ahead of a file that was just written has a history.
+    let scratch = scratch.settle()?;
+    let cold = !resident_map(&scratch.file, length)?.contains(&true);
+    Ok(cold.then_some(scratch))
+}

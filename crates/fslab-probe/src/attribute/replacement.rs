@@ -1,0 +1,135 @@
+//! `cache-replacement`: which pages stay when more is read than fits.
+//!
+//! In a memory control group of its own, the prober reads one file twice, another once, and then a
+//! third that is larger than the group's memory. What is left of each tells how pages are
+//! replaced; looking (cachestat, mincore) changes nothing, unlike reading again, which earlier
+//! methods had to do (Burnett and others: Dust, 2002).
+
+use std::io;
+use std::ops::Range;
+
+use fslab_sys::memory_bound::MemoryBound;
+use fslab_sys::page_cache::resident_map;
+use rustix::fs::{Advice, fadvise};
+
+use super::cache_size::read_all;
+use super::read_ahead::{cold_file, not_cold};
+use super::{Attribute, Wants};
+use crate::finding::{Finding, Method, Point, Value};
+use crate::ground::{Ground, Scratch};
+
+pub(super) static SPEC: Attribute = Attribute {
+    name: "cache-replacement",
+    help: "what survives reading a large file once: twice-read (pages used twice), latest (only \
+           the last pages read) or earliest (only the first)",
+    wants: Wants::MemoryBound,
+    find,
+};
+
+/// The group's memory.
+const BOUND: u64 = 48 << 20;
+
+/// The two files that were read before.
+const BEFORE: u64 = 8 << 20;
+
+/// The large file: more than the group holds.
+const LARGE: u64 = 64 << 20;
+
+/// Parts of the large file that are looked at.
+const PARTS: u64 = 8;
+
+fn find(ground: &Ground) -> io::Result<Finding> {
+    const NAME: &str = "pages left of a file read twice, of one read once, and of a large one";
+    let refuse = |reason: String| Ok(Finding::by(Method::failed(NAME, reason, Vec::new())));
+    if !ground.options().bound_memory {
+        return refuse("this process may not be bounded in memory".to_owned());
+    }
+    if ground.options().budget < LARGE + 2 * BEFORE {
+        return refuse(format!("needs a budget of {} bytes", LARGE + 2 * BEFORE));
+    }
+    let files = [cold_file(ground, BEFORE)?, cold_file(ground, BEFORE)?, cold_file(ground, LARGE)?];
+    let [Some(twice), Some(once), Some(large)] = files else { return Ok(not_cold(NAME)) };
+    let bound = match MemoryBound::enter(BOUND) {
+        Ok(bound) => bound,
+        Err(error) => return refuse(error.to_string()),
+    };
+    let survivors = scan(&twice, &once, &large);
+    bound.leave().map_err(io::Error::other)?;
+    Ok(Finding::by(conclude(NAME, &survivors?)))
+}
+
+/// Shares of pages that stayed, in percent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Survivors {
+    twice: u64,
+    once: u64,
+    /// Of each part of the large file, in the order of reading.
+    large: Vec<u64>,
+}
+
+fn scan(twice: &Scratch, once: &Scratch, large: &Scratch) -> io::Result<Survivors> {
+    for file in [twice, once, large] {
+        // What nobody asked for must not be read.
+        fadvise(&file.file, 0, None, Advice::Random)?;
+    }
+    read_all(twice, BEFORE)?;
+    read_all(once, BEFORE)?;
+    read_all(twice, BEFORE)?;
+    read_all(large, LARGE)?;
+    let part = LARGE / PARTS;
+    let parts = (0..PARTS).map(|number| left(large, LARGE, number * part..(number + 1) * part));
+    Ok(Survivors {
+        twice: left(twice, BEFORE, 0..BEFORE)?,
+        once: left(once, BEFORE, 0..BEFORE)?,
+        large: parts.collect::<io::Result<_>>()?,
+    })
+}
+
+/// The share of a range's pages that are resident, in percent.
+fn left(file: &Scratch, length: u64, range: Range<u64>) -> io::Result<u64> {
+    let page = rustix::param::page_size() as u64;
+    let map = resident_map(&file.file, length)?;
+    let pages = &map[(range.start / page) as usize..(range.end / page) as usize];
+    let resident = pages.iter().filter(|resident| **resident).count();
+    Ok((100 * resident / pages.len().max(1)) as u64)
+}
+
+fn conclude(name: &'static str, survivors: &Survivors) -> Method {
+    const MOST: u64 = 75;
+    const FEW: u64 = 25;
+    let Survivors { twice, once, large } = survivors;
+    // The two files before, then the parts of the large one.
+    let shares = [*twice, *once].into_iter().chain(large.iter().copied());
+    let series = shares.enumerate().map(|(x, y)| Point { x: x as u64, y }).collect();
+    let (Some(first), Some(last)) = (large.first(), large.last()) else {
+        return Method::failed(name, "nothing was read", series);
+    };
+    match (*twice, *once, *first, *last) {
+        (MOST.., ..=FEW, ..=FEW, MOST..) => Method::found(name, Value::Word("twice-read"), series),
+        (..=FEW, ..=FEW, ..=FEW, MOST..) => Method::found(name, Value::Word("latest"), series),
+        (MOST.., MOST.., MOST.., ..=FEW) => Method::found(name, Value::Word("earliest"), series),
+        (MOST.., MOST.., MOST.., MOST..) => Method::failed(name, "nothing was replaced", series),
+        _ => Method::failed(name, "what is left shows no order", series),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(twice: u64, once: u64, first: u64, last: u64, expected: Result<&'static str, &str>) {
+        let survivors = Survivors { twice, once, large: vec![first, 50, last] };
+        let outcome = conclude("", &survivors).outcome;
+        assert_eq!(outcome, expected.map(Value::Word).map_err(str::to_owned));
+    }
+
+    #[test]
+    fn orders_are_told_by_what_is_left() {
+        check(100, 0, 0, 100, Ok("twice-read"));
+        check(0, 0, 3, 99, Ok("latest"));
+        check(100, 100, 100, 0, Ok("earliest"));
+        check(50, 50, 50, 50, Err("what is left shows no order"));
+        check(100, 100, 100, 100, Err("nothing was replaced"));
+    }
+}

@@ -1,0 +1,53 @@
+//! `sparse-granularity`: the smallest hole between data.
+
+use std::io;
+use std::os::unix::fs::FileExt;
+
+use super::{Attribute, Wants};
+use crate::finding::{Finding, Method, Point, Value};
+use crate::ground::Ground;
+
+pub(super) static SPEC: Attribute = Attribute {
+    name: "sparse-granularity",
+    help: "bytes of the smallest hole that can be between data",
+    wants: Wants::Directory,
+    find,
+};
+
+/// Where the first byte lies: aligned to any block.
+const PLACE: u64 = 4 << 20;
+
+/// The nearest that another byte is tried, and how often that doubles.
+const NEAREST: u64 = 512;
+const DOUBLINGS: u32 = 12;
+
+fn find(ground: &Ground) -> io::Result<Finding> {
+    const FIRST: &str = "distance of two bytes at which there first is a hole, halved";
+    let mut series = Vec::new();
+    for doubling in 0..DOUBLINGS {
+        let distance = NEAREST << doubling;
+        let hole = hole_between(ground, distance)?;
+        series.push(Point { x: distance, y: hole.unwrap_or(0) });
+        if let Some(hole) = hole {
+            // The block of the first byte, and the hole.
+            let by_distance = Method::found(FIRST, Value::Bytes(distance / 2), series);
+            let by_hole = Method::found("length of that hole", Value::Bytes(hole), Vec::new());
+            return Ok(Finding::conclude(vec![by_distance, by_hole]));
+        }
+    }
+    let reason = format!("no hole between bytes {} apart", NEAREST << (DOUBLINGS - 1));
+    Ok(Finding::by(Method::failed(FIRST, reason, series)))
+}
+
+/// The length of the hole between two bytes, where there is one.
+fn hole_between(ground: &Ground, distance: u64) -> io::Result<Option<u64>> {
+    let scratch = ground.fresh()?;
+    scratch.file.set_len(2 * PLACE)?;
+    scratch.file.write_all_at(b"x", PLACE)?;
+    scratch.file.write_all_at(b"x", PLACE + distance)?;
+    let scratch = scratch.settle()?;
+    let Some(hole) = scratch.hole_after(PLACE)?.filter(|hole| *hole < PLACE + distance) else {
+        return Ok(None);
+    };
+    Ok(scratch.data_after(hole)?.map(|data| data - hole))
+}

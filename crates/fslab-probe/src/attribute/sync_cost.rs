@@ -1,0 +1,45 @@
+//! `sync-flushes`: how often the device is told to empty its cache when a file is synced.
+
+use std::io;
+
+use fslab_sys::block_counters::BlockCounters;
+
+use super::{Attribute, Wants};
+use crate::finding::{Finding, Method, Point, Value};
+use crate::ground::Ground;
+use crate::search::most_common;
+
+pub(super) static SPEC: Attribute = Attribute {
+    name: "sync-flushes",
+    help: "flushes of the device for one fsync of a file that grew",
+    wants: Wants::QuietDevice,
+    find,
+};
+
+const SYNCS: u64 = 16;
+const PIECE: u64 = 4096;
+
+fn find(ground: &Ground) -> io::Result<Finding> {
+    const NAME: &str = "flushes counted by the device for most of 16 syncs";
+    let Some(device) = ground.device() else {
+        let reason = "there is no one block device below";
+        return Ok(Finding::by(Method::failed(NAME, reason, Vec::new())));
+    };
+    if ground.options().gentle {
+        let reason = "syncs 16 times: left out when gentle";
+        return Ok(Finding::by(Method::failed(NAME, reason, Vec::new())));
+    }
+    let scratch = ground.fresh()?;
+    let mut series = Vec::new();
+    for number in 0..SYNCS {
+        scratch.fill(number * PIECE, PIECE)?;
+        let before = BlockCounters::read(device)?;
+        scratch.file.sync_all()?;
+        let after = BlockCounters::read(device)?;
+        series.push(Point { x: number, y: (after - before).flushes });
+    }
+    Ok(Finding::by(match most_common(series.iter().map(|point| point.y)) {
+        Some(flushes) => Method::found(NAME, Value::Count(flushes), series),
+        None => Method::failed(NAME, "the counts differ too much; is the device busy?", series),
+    }))
+}

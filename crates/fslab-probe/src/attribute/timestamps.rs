@@ -1,0 +1,86 @@
+//! `timestamp-granularity`, `timestamp-range`: which times a file can have, found by setting them.
+
+use std::io;
+
+use rustix::fs::{Timespec, Timestamps, futimens};
+
+use super::{Attribute, Wants};
+use crate::finding::{Finding, Method, Point, Value};
+use crate::ground::{Ground, Scratch};
+
+pub(super) static GRANULARITY: Attribute = Attribute {
+    name: "timestamp-granularity",
+    help: "the smallest difference of times that files keep",
+    wants: Wants::Directory,
+    find: granularity,
+};
+
+pub(super) static RANGE: Attribute = Attribute {
+    name: "timestamp-range",
+    help: "the first and the last time that files keep",
+    wants: Wants::Directory,
+    find: range,
+};
+
+const SECOND_NS: u64 = 1_000_000_000;
+
+/// A second that every file system can tell, and even: some count in twos.
+const SOME_SECOND: i64 = 1_000_000_000;
+
+fn granularity(ground: &Ground) -> io::Result<Finding> {
+    const NAME: &str = "smallest step that is kept";
+    let scratch = ground.fresh()?;
+    let mut series = Vec::new();
+    let powers = (0..=9).map(|exponent| 10_u64.pow(exponent)).chain([2 * SECOND_NS]);
+    for step_ns in powers {
+        let seconds = SOME_SECOND + (step_ns / SECOND_NS) as i64;
+        let time = Timespec { tv_sec: seconds, tv_nsec: (step_ns % SECOND_NS) as i64 };
+        let kept = keeps(&scratch, time)?;
+        series.push(Point { x: step_ns, y: kept.into() });
+        if kept {
+            return Ok(Finding::by(Method::found(NAME, Value::Nanoseconds(step_ns), series)));
+        }
+    }
+    Ok(Finding::by(Method::failed(NAME, "times that are set are not kept", series)))
+}
+
+fn range(ground: &Ground) -> io::Result<Finding> {
+    const NAME: &str = "last seconds that are kept when set";
+    let scratch = ground.fresh()?;
+    let keeps_second = |second| keeps(&scratch, Timespec { tv_sec: second, tv_nsec: 0 });
+    if !keeps_second(SOME_SECOND)? {
+        let reason = "times that are set are not kept";
+        return Ok(Finding::by(Method::failed(NAME, reason, Vec::new())));
+    }
+    let last = furthest(SOME_SECOND, i64::MAX, keeps_second)?;
+    let first = furthest(SOME_SECOND, i64::MIN, keeps_second)?;
+    Ok(Finding::by(Method::found(NAME, Value::Seconds { first, last }, Vec::new())))
+}
+
+/// The last second from one that is kept towards an end that is kept.
+fn furthest(kept: i64, end: i64, keeps: impl Fn(i64) -> io::Result<bool>) -> io::Result<i64> {
+    if keeps(end)? {
+        return Ok(end);
+    }
+    let (mut yes, mut no) = (i128::from(kept), i128::from(end));
+    while (no - yes).abs() > 1 {
+        let middle = yes + (no - yes) / 2;
+        let second = i64::try_from(middle).map_err(io::Error::other)?;
+        if keeps(second)? {
+            yes = middle;
+        } else {
+            no = middle;
+        }
+    }
+    i64::try_from(yes).map_err(io::Error::other)
+}
+
+/// Whether a file keeps a modification time as it was set.
+fn keeps(scratch: &Scratch, time: Timespec) -> io::Result<bool> {
+    let times = Timestamps { last_access: time, last_modification: time };
+    if futimens(&scratch.file, &times).is_err() {
+        return Ok(false);
+    }
+    let stat = rustix::fs::fstat(&scratch.file)?;
+    Ok(stat.st_mtime == time.tv_sec && stat.st_mtime_nsec as i64 == time.tv_nsec)
+}

@@ -1,0 +1,264 @@
+//! The place that is probed: a directory of its own on the file system, gone afterwards.
+
+use std::cell::{Cell, OnceCell};
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use fslab_sys::block_counters::DeviceNumber;
+use fslab_sys::mounts;
+use rand::{RngExt, SeedableRng};
+use rand_pcg::Pcg64;
+use rustix::fs::{Advice, OFlags, SeekFrom, fadvise};
+use tempfile::TempDir;
+
+use fslab_compare::{Error, Result};
+
+/// The unit of `st_blocks`, whatever the file system's blocks are.
+pub(super) const SECTOR: u64 = 512;
+
+/// What may be done to the place.
+#[derive(Clone, Copy, Debug)]
+pub struct Options {
+    /// Bytes that files of the prober may take at one time.
+    pub budget: u64,
+    /// Leave out what makes many files, writes much or flushes the device often.
+    pub gentle: bool,
+    /// Whether the prober may put this process into a memory control group of its own for a
+    /// moment: everything that the process does then counts.
+    pub bound_memory: bool,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { budget: 128 << 20, gentle: false, bound_memory: false }
+    }
+}
+
+/// A directory of its own on the file system in question; removed with everything in it when
+/// dropped.
+#[derive(Debug)]
+pub struct Ground {
+    directory: TempDir,
+    options: Options,
+    file_system: String,
+    device: Option<DeviceNumber>,
+    names: Cell<u64>,
+    pub(super) allocation_unit: OnceCell<Option<u64>>,
+}
+
+impl Ground {
+    /// Makes the directory below `path`, which is a directory on the file system to probe.
+    ///
+    /// # Errors
+    /// Where nothing can be made there.
+    pub fn prepare(path: &Path, options: Options) -> Result<Self> {
+        let directory = tempfile::Builder::new()
+            .prefix(".fslab-probe-")
+            .tempdir_in(path)
+            .map_err(Error::file(path))?;
+        let (file_system, device) = what_is_mounted(directory.path()).map_err(Error::file(path))?;
+        Ok(Self {
+            directory,
+            options,
+            file_system,
+            device,
+            names: Cell::new(0),
+            allocation_unit: OnceCell::new(),
+        })
+    }
+
+    /// The kernel's name of the file system.
+    #[must_use]
+    pub fn file_system(&self) -> &str {
+        &self.file_system
+    }
+
+    /// The directory in which everything happens.
+    #[must_use]
+    pub fn directory(&self) -> &Path {
+        self.directory.path()
+    }
+
+    /// The block device below, where there is exactly one that counts its requests.
+    pub(super) fn device(&self) -> Option<DeviceNumber> {
+        self.device
+    }
+
+    pub(super) fn options(&self) -> Options {
+        self.options
+    }
+
+    /// Removes everything, and says so where it can't.
+    ///
+    /// # Errors
+    /// Those of removing a tree.
+    pub fn clear(self) -> Result<()> {
+        let path = self.directory.path().to_owned();
+        self.directory.close().map_err(Error::file(&path))
+    }
+
+    /// A path below that nothing has yet.
+    pub(super) fn fresh_path(&self) -> PathBuf {
+        let number = self.names.get();
+        self.names.set(number + 1);
+        self.directory.path().join(format!("probe-{number}"))
+    }
+
+    /// A new empty file.
+    pub(super) fn fresh(&self) -> io::Result<Scratch> {
+        let path = self.fresh_path();
+        let file = OpenOptions::new().read(true).write(true).create_new(true).open(&path)?;
+        Ok(Scratch { file, path })
+    }
+
+    /// What a new file of so many bytes takes once it is stored and closed, in bytes.
+    pub(super) fn stored_size(&self, length: u64) -> io::Result<u64> {
+        let scratch = self.fresh()?;
+        scratch.fill(0, length)?;
+        scratch.settle()?.taken()
+    }
+}
+
+/// The name of the file system a path is on, and its device.
+fn what_is_mounted(path: &Path) -> io::Result<(String, Option<DeviceNumber>)> {
+    let device = fs::metadata(path)?.dev();
+    let device = (rustix::fs::major(device), rustix::fs::minor(device));
+    let path = fs::canonicalize(path)?;
+    // Btrfs files have device numbers of their own: there, the longest mount point above counts.
+    let above = |entry: &mounts::MountEntry| path.starts_with(&entry.target);
+    let entries = mounts::list()?;
+    let entry =
+        entries.into_iter().filter(above).max_by_key(|entry| entry.target.as_os_str().len());
+    let Some(entry) = entry else { return Ok(("unknown".to_owned(), None)) };
+    let by_source = fs::metadata(&entry.source).ok().map(|source| source.rdev());
+    let candidates = [
+        Some(device),
+        by_source.map(|number| (rustix::fs::major(number), rustix::fs::minor(number))),
+    ];
+    let counts = |number: &DeviceNumber| number.sysfs("stat").exists();
+    let device = candidates
+        .into_iter()
+        .flatten()
+        .map(|(major, minor)| DeviceNumber { major, minor })
+        .find(counts);
+    Ok((entry.file_system, device))
+}
+
+/// A file of the prober's; removed when dropped.
+#[derive(Debug)]
+pub(super) struct Scratch {
+    pub file: File,
+    path: PathBuf,
+}
+
+impl Scratch {
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Writes bytes that no file system can make smaller.
+    pub fn fill(&self, offset: u64, length: u64) -> io::Result<()> {
+        const PIECE: u64 = 1 << 20;
+        let mut random = Pcg64::seed_from_u64(offset ^ length);
+        let mut piece = vec![0; usize::try_from(length.min(PIECE)).map_err(io::Error::other)?];
+        let mut done = 0;
+        while done < length {
+            random.fill(&mut piece[..]);
+            let now = usize::try_from((length - done).min(PIECE)).map_err(io::Error::other)?;
+            self.file.write_all_at(&piece[..now], offset + done)?;
+            done += now as u64;
+        }
+        Ok(())
+    }
+
+    /// Stores everything and opens the file anew, so that whatever was reserved for an open file
+    /// is given back.
+    pub fn settle(self) -> io::Result<Self> {
+        self.file.sync_all()?;
+        let path = self.path.clone();
+        let reopened = OpenOptions::new().read(true).write(true).open(&path)?;
+        // The old descriptor is closed by this, not the file removed.
+        let mut settled = self;
+        settled.file = reopened;
+        Ok(settled)
+    }
+
+    /// The file opened once more, past the page cache.
+    pub fn open_direct(&self) -> io::Result<File> {
+        let direct = i32::try_from(OFlags::DIRECT.bits()).map_err(io::Error::other)?;
+        OpenOptions::new().read(true).custom_flags(direct).open(&self.path)
+    }
+
+    /// The same file, no longer open: what is done with `file` is done with /dev/null.
+    pub fn close(mut self) -> io::Result<Self> {
+        self.file = File::open("/dev/null")?;
+        Ok(self)
+    }
+
+    /// The same file, open for reading only.
+    pub fn for_reading_only(mut self) -> io::Result<Self> {
+        self.file = File::open(&self.path)?;
+        Ok(self)
+    }
+
+    /// Bytes that the file takes, as `st_blocks` tells.
+    pub fn taken(&self) -> io::Result<u64> {
+        Ok(self.file.metadata()?.blocks() * SECTOR)
+    }
+
+    /// Where data begin at or after an offset; `None` where there are no more.
+    pub fn data_after(&self, offset: u64) -> io::Result<Option<u64>> {
+        self.seek(SeekFrom::Data(offset))
+    }
+
+    /// Where the next hole begins at or after an offset; the end of the file counts as one.
+    pub fn hole_after(&self, offset: u64) -> io::Result<Option<u64>> {
+        self.seek(SeekFrom::Hole(offset))
+    }
+
+    fn seek(&self, to: SeekFrom) -> io::Result<Option<u64>> {
+        match rustix::fs::seek(&self.file, to) {
+            Ok(offset) => Ok(Some(offset)),
+            Err(rustix::io::Errno::NXIO) => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Stores everything and asks for its pages to be dropped.
+    pub fn make_cold(&self) -> io::Result<()> {
+        self.file.sync_all()?;
+        Ok(fadvise(&self.file, 0, None, Advice::DontNeed)?)
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        // The directory is removed as a whole in the end; this keeps within the budget until then.
+        if let Err(error) = fs::remove_file(&self.path) {
+            tracing::debug!(path = %self.path.display(), %error, "a file of the prober stays");
+        }
+    }
+}
+
+/// Memory aligned as any device wants it.
+pub(super) struct Aligned {
+    memory: Vec<u8>,
+    start: usize,
+    length: usize,
+}
+
+impl Aligned {
+    const ALIGNMENT: usize = 64 << 10;
+
+    pub fn new(length: usize) -> Self {
+        let memory = vec![0; length + Self::ALIGNMENT];
+        let start = memory.as_ptr().align_offset(Self::ALIGNMENT);
+        Self { memory, start, length }
+    }
+
+    pub fn bytes(&mut self) -> &mut [u8] {
+        &mut self.memory[self.start..self.start + self.length]
+    }
+}

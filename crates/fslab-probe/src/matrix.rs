@@ -1,0 +1,348 @@
+//! The prober against file systems of which the truth is known, made for it.
+
+mod stage;
+
+use std::path::Path;
+
+use fslab_sys::make_file_system::Kind;
+use fslab_sys::memory_bound::MemoryBound;
+use fslab_sys::signals::Interrupt;
+
+use super::finding::{Finding, Method};
+use super::ground::{Ground, Options};
+use super::timing::{self, Timing};
+use super::truth::{self, Truth, Truths, Verdict};
+use super::{ATTRIBUTES, find};
+use fslab_compare::{Error, Result};
+use fslab_compare::Host;
+
+pub(super) use stage::Stage;
+
+/// One file system of the matrix.
+#[derive(Clone, Debug)]
+pub struct Cell {
+    base: Base,
+    mount_options: &'static str,
+    top: Top,
+    /// The device's read-ahead, where it is not left as it is.
+    read_ahead_kib: Option<u64>,
+    /// The memory that the prober is bounded to.
+    memory_mib: Option<u64>,
+    /// Attributes that are not asked for, because they would take too long.
+    without: &'static [&'static str],
+    /// Whether the short matrix has it too.
+    short: bool,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Base {
+    /// On an image; options of mkfs are separated by blanks.
+    Image { kind: Kind, mkfs: &'static str },
+    /// tmpfs.
+    Memory,
+}
+
+/// What is probed of it. Names of layers and leaves mean nothing here: the host knows them.
+#[derive(Clone, Debug)]
+enum Top {
+    /// The file system itself.
+    Nothing,
+    /// An overlay on it.
+    Overlay,
+    /// Layers over it, which pass on what they are asked or store files otherwise.
+    Layers { layers: &'static [&'static str], transparent: bool },
+    /// Its image, served by what the host calls `scheme`, with options after its name.
+    Image { scheme: &'static str, options: String },
+}
+
+impl Cell {
+    /// A file system on an image.
+    #[must_use]
+    pub const fn image(kind: Kind, mkfs: &'static str) -> Self {
+        Self {
+            base: Base::Image { kind, mkfs },
+            mount_options: "",
+            top: Top::Nothing,
+            read_ahead_kib: None,
+            memory_mib: None,
+            without: &[],
+            short: false,
+        }
+    }
+
+    /// The same, in the short matrix too.
+    #[must_use]
+    pub fn in_short(self) -> Self {
+        Self { short: true, ..self }
+    }
+
+    /// The same under layers, the first on top, which pass on what they are asked.
+    #[must_use]
+    pub fn under(self, layers: &'static [&'static str]) -> Self {
+        Self { top: Top::Layers { layers, transparent: true }, ..self }
+    }
+
+    /// The same under layers, the first on top, which store files otherwise.
+    #[must_use]
+    pub fn transformed_by(self, layers: &'static [&'static str]) -> Self {
+        Self { top: Top::Layers { layers, transparent: false }, ..self }
+    }
+
+    /// The same image, not mounted by the kernel but served by a leaf of the host.
+    #[must_use]
+    pub fn served_by(self, scheme: &'static str, options: String) -> Self {
+        Self { top: Top::Image { scheme, options }, ..self }
+    }
+
+    /// The same, but for attributes that would take too long on it.
+    #[must_use]
+    pub fn without(self, without: &'static [&'static str]) -> Self {
+        Self { without, ..self }
+    }
+
+    fn in_memory() -> Self {
+        Self { base: Base::Memory, ..Self::image(Kind::Ext4, "") }
+    }
+
+    fn mounted(self, mount_options: &'static str) -> Self {
+        Self { mount_options, ..self }
+    }
+
+    /// With this read-ahead of the device.
+    pub(super) fn read_ahead(self, kib: u64) -> Self {
+        Self { read_ahead_kib: Some(kib), ..self }
+    }
+
+    fn memory(self, mib: u64) -> Self {
+        Self { memory_mib: Some(mib), ..self }
+    }
+
+    fn overlaid(self) -> Self {
+        Self { top: Top::Overlay, ..self }
+    }
+
+    /// Whether the short matrix has it.
+    #[must_use]
+    pub fn is_short(&self) -> bool {
+        self.short
+    }
+
+    /// Whether it bounds the memory of the whole process, and the process thus should do nothing
+    /// else.
+    #[must_use]
+    pub fn bounds_memory(&self) -> bool {
+        self.memory_mib.is_some()
+    }
+
+    /// The file system and how it was made.
+    #[must_use]
+    pub fn name(&self) -> String {
+        let mut name = match self.base {
+            Base::Image { kind, mkfs: "" } => kind.name().to_owned(),
+            Base::Image { kind, mkfs } => format!("{} {mkfs}", kind.name()),
+            Base::Memory => "tmpfs".to_owned(),
+        };
+        if !self.mount_options.is_empty() {
+            name = format!("{name}, -o {}", self.mount_options);
+        }
+        name = match &self.top {
+            Top::Nothing => name,
+            Top::Overlay => format!("overlay on {name}"),
+            Top::Layers { layers, .. } => format!("{} on {name}", layers.join(" / ")),
+            Top::Image { scheme, options } => format!("{scheme}IMAGE{options} on {name}"),
+        };
+        match (self.read_ahead_kib, self.memory_mib) {
+            (Some(kib), _) => format!("{name}, read-ahead {kib} KiB"),
+            (None, Some(mib)) => format!("{name}, memory {mib} MiB"),
+            (None, None) => name,
+        }
+    }
+
+    /// Makes the file system on an image in a directory, probes it and judges the answers.
+    ///
+    /// # Errors
+    /// Where the file system can't be made or mounted: for want of privileges or tools.
+    pub fn verify(&self, how: &How<'_>) -> Result<Vec<Judged>> {
+        let directory = if self.bounds_memory() { how.work_directory } else { how.fast_directory };
+        let stage = Stage::make(self, directory, how.host)?;
+        let truths = self.truths(&stage, how.options.bound_memory)?;
+        let options = Options {
+            // A limit is found by a file that outgrows it: of half the budget.
+            budget: self.memory_mib.map_or(Options::default().budget, |mib| (4 * mib) << 20),
+            ..how.options
+        };
+        let remount = || stage.remount().map_err(std::io::Error::other);
+        let timing = how.timing.map(|timing| Timing {
+            make_cold: stage.can_remount().then_some(&remount as &dyn Fn() -> _),
+            ..timing
+        });
+        // What was made and mounted is not bounded.
+        let bound = self.memory_mib.map(|mib| MemoryBound::enter(mib << 20)).transpose()?;
+        let judged = judge_by(&stage.path(), options, &truths, timing.as_ref(), how.interrupt);
+        bound.map(MemoryBound::leave).transpose()?;
+        judged
+    }
+
+    /// What is known of it, as far as the cell is about that.
+    fn truths(&self, stage: &Stage, bound_memory: bool) -> Result<Truths> {
+        let (path, below) = (stage.path(), stage.lower());
+        let read = match &self.top {
+            Top::Nothing => truth::read(&path),
+            Top::Overlay => truth::of_overlay(&path, &below),
+            Top::Layers { transparent, .. } => truth::of_layers(&path, &below, *transparent),
+            Top::Image { .. } => truth::of_image(&path, &stage.image()),
+        };
+        let mut truths = read.map_err(Error::file(&path))?;
+        let on_device = matches!((&self.top, self.base), (Top::Nothing, Base::Image { .. }));
+        if bound_memory && on_device {
+            truths.extend(truth::of_replacement().map(|truth| ("cache-replacement", truth)));
+        }
+        if let Some(mib) = self.memory_mib {
+            truths = truth::of_memory(mib << 20);
+        } else if self.read_ahead_kib.is_some() {
+            // Everything else has a cell of its own.
+            truths.retain(|name, _| name.starts_with("read-ahead"));
+        }
+        truths.retain(|name, _| !self.without.contains(name));
+        Ok(truths)
+    }
+}
+
+/// How a matrix is verified.
+#[derive(Clone, Copy)]
+pub struct How<'a> {
+    /// Where images are made.
+    pub work_directory: &'a Path,
+    /// Where they are made while memory is not bounded: on tmpfs they are faster, but a bound would
+    /// count them.
+    pub fast_directory: &'a Path,
+    /// Who mounts layers.
+    pub host: &'a dyn Host,
+    /// What the prober may do.
+    pub options: Options,
+    /// Whether answers are timed too.
+    pub timing: Option<Timing<'a>>,
+    /// Asked between attributes whether to stop.
+    pub interrupt: &'a Interrupt,
+}
+
+/// The matrix of what the kernel mounts.
+#[must_use]
+pub fn native() -> Vec<Cell> {
+    let mut cells = vec![
+        Cell::image(Kind::Ext2, "-b 1024").in_short(),
+        Cell::image(Kind::Ext2, "-b 2048"),
+        Cell::image(Kind::Ext2, "-b 4096").in_short(),
+        Cell::image(Kind::Ext2, "-b 4096 -I 128"),
+        // Names are looked for from the beginning: tens of thousands take long.
+        Cell::image(Kind::Ext2, "-b 4096 -O ^dir_index").without(&["links-max"]).in_short(),
+        Cell::image(Kind::Ext3, "-b 1024"),
+        Cell::image(Kind::Ext3, "-b 2048").in_short(),
+        Cell::image(Kind::Ext3, "-b 4096"),
+        Cell::image(Kind::Ext4, "-b 1024"),
+        Cell::image(Kind::Ext4, "-b 4096").in_short(),
+        Cell::image(Kind::Ext4, "-b 4096").mounted("data=journal"),
+        Cell::image(Kind::Ext4, "-b 4096 -O ^has_journal"),
+        Cell::image(Kind::Ext4, "-b 4096 -O fast_commit"),
+        Cell::image(Kind::Ext4, "-b 1024 -O inline_data"),
+        Cell::image(Kind::Ext4, "-b 4096 -O inline_data").in_short(),
+        Cell::image(Kind::Ext4, "-b 4096 -I 512 -O inline_data"),
+        Cell::image(Kind::Ext4, "-b 1024 -O ^extents,^64bit"),
+        Cell::image(Kind::Ext4, "-b 4096 -O ^extents,^64bit").in_short(),
+        Cell::image(Kind::Ext4, "-b 1024 -O bigalloc"),
+        Cell::image(Kind::Ext4, "-b 4096 -O bigalloc").in_short(),
+        Cell::image(Kind::Xfs, "-b size=1024").in_short(),
+        Cell::image(Kind::Xfs, "-b size=2048"),
+        Cell::image(Kind::Xfs, "-b size=4096").in_short(),
+        Cell::image(Kind::Xfs, "-b size=4096 -i size=1024"),
+        Cell::image(Kind::Xfs, "-b size=4096 -i size=2048"),
+        Cell::image(Kind::Btrfs, "").in_short(),
+        Cell::in_memory().in_short(),
+        Cell::image(Kind::Ext4, "-b 4096").overlaid().in_short(),
+    ];
+    for (kind, windows) in [
+        (Kind::Ext4, &[0, 16, 128, 512][..]),
+        (Kind::Xfs, &[0, 16, 128, 512]),
+        (Kind::Btrfs, &[16]),
+    ] {
+        for kib in windows {
+            let cell = Cell::image(kind, "").read_ahead(*kib);
+            let in_short = kind == Kind::Ext4 && *kib % 128 == 0 && *kib < 512;
+            cells.push(if in_short { cell.in_short() } else { cell });
+        }
+    }
+    for kind in [Kind::Ext4, Kind::Xfs, Kind::Btrfs] {
+        cells.extend([40, 80].map(|mib| Cell::image(kind, "").memory(mib)));
+    }
+    for cell in &mut cells {
+        cell.short |= cell.name() == "ext4, memory 40 MiB";
+    }
+    cells
+}
+
+/// An answer of the prober's, beside the truth.
+#[derive(Debug)]
+pub struct Judged {
+    /// The attribute.
+    pub attribute: &'static str,
+    /// What was found.
+    pub finding: Finding,
+    /// What was found by timing, where that was asked for.
+    pub timing: Option<Method>,
+    /// What is so.
+    pub truth: Truth,
+    /// How what was counted compares.
+    pub verdict: Verdict,
+}
+
+impl Judged {
+    /// How what was timed compares; refusing is never wrong.
+    #[must_use]
+    pub fn timing_verdict(&self) -> Option<Verdict> {
+        let timed = self.timing.as_ref()?;
+        Some(self.truth.judge(&Finding::by(timed.clone())))
+    }
+}
+
+/// Probes a directory and judges every answer of which the truth is known.
+///
+/// # Errors
+/// Where the directory can't be used.
+pub fn judge(
+    directory: &Path,
+    options: Options,
+    timing: Option<&Timing<'_>>,
+    interrupt: &Interrupt,
+) -> Result<Vec<Judged>> {
+    let truths = truth::read(directory).map_err(Error::file(directory))?;
+    judge_by(directory, options, &truths, timing, interrupt)
+}
+
+fn judge_by(
+    directory: &Path,
+    options: Options,
+    truths: &Truths,
+    timing: Option<&Timing<'_>>,
+    interrupt: &Interrupt,
+) -> Result<Vec<Judged>> {
+    let ground = Ground::prepare(directory, options)?;
+    let mut judged = Vec::new();
+    for attribute in ATTRIBUTES {
+        let Some(truth) = truths.get(attribute.name) else { continue };
+        if interrupt.is_raised() {
+            return Err(Error::Interrupted);
+        }
+        let finding = find(attribute, &ground).finding;
+        let timed = timing.and_then(|timing| timing::time(attribute.name, &ground, timing));
+        let verdict = truth.judge(&finding);
+        judged.push(Judged {
+            attribute: attribute.name,
+            finding,
+            timing: timed,
+            truth: truth.clone(),
+            verdict,
+        });
+    }
+    ground.clear()?;
+    Ok(judged)
+}

@@ -1,0 +1,119 @@
+//! The original's four results again, on ext2, ext3 and ext4, counted and timed side by side.
+//!
+//! Hu and Bursum ("Measurement and Impact of Key File System Attributes") found on ext4 under
+//! Linux 2.6.32: blocks of 4096 bytes, a prefetch buffer of 256 KB, a file cache of 2 MB and 12
+//! direct pointers.
+
+use std::path::Path;
+
+use fslab_sys::make_file_system::Kind;
+use fslab_sys::memory_bound::MemoryBound;
+use fslab_sys::signals::Interrupt;
+
+use super::ground::{Ground, Options};
+use super::matrix::{Cell, Stage};
+use super::timing::Timing;
+use super::{ATTRIBUTES, Answer, Growth, find, find_both, growth};
+use fslab_compare::{Error, Result};
+use fslab_compare::Host;
+
+/// The attributes of the original.
+pub const FOUR: [&str; 4] = ["block-size", "read-ahead-max", "cache-size", "direct-pointers"];
+
+/// The file systems it is asked of: the one of then, and those whose inodes have pointers.
+const KINDS: [Kind; 3] = [Kind::Ext2, Kind::Ext3, Kind::Ext4];
+
+/// What disks have unless they say otherwise; loop devices say so.
+const READ_AHEAD_KIB: u64 = 128;
+
+/// The memory that files are cached in, so that the cache has a size.
+const MEMORY: u64 = 40 << 20;
+
+/// Bytes of their blocks.
+const BLOCK: u64 = 4096;
+
+/// What is found on one file system.
+#[derive(Debug)]
+pub struct OnFileSystem {
+    /// Which.
+    pub kind: Kind,
+    /// The attributes in the order of [`FOUR`], or why they could not be tried.
+    pub answers: Vec<Result<Answer>>,
+    /// What the device is sent while a file grows.
+    pub growth: Result<Growth>,
+}
+
+/// Where images are made, and by what means.
+#[derive(Clone, Copy)]
+pub struct Means<'a> {
+    /// Where the image is for what is asked under a bound of memory.
+    pub work_directory: &'a Path,
+    /// Where the others are: on tmpfs no neighbour delays a device. For the cache it would pay for
+    /// its pages from the same bound.
+    pub memory_directory: &'a Path,
+    /// Who mounts layers; nobody, here.
+    pub host: &'a dyn Host,
+    /// The clock, where there is one to be believed.
+    pub timing: Option<Timing<'a>>,
+    /// Asked between attributes whether to stop.
+    pub interrupt: &'a Interrupt,
+}
+
+/// Finds the four attributes on each file system, made for it. What can't be made or mounted, for
+/// want of privileges or tools, says so in its place.
+///
+/// # Errors
+/// Only interruption.
+pub fn reproduce(means: &Means<'_>) -> Result<Vec<OnFileSystem>> {
+    KINDS.iter().map(|kind| means.on(*kind)).collect()
+}
+
+impl Means<'_> {
+    fn on(&self, kind: Kind) -> Result<OnFileSystem> {
+        let cell = Cell::image(kind, "-b 4096").read_ahead(READ_AHEAD_KIB);
+        let mut answers = Vec::new();
+        for attribute in FOUR {
+            if self.interrupt.is_raised() {
+                return Err(Error::Interrupted);
+            }
+            answers.push(self.answer(&cell, attribute));
+        }
+        Ok(OnFileSystem { kind, answers, growth: self.growth(&cell) })
+    }
+
+    fn answer(&self, cell: &Cell, attribute: &str) -> Result<Answer> {
+        if attribute != "cache-size" {
+            let stage = Stage::make(cell, self.memory_directory, self.host)?;
+            return self.ask(&stage, attribute, Options::default().budget);
+        }
+        let stage = Stage::make(cell, self.work_directory, self.host)?;
+        let bound = MemoryBound::enter(MEMORY)?;
+        let answer = self.ask(&stage, attribute, 4 * MEMORY);
+        bound.leave()?;
+        answer
+    }
+
+    fn ask(&self, stage: &Stage, name: &str, budget: u64) -> Result<Answer> {
+        let remount = || stage.remount().map_err(std::io::Error::other);
+        let timing = self.timing.map(|timing| Timing { make_cold: Some(&remount), ..timing });
+        let ground = Ground::prepare(&stage.path(), Options { budget, ..Options::default() })?;
+        let attribute = ATTRIBUTES.iter().find(|known| known.name == name).ok_or_else(|| {
+            let known = ATTRIBUTES.iter().map(|known| known.name);
+            fslab_report::Error::unknown("attribute", name, known)
+        })?;
+        let answer = match &timing {
+            Some(timing) => find_both(attribute, &ground, timing),
+            None => find(attribute, &ground),
+        };
+        ground.clear()?;
+        Ok(answer)
+    }
+
+    fn growth(&self, cell: &Cell) -> Result<Growth> {
+        let stage = Stage::make(cell, self.memory_directory, self.host)?;
+        let ground = Ground::prepare(&stage.path(), Options::default())?;
+        let found = growth(&ground, BLOCK).map_err(Error::file(ground.directory()));
+        ground.clear()?;
+        found
+    }
+}

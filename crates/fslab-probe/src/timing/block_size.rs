@@ -1,0 +1,57 @@
+//! `block-size` by time: one byte in a hole makes a block of data. Direct reads of it ask the
+//! device; those of the hole around it don't.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+
+use super::{Timed, Timing, in_turns, method};
+use crate::finding::{Method, Value};
+use crate::ground::{Aligned, Ground, Scratch};
+use crate::steps::one_step;
+
+pub(super) const SPEC: Timed = Timed { attribute: "block-size", find };
+
+/// Where the byte lies: aligned to any block.
+const PLACE: u64 = 4 << 20;
+
+/// Length of the reads, and how far each is from the one before.
+const SECTOR: u64 = 512;
+
+/// Reads: blocks up to half of what they cover can be told.
+const POINTS: usize = 64;
+
+const ROUNDS: usize = 9;
+
+fn find(ground: &Ground, timing: &Timing<'_>) -> io::Result<Method> {
+    const NAME: &str = "nanoseconds of direct reads of 512 bytes from a byte in a hole on";
+    let scratch = ground.fresh()?;
+    scratch.file.set_len(2 * PLACE)?;
+    scratch.file.write_all_at(b"x", PLACE)?;
+    let scratch = scratch.settle()?;
+    let direct = match open_for_sectors(&scratch) {
+        Ok(direct) => direct,
+        Err(error) => {
+            let reason = format!("512 bytes can't be read past the cache ({error})");
+            return Ok(Method::failed(NAME, reason, Vec::new()));
+        }
+    };
+    let mut buffer = Aligned::new(SECTOR as usize);
+    let offsets: Vec<u64> = (0..POINTS as u64).map(|point| point * SECTOR).collect();
+    let times = in_turns(POINTS, ROUNDS, |point| {
+        let place = PLACE + offsets[point];
+        timing.clock.ticks(|| direct.read_exact_at(buffer.bytes(), place))
+    })?;
+    let outcome = match one_step(&times, timing.seed) {
+        Ok(step) if step.ratio < 1.0 => Ok(Value::Bytes(offsets[step.at])),
+        Ok(_) => Err("the hole is read more slowly than the data".to_owned()),
+        Err(refusal) => Err(refusal.to_string()),
+    };
+    Ok(method(NAME, outcome, &offsets, &times, timing.clock))
+}
+
+fn open_for_sectors(scratch: &Scratch) -> io::Result<File> {
+    let direct = scratch.open_direct()?;
+    direct.read_exact_at(Aligned::new(SECTOR as usize).bytes(), PLACE)?;
+    Ok(direct)
+}

@@ -1,0 +1,95 @@
+//! `direct-pointers` by time: the first read of a block asks the device once; where the block's
+//! place stands in another block, twice, one after the other.
+//!
+//! There is a file for each number of blocks, and its last block is read once after everything
+//! was forgotten, because a place that was looked up is remembered. On file systems with extents
+//! all these files have one extent each, which is in the inode, and every read asks once: the "12
+//! direct pointers" of the original, which timed synchronous writes on ext4, can't come from
+//! there.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+
+use fiemap::{Fiemap, FiemapFlags};
+
+use super::{MakeCold, Timed, Times, Timing, in_turns, method};
+use crate::attribute::allocation_unit;
+use crate::finding::{Method, Value};
+use crate::ground::{Aligned, Ground, Scratch};
+use crate::steps::one_step;
+
+pub(super) const SPEC: Timed = Timed { attribute: "direct-pointers", find };
+
+/// Files: direct pointers up to about this number can be told.
+const FILES: u64 = 24;
+
+const ROUNDS: usize = 9;
+
+/// More pieces than this need not fit into an inode with extents.
+const EXTENTS_MOST: usize = 3;
+
+fn find(ground: &Ground, timing: &Timing<'_>) -> io::Result<Method> {
+    const NAME: &str = "nanoseconds of the first direct read of the last block, by its index";
+    let refuse = |reason: &str| Ok(Method::failed(NAME, reason, Vec::new()));
+    let Some(make_cold) = timing.make_cold else {
+        return refuse("nothing makes the file system forget where blocks are: --drop-caches");
+    };
+    let Some(unit) = allocation_unit::known(ground)? else {
+        return refuse("the allocation unit is not known");
+    };
+    let files = (0..FILES).map(|index| whole(ground, (index + 1) * unit));
+    let files = files.collect::<io::Result<Vec<_>>>()?;
+    if files.iter().any(is_fragmented) {
+        return refuse("files are fragmented, or their extents are not told");
+    }
+    let mut buffer = Aligned::new(usize::try_from(unit).map_err(io::Error::other)?);
+    if let Err(error) =
+        files[0].open_direct().and_then(|file| file.read_exact_at(buffer.bytes(), 0))
+    {
+        return refuse(&format!("blocks can't be read past the cache ({error})"));
+    }
+    // A file system with open files can't be mounted again.
+    let files: Vec<Scratch> = files.into_iter().map(Scratch::close).collect::<io::Result<_>>()?;
+    let times = first_reads(&files, unit, make_cold, timing, &mut buffer)?;
+    let outcome = match one_step(&times, timing.seed) {
+        Ok(step) if step.ratio > 1.0 => Ok(Value::Count(step.at as u64)),
+        Ok(_) => Err("later blocks are read faster".to_owned()),
+        Err(refusal) => Err(refusal.to_string()),
+    };
+    let indices: Vec<u64> = (0..FILES).collect();
+    Ok(method(NAME, outcome, &indices, &times, timing.clock))
+}
+
+fn whole(ground: &Ground, length: u64) -> io::Result<Scratch> {
+    let scratch = ground.fresh()?;
+    scratch.fill(0, length)?;
+    scratch.settle()
+}
+
+fn is_fragmented(scratch: &Scratch) -> bool {
+    let extents = Fiemap::with_flags(&scratch.file, FiemapFlags::SYNC);
+    extents.collect::<Result<Vec<_>, _>>().map_or(true, |extents| extents.len() > EXTENTS_MOST)
+}
+
+fn first_reads(
+    files: &[Scratch],
+    unit: u64,
+    make_cold: MakeCold<'_>,
+    timing: &Timing<'_>,
+    buffer: &mut Aligned,
+) -> io::Result<Times> {
+    let mut left_in_round = 0;
+    in_turns(files.len(), ROUNDS, |point| {
+        if left_in_round == 0 {
+            make_cold()?;
+            left_in_round = files.len();
+        }
+        left_in_round -= 1;
+        let file: File = files[point].open_direct()?;
+        // The inode is loaded by this, not by the read.
+        file.metadata()?;
+        let place = point as u64 * unit;
+        timing.clock.ticks(|| file.read_exact_at(buffer.bytes(), place))
+    })
+}

@@ -1,0 +1,100 @@
+//! `read-ahead-max` by time: of pages read in order, the one that makes the kernel read ahead
+//! takes longer than those that are there already. From one such page to the next is a window.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::thread::sleep;
+use std::time::Duration;
+
+use super::{Timed, Times, Timing, method};
+use crate::finding::{Jump, Method, Value};
+use crate::ground::{Ground, Scratch};
+use crate::steps::{NoPeriod, Period, period};
+
+pub(super) const SPEC: Timed = Timed { attribute: "read-ahead-max", find };
+
+/// Files that are read until one shows windows enough.
+const LENGTHS: [u64; 2] = [4 << 20, 16 << 20];
+
+const ROUNDS: usize = 7;
+
+/// A page that takes so much longer than the fastest may have started a read-ahead...
+const MAY_BE_SLOW: u64 = 4;
+
+/// ...which is given time to arrive, so that no page is waited for.
+const ARRIVAL: Duration = Duration::from_millis(2);
+
+fn find(ground: &Ground, timing: &Timing<'_>) -> io::Result<Method> {
+    const NAME: &str = "nanoseconds of each page of a file read in order";
+    let lengths = LENGTHS.into_iter().chain([ground.options().budget / 2]);
+    let mut last = Method::failed(NAME, "the budget is too small", Vec::new());
+    for length in lengths.filter(|length| *length <= ground.options().budget / 2) {
+        let scratch = ground.fresh()?;
+        scratch.fill(0, length)?;
+        let times = passes(&scratch, length, timing)?;
+        let found = period(&times);
+        last = conclude(NAME, &found, &times, timing);
+        if matches!(found, Ok(_) | Err(NoPeriod::Even)) {
+            break;
+        }
+    }
+    Ok(last)
+}
+
+fn conclude(
+    name: &'static str,
+    found: &Result<Period, NoPeriod>,
+    times: &Times,
+    timing: &Timing<'_>,
+) -> Method {
+    let page = rustix::param::page_size() as u64;
+    let outcome = match found {
+        Ok(period) => Ok(Value::Bytes(period.length as u64 * page)),
+        Err(no_period) => Err(no_period.to_string()),
+    };
+    let places: Vec<u64> = (0..times.len() as u64).map(|number| number * page).collect();
+    let mut method = method(name, outcome, &places, times, timing.clock);
+    // Ten thousands of them would say no more.
+    method.samples.clear();
+    let jump = |period: &Period| Jump { at: period.first as u64 * page, ticks: period.difference };
+    method.jump = found.as_ref().ok().map(jump);
+    method
+}
+
+fn passes(scratch: &Scratch, length: u64, timing: &Timing<'_>) -> io::Result<Times> {
+    let mut times = vec![Vec::new(); length as usize / rustix::param::page_size()];
+    for _ in 0..ROUNDS {
+        scratch.make_cold()?;
+        // New openings: read-ahead remembers.
+        let (file, other) = (File::open(scratch.path())?, File::open(scratch.path())?);
+        pass(&file, &other, timing, &mut times)?;
+    }
+    Ok(times)
+}
+
+fn pass(file: &File, other: &File, timing: &Timing<'_>, times: &mut Times) -> io::Result<()> {
+    let mut buffer = vec![0; rustix::param::page_size()];
+    let mut fastest = u64::MAX;
+    for (number, times) in times.iter_mut().enumerate() {
+        let offset = (number * buffer.len()) as u64;
+        let read = timing.clock.ticks(|| file.read_exact_at(&mut buffer, offset))?;
+        // Where it was disturbed, how long it would have taken is lost: the page is there now.
+        let Some(ticks) = read else { continue };
+        times.push(ticks as f64);
+        fastest = fastest.min(ticks);
+        if ticks > MAY_BE_SLOW * fastest {
+            sleep(ARRIVAL);
+            warm_up(other, timing, &mut buffer)?;
+        }
+    }
+    Ok(())
+}
+
+/// After a sleep everything is slow for a moment, which says nothing of pages.
+fn warm_up(other: &File, timing: &Timing<'_>, buffer: &mut [u8]) -> io::Result<()> {
+    for _ in 0..8 {
+        timing.clock.ticks(|| other.read_exact_at(buffer, 0))?;
+    }
+    Ok(())
+}

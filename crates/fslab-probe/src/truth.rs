@@ -1,0 +1,412 @@
+//! What is known of a file system from inside: superblocks, sysfs, statx. Read by other means than
+//! the prober's, to judge its answers.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use fslab_sys::mounts;
+use rustix::fs::{AtFlags, CWD, StatxFlags};
+
+use super::finding::{Finding, Value};
+
+/// What an attribute really is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Truth {
+    /// This value.
+    Is(Value),
+    /// A number of bytes in this range, as far as anything but trying can tell.
+    Within {
+        /// It is at least this.
+        low: u64,
+        /// It is at most this.
+        high: u64,
+    },
+    /// The file system has no such thing.
+    NotApplicable,
+}
+
+/// How an answer compares with the truth.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// The value, or that there is none, is right.
+    Right,
+    /// There is a value, and it was not found.
+    NotFound,
+    /// The value is wrong.
+    Wrong,
+}
+
+impl Truth {
+    /// Judges a finding.
+    #[must_use]
+    pub fn judge(&self, finding: &Finding) -> Verdict {
+        match (self, finding.value()) {
+            (Self::Is(value), Some(found)) if value == found => Verdict::Right,
+            (Self::Within { low, high }, Some(found)) if is_within(found, *low, *high) => {
+                Verdict::Right
+            }
+            (Self::NotApplicable, None) => Verdict::Right,
+            (Self::Is(_) | Self::Within { .. }, None) => Verdict::NotFound,
+            _ => Verdict::Wrong,
+        }
+    }
+}
+
+/// Whether what was found says that a number lies in a range, or may.
+fn is_within(found: &Value, least: u64, most: u64) -> bool {
+    match *found {
+        Value::Bytes(bytes) => (least..=most).contains(&bytes),
+        Value::Between { low, high } => least <= low && high <= most,
+        Value::BytesAtLeast(bytes) => bytes <= most,
+        _ => false,
+    }
+}
+
+/// What is known, by name of the attribute; attributes that nothing tells are missing.
+pub type Truths = BTreeMap<&'static str, Truth>;
+
+/// Reads what the machine knows about the file system that a directory is on. Root is told more.
+///
+/// # Errors
+/// Where the directory or the table of mounts can't be read.
+pub fn read(directory: &Path) -> io::Result<Truths> {
+    let mut truths = of_any(directory)?;
+    let statfs = rustix::fs::statvfs(directory)?;
+    let Some(entry) = entry_of(directory)? else { return Ok(truths) };
+    let source = PathBuf::from(&entry.source);
+    match entry.file_system.as_str() {
+        "ext2" | "ext3" | "ext4" => ext(&mut truths, &source, &entry),
+        "xfs" => xfs(&mut truths, statfs.f_bsize),
+        "btrfs" => btrfs(&mut truths, statfs.f_bsize),
+        "tmpfs" => tmpfs(&mut truths, statfs.f_bsize),
+        _ => {}
+    }
+    read_ahead(&mut truths, directory, &entry)?;
+    direct_input_output(&mut truths, directory)?;
+    Ok(truths)
+}
+
+/// What the kernel sees to, whatever the file system.
+fn of_any(directory: &Path) -> io::Result<Truths> {
+    let mut truths = Truths::new();
+    bytes(&mut truths, "name-length-max", rustix::fs::statvfs(directory)?.f_namemax);
+    // PATH_MAX, less the byte that ends it.
+    bytes(&mut truths, "path-length-max", 4096 - 1);
+    Ok(truths)
+}
+
+/// What shows through whatever is mounted over a file system and changes no file.
+const THROUGH: [&str; 10] = [
+    "block-size",
+    "sparse-granularity",
+    "allocation-unit",
+    "direct-pointers",
+    "pointer-fan-out",
+    "pointer-depth",
+    "inline-data",
+    "preallocation",
+    "links-max",
+    "timestamp-granularity",
+];
+
+/// What only the device below could tell, or extents told by FIEMAP, which requests to user space
+/// don't carry.
+const NOT_THROUGH: [&str; 5] =
+    ["extents-in-inode", "extents-a-block", "delayed-allocation", "sync-flushes", "journal"];
+
+/// What is known of an overlay whose upper directory is on `below`.
+///
+/// # Errors
+/// As [`read`].
+pub fn of_overlay(directory: &Path, below: &Path) -> io::Result<Truths> {
+    let mut truths = of_any(directory)?;
+    let seen = ["extents-in-inode", "extents-a-block", "delayed-allocation"];
+    truths.extend(
+        read(below)?.into_iter().filter(|(name, _)| THROUGH.contains(name) || seen.contains(name)),
+    );
+    none(&mut truths, &["sync-flushes", "journal"]);
+    Ok(truths)
+}
+
+/// What is known of layers over `below`, which pass on what they are asked or (not `transparent`)
+/// store files otherwise.
+///
+/// # Errors
+/// As [`read`].
+pub fn of_layers(directory: &Path, below: &Path, transparent: bool) -> io::Result<Truths> {
+    let mut truths = of_any(directory)?;
+    if transparent {
+        truths.extend(read(below)?.into_iter().filter(|(name, _)| THROUGH.contains(name)));
+    } else {
+        none(&mut truths, &POINTERS);
+    }
+    none(&mut truths, &NOT_THROUGH);
+    no_ranges(&mut truths);
+    Ok(truths)
+}
+
+/// Requests to user space can't ask for these, whatever is below.
+fn no_ranges(truths: &mut Truths) {
+    for name in ["supports-collapse", "supports-insert"] {
+        word(truths, name, "no");
+    }
+}
+
+/// What is known of an image of ext2 that is served by a program.
+///
+/// # Errors
+/// As [`read`].
+pub fn of_image(directory: &Path, image: &Path) -> io::Result<Truths> {
+    let mut ext2 = Truths::new();
+    ext_superblock(&mut ext2, image, false, "");
+    let mut truths = of_any(directory)?;
+    truths.extend(ext2.into_iter().filter(|(name, _)| THROUGH.contains(name)));
+    // What a program does beyond the format is its own affair.
+    truths.remove("preallocation");
+    none(&mut truths, &NOT_THROUGH);
+    no_ranges(&mut truths);
+    Ok(truths)
+}
+
+/// What is known where memory is limited. A part of the limit goes to other things than pages of
+/// files, and no interface tells how much.
+#[must_use]
+pub fn of_memory(limit: u64) -> Truths {
+    let mut truths = Truths::new();
+    truths.insert("cache-size", Truth::Within { low: limit / 10 * 6, high: limit });
+    word(&mut truths, "cache-bound", "control-group");
+    truths
+}
+
+/// Which pages are kept, where that is known: the kernel's two lists do it, and not generations
+/// (CONFIG_LRU_GEN).
+#[must_use]
+pub fn of_replacement() -> Option<Truth> {
+    let generations = fs::read_to_string("/sys/kernel/mm/lru_gen/enabled");
+    let off = |text: &str| matches!(text.trim(), "0x0000" | "n" | "N" | "0");
+    match generations {
+        Ok(text) if !off(&text) => None,
+        _ => Some(Truth::Is(Value::Word("twice-read"))),
+    }
+}
+
+fn entry_of(directory: &Path) -> io::Result<Option<mounts::MountEntry>> {
+    let path = fs::canonicalize(directory)?;
+    let above = mounts::list()?.into_iter().filter(|entry| path.starts_with(&entry.target));
+    Ok(above.max_by_key(|entry| entry.target.as_os_str().len()))
+}
+
+const POINTERS: [&str; 3] = ["direct-pointers", "pointer-fan-out", "pointer-depth"];
+const EXTENTS: [&str; 2] = ["extents-in-inode", "extents-a-block"];
+
+fn none(truths: &mut Truths, names: &[&'static str]) {
+    truths.extend(names.iter().map(|name| (*name, Truth::NotApplicable)));
+}
+
+fn count(truths: &mut Truths, name: &'static str, count: u64) {
+    truths.insert(name, Truth::Is(Value::Count(count)));
+}
+
+fn bytes(truths: &mut Truths, name: &'static str, bytes: u64) {
+    truths.insert(name, Truth::Is(Value::Bytes(bytes)));
+}
+
+fn word(truths: &mut Truths, name: &'static str, word: &'static str) {
+    truths.insert(name, Truth::Is(Value::Word(word)));
+}
+
+fn ext(truths: &mut Truths, device: &Path, entry: &mounts::MountEntry) {
+    ext_superblock(truths, device, entry.file_system == "ext4", &entry.options);
+}
+
+/// The superblock as dumpe2fs prints it.
+fn ext_superblock(truths: &mut Truths, device: &Path, delays: bool, options: &str) {
+    let Some(text) = output(Command::new("dumpe2fs").arg("-h").arg(device)) else { return };
+    let field = |key: &str| {
+        text.lines().find_map(|line| line.strip_prefix(key)).map(|value| value.trim().to_owned())
+    };
+    let number = |key: &str| field(key).and_then(|value| value.parse::<u64>().ok());
+    let features = field("Filesystem features:").unwrap_or_default();
+    let has = |feature: &str| features.split_whitespace().any(|one| one == feature);
+    let Some(block) = number("Block size:") else { return };
+    let Some(inode) = number("Inode size:") else { return };
+    bytes(truths, "block-size", block);
+    bytes(truths, "sparse-granularity", block);
+    bytes(truths, "allocation-unit", number("Cluster size:").unwrap_or(block));
+    if has("extent") {
+        none(truths, &POINTERS);
+        // 60 bytes of the inode and a block of the tree: a header and entries of 12 bytes each.
+        count(truths, "extents-in-inode", 60 / 12 - 1);
+        count(truths, "extents-a-block", (block - 12) / 12);
+    } else {
+        none(truths, &EXTENTS);
+        count(truths, "direct-pointers", 12);
+        count(truths, "pointer-fan-out", block / 4);
+        count(truths, "pointer-depth", 3);
+    }
+    bytes(truths, "inline-data", if has("inline_data") { inline_data(inode) } else { 0 });
+    // With data in the journal nothing is delayed.
+    let data_journal = options.split(',').any(|option| option == "data=journal");
+    word(truths, "delayed-allocation", if delays && !data_journal { "yes" } else { "no" });
+    word(
+        truths,
+        "journal",
+        match (has("has_journal"), data_journal) {
+            (false, _) => "none",
+            (true, false) => "metadata",
+            (true, true) => "data",
+        },
+    );
+    word(truths, "directory-index", if has("dir_index") { "yes" } else { "no" });
+    word(truths, "supports-exchange-range", "no");
+    if !has("verity") {
+        word(truths, "supports-verity", "no");
+    }
+    count(truths, "links-max", 65_000);
+    bytes(truths, "preallocation", 0);
+    let step_ns = if inode > 128 { 1 } else { 1_000_000_000 };
+    truths.insert("timestamp-granularity", Truth::Is(Value::Nanoseconds(step_ns)));
+    for name in ["supports-collapse", "supports-insert", "supports-zero-range"] {
+        word(truths, name, if has("extent") { "yes" } else { "no" });
+    }
+    word(truths, "supports-reflink", "no");
+}
+
+/// 60 bytes where the block pointers would be, and an attribute in what the inode has beyond 160
+/// bytes: less the magic, the end mark, and the attribute's own entry with its four-letter name.
+fn inline_data(inode_size: u64) -> u64 {
+    const POINTERS: u64 = 60;
+    const BEFORE_ATTRIBUTES: u64 = 160;
+    const FRAME: u64 = 4 + 4 + 20;
+    POINTERS + inode_size.saturating_sub(BEFORE_ATTRIBUTES + FRAME)
+}
+
+fn xfs(truths: &mut Truths, block: u64) {
+    bytes(truths, "block-size", block);
+    bytes(truths, "allocation-unit", block);
+    none(truths, &POINTERS);
+    // Extents have 16 bytes. Inodes keep 192 bytes for them when they are made with room for
+    // attributes; a block of the tree has a header of 72 bytes.
+    count(truths, "extents-in-inode", 192 / 16);
+    count(truths, "extents-a-block", (block - 72) / 16);
+    bytes(truths, "inline-data", 0);
+    bytes(truths, "sparse-granularity", block);
+    word(truths, "delayed-allocation", "yes");
+    word(truths, "journal", "metadata");
+    word(truths, "directory-index", "yes");
+    word(truths, "supports-collapse", "yes");
+    word(truths, "supports-verity", "no");
+}
+
+fn btrfs(truths: &mut Truths, block: u64) {
+    bytes(truths, "block-size", block);
+    bytes(truths, "allocation-unit", block);
+    none(truths, &POINTERS);
+    none(truths, &EXTENTS);
+    // The mount option max_inline, as it is by default.
+    bytes(truths, "inline-data", 2048);
+    bytes(truths, "sparse-granularity", block);
+    word(truths, "delayed-allocation", "yes");
+    word(truths, "journal", "copy-on-write");
+    word(truths, "directory-index", "yes");
+    word(truths, "supports-exchange-range", "no");
+    word(truths, "supports-reflink", "yes");
+    word(truths, "supports-collapse", "no");
+}
+
+fn tmpfs(truths: &mut Truths, block: u64) {
+    bytes(truths, "block-size", block);
+    bytes(truths, "allocation-unit", block);
+    none(truths, &POINTERS);
+    none(truths, &EXTENTS);
+    none(truths, &["read-ahead-initial", "read-ahead-max", "read-ahead-random", "sync-flushes"]);
+    none(truths, &["delayed-allocation", "journal", "cache-size", "cache-replacement"]);
+    bytes(truths, "sparse-granularity", block);
+    // Names are in a table of hashes, that of all directories.
+    word(truths, "directory-index", "yes");
+}
+
+fn read_ahead(truths: &mut Truths, directory: &Path, entry: &mounts::MountEntry) -> io::Result<()> {
+    let device = fs::metadata(directory)?.dev();
+    let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
+    let own = PathBuf::from(format!("/sys/class/bdi/{major}:{minor}/read_ahead_kb"));
+    let file = if entry.file_system == "btrfs" { btrfs_read_ahead(entry)? } else { Some(own) };
+    let told = file.and_then(|file| fs::read_to_string(file).ok());
+    if let Some(kib) = told.and_then(|text| text.trim().parse::<u64>().ok()) {
+        bytes(truths, "read-ahead-max", kib << 10);
+        let page = rustix::param::page_size() as u64;
+        bytes(truths, "read-ahead-initial", page * first_window((kib << 10) / page));
+        bytes(truths, "read-ahead-random", page);
+    }
+    Ok(())
+}
+
+/// The first window of a reader who asks for one page, in pages: get_init_ra_size() in the
+/// kernel's mm/readahead.c.
+fn first_window(most: u64) -> u64 {
+    match most {
+        0 => 1,
+        _ if most >= 32 => 4,
+        _ if most >= 4 => 2,
+        _ => most,
+    }
+}
+
+/// Btrfs has a read-ahead of its own, whatever its devices have.
+fn btrfs_read_ahead(entry: &mounts::MountEntry) -> io::Result<Option<PathBuf>> {
+    let Some(device) = Path::new(&entry.source).file_name() else { return Ok(None) };
+    for directory in fs::read_dir("/sys/fs/btrfs")? {
+        let directory = directory?.path();
+        if directory.join("devices").join(device).exists() {
+            return Ok(Some(directory.join("bdi/read_ahead_kb")));
+        }
+    }
+    Ok(None)
+}
+
+fn direct_input_output(truths: &mut Truths, directory: &Path) -> io::Result<()> {
+    let file = tempfile::NamedTempFile::new_in(directory)?;
+    let wanted = StatxFlags::DIOALIGN;
+    let told = rustix::fs::statx(CWD, file.path(), AtFlags::empty(), wanted)?;
+    if told.stx_mask & wanted.bits() != 0 && told.stx_dio_offset_align > 0 {
+        bytes(truths, "direct-io-offset", told.stx_dio_offset_align.into());
+        bytes(truths, "direct-io-memory", told.stx_dio_mem_align.into());
+    }
+    Ok(())
+}
+
+fn output(command: &mut Command) -> Option<String> {
+    // Users other than root often lack /usr/sbin in PATH, and these tools live there.
+    let path = std::env::var("PATH").unwrap_or_default() + ":/usr/sbin:/sbin";
+    let output = command.env("PATH", path).output().ok()?;
+    output.status.success().then(|| String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::finding::Method;
+
+    #[test]
+    fn a_value_that_is_not_found_is_not_wrong() {
+        let found = |bytes| Finding::by(Method::found("", Value::Bytes(bytes), Vec::new()));
+        let nothing = Finding::by(Method::failed("", "no", Vec::new()));
+        let truth = Truth::Is(Value::Bytes(1));
+        assert_eq!(truth.judge(&found(1)), Verdict::Right);
+        assert_eq!(truth.judge(&found(2)), Verdict::Wrong);
+        assert_eq!(truth.judge(&nothing), Verdict::NotFound);
+        assert_eq!(Truth::NotApplicable.judge(&nothing), Verdict::Right);
+        assert_eq!(Truth::NotApplicable.judge(&found(1)), Verdict::Wrong);
+    }
+
+    #[test]
+    fn inline_data_is_what_ext4_was_seen_to_keep() {
+        assert_eq!(inline_data(128), 60);
+        assert_eq!(inline_data(256), 128);
+        assert_eq!(inline_data(512), 384);
+    }
+}

@@ -1,0 +1,128 @@
+//! Which cells of a plan's grid are run here: a campaign can be spread over processes, machines
+//! and days, and its samples files merged by whoever reads them.
+//!
+//! A cell is one target, one workload and one round. Its seed and its place in the round's order
+//! follow from the plan and the seed alone, so that a cell is the same wherever it is run.
+
+use std::ops::RangeInclusive;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+use crate::error::{Error, Result};
+
+/// A choice of cells; all of them by default.
+#[derive(Clone, Debug, Default, Serialize, Deserialize, PartialEq, Eq)]
+#[serde(default)]
+pub struct Cells {
+    /// Every so-manieth block of a round and a workload.
+    pub share: Option<Share>,
+    /// Only these targets, unless empty.
+    pub targets: Vec<String>,
+    /// Only these workloads, unless empty.
+    pub workloads: Vec<String>,
+    /// Only these rounds, counted from 1.
+    pub rounds: Option<RangeInclusive<u32>>,
+}
+
+/// One of several equal shares of all blocks. A block has all its targets: what is paired stays
+/// together.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize, PartialEq, Eq)]
+pub struct Share {
+    /// Which one, from 1.
+    pub number: u32,
+    /// How many there are.
+    pub of: u32,
+}
+
+impl FromStr for Share {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> std::result::Result<Self, Self::Err> {
+        const FORM: &str = "a share is written K/N, with K from 1 to N, such as 2/4";
+        let (number, of) = text.split_once('/').ok_or(FORM)?;
+        let parse = |part: &str| part.parse::<u32>().or(Err(FORM));
+        let share = Self { number: parse(number)?, of: parse(of)? };
+        if share.number == 0 || share.number > share.of { Err(FORM) } else { Ok(share) }
+    }
+}
+
+impl Cells {
+    /// Whether they are all cells.
+    #[must_use]
+    pub fn are_all(&self) -> bool {
+        *self == Self::default()
+    }
+
+    /// Refuses names of targets and workloads that are not among those of a plan.
+    ///
+    /// # Errors
+    /// Names the first of them, and the nearest there are.
+    pub fn check(&self, targets: &[&str], workloads: &[&str]) -> Result<()> {
+        known("target", &self.targets, targets)?;
+        known("workload", &self.workloads, workloads)
+    }
+
+    /// Whether a target is run at all.
+    #[must_use]
+    pub fn hold_target(&self, name: &str) -> bool {
+        self.targets.is_empty() || self.targets.iter().any(|target| target == name)
+    }
+
+    /// Whether the block of a round and a workload, both counted from 0, is run. `count` is how
+    /// many workloads the plan has.
+    #[must_use]
+    pub fn hold_block(&self, round: u32, workload: usize, label: &str, count: usize) -> bool {
+        let number = u64::from(round) * count as u64 + workload as u64;
+        let ours = |share: Share| number % u64::from(share.of) == u64::from(share.number - 1);
+        self.share.is_none_or(ours)
+            && self.rounds.as_ref().is_none_or(|rounds| rounds.contains(&(round + 1)))
+            && (self.workloads.is_empty() || self.workloads.iter().any(|name| name == label))
+    }
+}
+
+fn known(what: &'static str, names: &[String], valid: &[&str]) -> Result<()> {
+    match names.iter().find(|name| !valid.contains(&name.as_str())) {
+        None => Ok(()),
+        Some(name) => Err(Error::unknown(what, name, valid.iter().copied())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Cells, Share};
+
+    #[test]
+    fn shares_are_disjoint_and_together_all() {
+        let share = |number| Cells { share: Some(Share { number, of: 3 }), ..Cells::default() };
+        for round in 0..5 {
+            for workload in 0..4 {
+                let held =
+                    (1..=3).filter(|number| share(*number).hold_block(round, workload, "w", 4));
+                assert_eq!(held.count(), 1, "round {round}, workload {workload}");
+            }
+        }
+    }
+
+    #[test]
+    fn shares_parse() {
+        assert_eq!("2/4".parse(), Ok(Share { number: 2, of: 4 }));
+        for wrong in ["", "0/4", "5/4", "1", "1/0", "a/b", "1/2/3"] {
+            assert!(wrong.parse::<Share>().is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn names_and_rounds_choose() {
+        let cells = Cells {
+            workloads: vec!["w".to_owned()],
+            rounds: Some(2..=3),
+            targets: vec!["a".to_owned()],
+            ..Cells::default()
+        };
+        assert!(cells.hold_target("a") && !cells.hold_target("b") && !cells.are_all());
+        let held = |round| cells.hold_block(round, 0, "w", 2);
+        assert_eq!([0, 1, 2, 3].map(held), [false, true, true, false]);
+        assert!(!cells.hold_block(1, 1, "other", 2));
+    }
+}

@@ -1,0 +1,262 @@
+//! The table behind a chart: every figure of the model, sortable by each column.
+
+use super::super::format::{bytes, percent, rate, seconds};
+use super::super::model::{Against, DeviceMeans, Group, MetricFloor, Report, Row};
+use super::super::words;
+use fslab_stats::RatioInterval;
+
+/// A table of figures.
+pub(super) struct Table {
+    pub headings: Vec<Heading>,
+    pub rows: Vec<Vec<Cell>>,
+}
+
+/// A column's name, and the baseline it is about where it is about one.
+#[derive(Clone)]
+pub(super) struct Heading {
+    pub text: String,
+    pub baseline: Option<usize>,
+}
+
+/// A figure as read, and as sorted.
+pub(super) struct Cell {
+    pub text: String,
+    pub value: String,
+    pub baseline: Option<usize>,
+}
+
+impl Cell {
+    fn word(text: impl Into<String>) -> Self {
+        let text = text.into();
+        Self { value: text.clone(), text, baseline: None }
+    }
+
+    fn number(text: String, value: f64) -> Self {
+        Self { text, value: value.to_string(), baseline: None }
+    }
+
+    fn absent() -> Self {
+        Self { text: "\u{2013}".to_owned(), value: String::new(), baseline: None }
+    }
+
+    fn optional(value: Option<f64>, text: impl Fn(f64) -> String) -> Self {
+        value.map_or_else(Self::absent, |value| Self::number(text(value), value))
+    }
+}
+
+/// A column's cell for a row.
+type MakeCell = dyn Fn(&Group, &Row) -> Cell;
+
+/// Names a column and makes its cells.
+struct Column {
+    heading: Heading,
+    cell: Box<MakeCell>,
+}
+
+fn column(heading: &str, cell: impl Fn(&Group, &Row) -> Cell + 'static) -> Column {
+    Column { heading: Heading { text: heading.to_owned(), baseline: None }, cell: Box::new(cell) }
+}
+
+/// The table of some groups: one phase, or the points of a sweep. Columns without a figure are
+/// left out.
+pub(super) fn of(groups: &[&Group], report: &Report) -> Table {
+    let rows = || groups.iter().flat_map(|group| lines(group).map(move |row| (*group, row)));
+    let columns: Vec<Column> = columns(report)
+        .into_iter()
+        .filter(|column| rows().any(|(group, row)| !(column.cell)(group, row).value.is_empty()))
+        .collect();
+    Table {
+        headings: columns.iter().map(|column| column.heading.clone()).collect(),
+        rows: rows()
+            .map(|(group, row)| {
+                let cell = |column: &Column| Cell {
+                    baseline: column.heading.baseline,
+                    ..(column.cell)(group, row)
+                };
+                columns.iter().map(cell).collect()
+            })
+            .collect(),
+    }
+}
+
+/// The rows of a group, and behind one of several machines the row of each.
+fn lines(group: &Group) -> impl Iterator<Item = &Row> {
+    group.rows.iter().flat_map(|row| words::lines(row).map(|(row, _)| row))
+}
+
+/// How long single operations took; `None` where that was not measured.
+pub(super) fn of_latencies(groups: &[&Group], report: &Report) -> Option<Table> {
+    let heading = |text: &&str| Heading { text: (*text).to_owned(), baseline: None };
+    let headings =
+        ["target", "size", "operation", "count", "p50", "p90", "p99", "p99.9", "longest"];
+    let mut rows = Vec::new();
+    for group in groups {
+        let size = group.size_bytes.map(|size| size as f64);
+        for row in lines(group).filter(|row| !row.is_pooled()) {
+            for latency in &row.latencies {
+                let of_several = |name: &&String| report.machines.len() > 1 && !name.is_empty();
+                let machine = report.machines.get(row.machine).filter(of_several);
+                let on = machine.map(|name| format!(" on {name}")).unwrap_or_default();
+                rows.push(vec![
+                    Cell::word(row.target.clone() + &on),
+                    Cell::optional(size, |size| bytes(size as u64)),
+                    Cell::word(latency.operation.clone()),
+                    Cell::number(latency.count.to_string(), latency.count as f64),
+                    time(latency.p50_seconds),
+                    time(latency.p90_seconds),
+                    time(latency.p99_seconds),
+                    time(latency.p999_seconds),
+                    time(latency.max_seconds),
+                ]);
+            }
+        }
+    }
+    (!rows.is_empty()).then(|| Table { headings: headings.iter().map(heading).collect(), rows })
+}
+
+fn columns(report: &Report) -> Vec<Column> {
+    let mut columns = names(report);
+    columns.extend(times().into_iter().map(of_one_machine));
+    for (index, name) in report.baselines.iter().enumerate() {
+        columns.extend(against(index, name));
+    }
+    columns.extend(noise_floor());
+    columns.extend(counters().into_iter().map(of_one_machine));
+    columns
+}
+
+fn names(report: &Report) -> Vec<Column> {
+    let machines = report.machines.clone();
+    let machine = move |_: &Group, row: &Row| match machines.get(row.machine) {
+        _ if machines.len() < 2 => Cell::absent(),
+        _ if row.is_pooled() => Cell::word("all"),
+        name => Cell::word(name.cloned().unwrap_or_default()),
+    };
+    vec![
+        column("target", |_, row| Cell::word(row.target.clone())),
+        column("machine", machine),
+        column("size", |group, _| {
+            Cell::optional(group.size_bytes.map(|size| size as f64), |size| bytes(size as u64))
+        }),
+        column("runs", |_, row| Cell::number(row.count().to_string(), row.count() as f64)),
+    ]
+}
+
+/// A column without a figure for a row of several machines, whose figures are not put together.
+fn of_one_machine(column: Column) -> Column {
+    let cell = move |group: &Group, row: &Row| {
+        if row.is_pooled() { Cell::absent() } else { (column.cell)(group, row) }
+    };
+    Column { heading: column.heading, cell: Box::new(cell) }
+}
+
+fn times() -> Vec<Column> {
+    vec![
+        column("median", |_, row| time(row.seconds.median)),
+        column("mean", |_, row| time(row.seconds.mean)),
+        column("SD", |_, row| time(row.seconds.standard_deviation)),
+        column("SD/mean", |_, row| {
+            Cell::number(percent(row.seconds.variation), row.seconds.variation)
+        }),
+        column("least", |_, row| time(row.seconds.minimum)),
+        column("most", |_, row| time(row.seconds.maximum)),
+    ]
+}
+
+/// The columns of a baseline. With one baseline alone its name is in the text above.
+fn against(index: usize, name: &str) -> Vec<Column> {
+    let of = move |part: fn(&Against) -> Option<f64>| {
+        move |_: &Group, row: &Row| {
+            let value = row.against.get(index).and_then(part);
+            Cell::optional(value, |value| format!("{value:.3}"))
+        }
+    };
+    let mut columns = vec![
+        column(&format!("ratio to {name}"), of(|against| Some(against.ratio?.ratio))),
+        column("from", of(|against| Some(against.ratio?.low))),
+        column("to", of(|against| Some(against.ratio?.high))),
+        column("p", move |_, row| {
+            let against = row.against.get(index);
+            let value = against.and_then(|against| against.p_adjusted);
+            Cell::optional(value, |_| against.map(words::p_value).unwrap_or_default())
+        }),
+    ];
+    columns.push(column("verdict", move |_, row| {
+        let words = |against: &Against| words::verdict(against) + words::noise_mark(against);
+        Cell::word(row.against.get(index).map(words).unwrap_or_default())
+    }));
+    for column in &mut columns {
+        column.heading.baseline = Some(index);
+    }
+    columns
+}
+
+/// A hidden second copy of the baseline against it.
+fn noise_floor() -> Vec<Column> {
+    let of = |part: fn(&RatioInterval) -> f64| {
+        move |group: &Group, _: &Row| {
+            let ratio = group.noise_floor.as_ref().map(|floor| part(&floor.ratio));
+            Cell::optional(ratio, |value| format!("{value:.3}"))
+        }
+    };
+    let metrics = |group: &Group, _: &Row| {
+        let metrics = group.noise_floor.iter().flat_map(|floor| &floor.metrics);
+        let text = |floor: &MetricFloor| {
+            format!(
+                "{} {:.3} [{:.3}, {:.3}]",
+                floor.metric, floor.ratio.ratio, floor.ratio.low, floor.ratio.high
+            )
+        };
+        Cell::word(metrics.map(text).collect::<Vec<_>>().join("; "))
+    };
+    vec![
+        column("noise floor", of(|ratio| ratio.ratio)),
+        column("from", of(|ratio| ratio.low)),
+        column("to", of(|ratio| ratio.high)),
+        column("noise floor of other figures", metrics),
+    ]
+}
+
+fn counters() -> Vec<Column> {
+    vec![
+        column("each", |_, row| Cell::optional(row.seconds_per_operation(), seconds)),
+        column("speed", |_, row| Cell::optional(row.bytes_per_second(), rate)),
+        column("flushing", |_, row| time(row.means.flush_seconds)),
+        column("user", |_, row| time(row.means.user_seconds)),
+        column("system", |_, row| time(row.means.system_seconds)),
+        column("daemon", |_, row| Cell::optional(row.means.daemon_seconds, seconds)),
+        column("FUSE requests", |_, row| Cell::optional(row.means.fuse_requests, count)),
+        column("reads", |_, row| device(row, |device| device.reads, count)),
+        column("read", |_, row| device(row, |device| device.bytes_read, size)),
+        column("writes", |_, row| device(row, |device| device.writes, count)),
+        column("written", |_, row| device(row, |device| device.bytes_written, size)),
+        column("merged", |_, row| device(row, |device| device.merged, count)),
+        column("flushes", |_, row| device(row, |device| device.flushes, count)),
+        column("stored", |_, row| Cell::optional(row.means.stored_bytes, size)),
+        column("in use", |_, row| Cell::optional(row.means.used_bytes, size)),
+        column("cache", |group, row| Cell::word(words::cache(group, row))),
+        column("disturbed", |_, row| {
+            Cell::number(row.contaminated.to_string(), row.contaminated as f64)
+        }),
+        column("outliers", |_, row| {
+            let found = row.points.iter().filter(|point| point.outlier).count();
+            Cell::number(found.to_string(), found as f64)
+        }),
+    ]
+}
+
+fn time(value: f64) -> Cell {
+    Cell::number(seconds(value), value)
+}
+
+fn device(row: &Row, part: fn(&DeviceMeans) -> f64, text: fn(f64) -> String) -> Cell {
+    Cell::optional(row.means.device.as_ref().map(part), text)
+}
+
+fn count(value: f64) -> String {
+    format!("{value:.0}")
+}
+
+fn size(value: f64) -> String {
+    bytes(value.round() as u64)
+}

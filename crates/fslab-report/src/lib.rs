@@ -1,0 +1,94 @@
+//! Reports: a model computed from samples alone, and one renderer a file.
+//!
+//! A new renderer is one file with a `SPEC` and a line in [`RENDERERS`].
+
+mod cells;
+mod choice;
+mod compute;
+mod csv;
+mod error;
+mod flat;
+mod format;
+mod history;
+mod html;
+mod json;
+mod latencies;
+mod markdown;
+mod merge;
+mod model;
+mod names;
+mod noise_floor;
+mod overview;
+mod pairing;
+#[cfg(feature = "parquet")]
+mod parquet;
+mod provenance;
+pub mod sample;
+mod terminal;
+mod why;
+mod words;
+
+pub use cells::{Cells, Share};
+pub use choice::Choice;
+pub use error::{Error, Result};
+pub use format::{bytes, significant};
+pub use history::{History, Run, Series, text as history_text};
+pub use markdown::plain as markdown_plain;
+pub use model::{
+    Against, Group, LatencyFigures, MetricFloor, NoiseFloor, Point, Progress, Report, Row, Verdict,
+};
+pub use names::nearest;
+pub use provenance::{Form, Provenance};
+
+/// The style sheet of reports, which needs those of charts before it.
+pub const STYLE: &str = include_str!("../templates/report.css");
+
+/// Every renderer.
+pub const RENDERERS: &[&Renderer] = &[
+    &terminal::SPEC,
+    &html::SPEC,
+    &markdown::SPEC,
+    &json::SPEC,
+    &csv::SPEC,
+    #[cfg(feature = "parquet")]
+    &parquet::SPEC,
+];
+
+/// A renderer as the registry knows it.
+#[derive(Debug)]
+pub struct Renderer {
+    /// Its name.
+    pub name: &'static str,
+    /// One line: what it makes.
+    pub help: &'static str,
+    /// Makes it.
+    pub render: fn(&Report) -> Result<Vec<u8>>,
+}
+
+/// The renderer of a name.
+#[must_use]
+pub fn find(name: &str) -> Option<&'static Renderer> {
+    RENDERERS.iter().copied().find(|renderer| renderer.name == name)
+}
+
+/// The terminal's tables.
+#[must_use]
+pub fn terminal(report: &Report) -> String {
+    terminal::render(report)
+}
+
+/// The page.
+///
+/// # Errors
+/// Those of the template.
+pub fn html(report: &Report) -> Result<String> {
+    html::render(report)
+}
+
+/// The model as JSON.
+///
+/// # Errors
+/// Those of the encoder.
+pub fn json(report: &Report) -> Result<String> {
+    json::render(report)
+}

@@ -1,0 +1,166 @@
+//! Markdown, for issues, pull requests and notes: an overview and the tables behind it.
+
+use std::fmt::Write;
+
+use super::format::{bytes, percent, seconds};
+use super::model::{Group, Report, Row};
+use super::terminal::geometric;
+use super::{Renderer, overview, words};
+
+/// The registry's entry.
+pub(super) const SPEC: Renderer = Renderer {
+    name: "markdown",
+    help: "tables in Markdown, for issues and notes",
+    render: |report| Ok(render(report).into_bytes()),
+};
+
+fn render(report: &Report) -> String {
+    let mut parts = vec![head(report)];
+    for (index, baseline) in report.baselines.iter().enumerate() {
+        parts.push(format!("## Ratios to {}\n\n{}", plain(baseline), matrix(report, index)));
+        parts.extend(overall(report, index));
+    }
+    parts.push(words::legend(report));
+    for workload in &report.workloads {
+        let groups: Vec<&Group> =
+            report.phases().filter(|group| group.workload == *workload).collect();
+        if !groups.is_empty() {
+            parts.push(format!("## {}\n\n{}", plain(workload), table(&groups, report)));
+        }
+    }
+    parts.push(environment(report));
+    parts.join("\n\n") + "\n"
+}
+
+/// Columns of a table before those of the baselines.
+const NUMBERS: usize = 6;
+
+fn head(report: &Report) -> String {
+    let provenance = &report.provenance;
+    let mut text = format!(
+        "# {}\n\n{}, {}, {} samples, seed {}.\n",
+        plain(&provenance.plan_name),
+        provenance.started,
+        words::ending(report),
+        report.samples,
+        provenance.seed
+    );
+    let notes = report.notes.iter().map(words::note_line);
+    for line in notes.chain(words::on_samples(report)).chain(words::doubts(report)) {
+        text.push_str(&format!("\n- {}", plain(&line)));
+    }
+    text
+}
+
+fn matrix(report: &Report, baseline: usize) -> String {
+    let names: Vec<String> = report.target_names.iter().map(|name| plain(name)).collect();
+    let mut text = row_of(&[vec!["workload".to_owned(), "phase".to_owned()], names].concat());
+    text.push_str(&format!("\n|---|---|{}", "--:|".repeat(report.target_names.len())));
+    for line in overview::lines(report) {
+        let mut cells = vec![plain(line.workload), plain(&line.phase)];
+        cells.extend(line.cells.iter().map(|row| {
+            row.and_then(|row| row.against.get(baseline)).map(words::short).unwrap_or_default()
+        }));
+        text.push('\n');
+        text.push_str(&row_of(&cells));
+    }
+    text
+}
+
+fn overall(report: &Report, baseline: usize) -> Option<String> {
+    let means = report.overall.get(baseline)?;
+    let lines: Vec<String> = report
+        .target_names
+        .iter()
+        .zip(means)
+        .filter_map(|(name, mean)| {
+            Some(format!("- {}: {}", plain(name), geometric(mean.as_ref()?)))
+        })
+        .collect();
+    let head = "Geometric means over all phases:\n";
+    (!lines.is_empty()).then(|| format!("{head}\n{}", lines.join("\n")))
+}
+
+fn table(groups: &[&Group], report: &Report) -> String {
+    let mut header: Vec<String> =
+        ["phase", "target", "n", "median", "SD/mean", "each"].map(str::to_owned).into();
+    for (index, name) in report.baselines.iter().enumerate() {
+        header.push(format!("against {}", plain(name)));
+        header.extend(words::has_margins(report, index).then(|| "verdict".to_owned()));
+    }
+    header.extend(words::has_noise_floor(report).then(|| "noise floor".to_owned()));
+    header.push("cache".to_owned());
+    let rule = "|---|---|--:|--:|--:|--:|".to_owned() + &"---|".repeat(header.len() - NUMBERS);
+    let mut text = format!("{}\n{rule}", row_of(&header));
+    for group in groups {
+        for row in &group.rows {
+            for line in words::lines(row) {
+                text.push('\n');
+                text.push_str(&row_of(&cells(report, group, line)));
+            }
+        }
+    }
+    text
+}
+
+fn cells(report: &Report, group: &Group, (row, of_machine): (&Row, bool)) -> Vec<String> {
+    let figure = |text: String| if row.is_pooled() { String::new() } else { text };
+    let mut cells = vec![
+        plain(&group.name()),
+        plain(words::target(report, row, of_machine).trim()),
+        row.count().to_string(),
+        figure(seconds(row.seconds.median)),
+        figure(percent(row.seconds.variation)),
+        figure(words::each(row)),
+    ];
+    for (index, against) in row.against.iter().enumerate() {
+        let ratio = if of_machine { words::on_machine(against) } else { words::against(against) };
+        cells.push(ratio.trim().to_owned());
+        let verdict = || if of_machine { String::new() } else { words::verdict(against) };
+        cells.extend(words::has_margins(report, index).then(verdict));
+    }
+    cells.extend(
+        words::has_noise_floor(report)
+            .then(|| if of_machine { String::new() } else { words::noise_floor(group) }),
+    );
+    cells.push(words::cache(group, row));
+    cells
+}
+
+fn environment(report: &Report) -> String {
+    let provenance = &report.provenance;
+    let mut text = "## Environment\n".to_owned();
+    let lines = [
+        ("fslab", provenance.fslab.clone()),
+        ("kernel", provenance.kernel.clone()),
+        ("processor", format!("{} \u{d7} {}", provenance.processors, provenance.processor)),
+        ("memory", bytes(provenance.memory_kib * 1024)),
+        ("image size", bytes(provenance.image_size)),
+    ];
+    for (name, value) in lines {
+        text.push_str(&format!("\n- {name}: {}", plain(&value)));
+    }
+    let written = write!(text, "\n\n```sh\n{}\n```", provenance.command.replace("```", ""));
+    debug_assert!(written.is_ok(), "writing to a string can't fail");
+    text
+}
+
+fn row_of(cells: &[String]) -> String {
+    format!("| {} |", cells.join(" | "))
+}
+
+/// A text that Markdown shows as it is: names come from plans, which come from anywhere.
+#[must_use]
+pub fn plain(text: &str) -> String {
+    let mut plain = String::with_capacity(text.len());
+    for character in text.chars() {
+        match character {
+            '\n' | '\r' => plain.push(' '),
+            '<' => plain.push_str("&lt;"),
+            '&' => plain.push_str("&amp;"),
+            '|' | '\\' | '`' | '*' | '_' | '[' | ']' | '~' => plain.extend(['\\', character]),
+            other => plain.push(other),
+        }
+    }
+    plain
+}

@@ -1,0 +1,31 @@
+//! Suggestions for names that do not exist.
+
+/// The valid names nearest to a wrong one, or all of them where none is near.
+#[must_use]
+pub fn nearest<'a>(wrong: &str, valid: impl IntoIterator<Item = &'a str>) -> String {
+    let mut ranked: Vec<(usize, &str)> =
+        valid.into_iter().map(|name| (strsim::damerau_levenshtein(wrong, name), name)).collect();
+    ranked.sort_by_key(|(distance, _)| *distance);
+    let near = |distance: usize, name: &str| distance <= wrong.len().max(name.len()) / 2;
+    let mut chosen: Vec<&str> = ranked
+        .iter()
+        .filter(|(distance, name)| near(*distance, name))
+        .map(|(_, name)| *name)
+        .take(3)
+        .collect();
+    if chosen.is_empty() {
+        chosen = ranked.into_iter().map(|(_, name)| name).collect();
+    }
+    chosen.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::nearest;
+
+    #[test]
+    fn near_names_come_first_and_far_ones_list_all() {
+        assert_eq!(nearest("file-cpy", ["file-copy", "stream"]), "`file-copy`");
+        assert_eq!(nearest("zzzzzz", ["ab", "cd"]), "`ab`, `cd`");
+    }
+}

@@ -1,0 +1,157 @@
+//! Targets against baselines: which samples are paired, and what their ratios show.
+
+use std::collections::BTreeMap;
+
+use super::merge::Merged;
+use super::model::{Against, Group, Verdict};
+use fslab_stats::Margin;
+use crate::sample::Sample;
+use fslab_stats::{CONFIDENCE, RatioInterval, holm, stratified_ratio};
+
+/// A target's samples against a baseline's of the same rounds.
+pub(super) fn against(
+    samples: &[&Sample],
+    base: &[&Sample],
+    is_baseline: bool,
+    merged: &Merged<'_>,
+) -> Against {
+    let in_round = |sample: &Sample| {
+        let partner = partner(sample, base, merged).filter(|_| !is_baseline)?;
+        Some(sample.seconds() / partner.seconds())
+    };
+    let ratios = samples.iter().map(|sample| in_round(sample)).collect();
+    let ratio = ratio_of(samples, base, merged, &|sample| Some(sample.seconds()));
+    let ratio = ratio.filter(|_| !is_baseline);
+    let verdict = if is_baseline { Verdict::Baseline } else { Verdict::TooFew };
+    let margins = &merged.provenance.margins;
+    let margin = samples.first().and_then(|sample| margins.of(&sample.workload, &sample.target));
+    let margin = margin.filter(|_| !is_baseline);
+    Against {
+        verdict,
+        margin,
+        ratio,
+        p_adjusted: None,
+        within_noise_floor: false,
+        ratios,
+        why: Vec::new(),
+    }
+}
+
+/// The ratio of a figure of the samples to that of a baseline's samples of the same rounds. Pairs
+/// are formed within a machine, and each machine is a stratum: figures of different machines are
+/// never put together, only their ratios are.
+pub(super) fn ratio_of(
+    samples: &[&Sample],
+    base: &[&Sample],
+    merged: &Merged<'_>,
+    figure: &dyn Fn(&Sample) -> Option<f64>,
+) -> Option<RatioInterval> {
+    let pair = |sample: &&Sample| Some((figure(sample)?, figure(partner(sample, base, merged)?)?));
+    let of_machine = |machine: usize| -> Vec<(f64, f64)> {
+        let own = samples.iter().filter(|sample| merged.machine(sample) == machine);
+        own.filter_map(pair).collect()
+    };
+    let strata: Vec<_> = (0..merged.machines.len()).map(of_machine).collect();
+    stratified_ratio(&strata, merged.provenance.seed)
+}
+
+/// The baseline's sample of the same round: of the same run, or where that run has none, of
+/// another run of the same campaign.
+fn partner<'a>(sample: &Sample, base: &[&'a Sample], merged: &Merged<'_>) -> Option<&'a Sample> {
+    let mut in_round = base.iter().copied().filter(|base| base.round == sample.round);
+    let same_run = in_round.clone().find(|base| base.run == sample.run);
+    same_run.or_else(|| {
+        let campaign = merged.campaign(&sample.run)?;
+        let own_has_baseline = base.iter().any(|base| base.run == sample.run);
+        in_round
+            .find(|base| merged.campaign(&base.run) == Some(campaign))
+            .filter(|_| !own_has_baseline)
+    })
+}
+
+/// Corrects p-values and gives the verdicts: the rows of all phases of the report, against all its
+/// baselines, are one family of comparisons, and so are the points of each sweep. With a family for
+/// each baseline, two baselines would double the false alarms.
+///
+/// Differences are corrected by Holm's rule. Verdicts on margins are not: "every row is within its
+/// margin" needs all of them, and is wrong at most as often as one of them (an intersection-union
+/// test, Berger 1982).
+pub(super) fn judge(groups: &mut [Group]) {
+    let mut families: BTreeMap<Option<(String, String)>, Vec<&mut Against>> = BTreeMap::new();
+    for group in groups {
+        let sweep = group.size_bytes.map(|_| (group.workload.clone(), group.phase.clone()));
+        let members = group.rows.iter_mut().flat_map(|row| &mut row.against);
+        families.entry(sweep).or_default().extend(members);
+    }
+    for family in families.values_mut() {
+        judge_family(family);
+    }
+}
+
+fn judge_family(family: &mut [&mut Against]) {
+    let p_values: Vec<f64> =
+        family.iter().filter_map(|against| Some(against.ratio?.p_value)).collect();
+    let mut adjusted = holm(&p_values).into_iter();
+    for against in family.iter_mut() {
+        let Some(ratio) = against.ratio else { continue };
+        against.p_adjusted = adjusted.next();
+        let significant = against.p_adjusted.is_some_and(|p| p < 1.0 - CONFIDENCE);
+        against.verdict = verdict(&ratio, significant, against.margin);
+    }
+}
+
+/// What an interval says; `significant` is its p-value's word after correction.
+fn verdict(ratio: &RatioInterval, significant: bool, margin: Option<Margin>) -> Verdict {
+    let direction = if ratio.ratio > 1.0 { Verdict::Slower } else { Verdict::Faster };
+    let is_different = ratio.shows_difference() && significant;
+    match margin {
+        Some(margin) if margin.holds(ratio) && margin.is_two_sided() => Verdict::Equal,
+        _ if is_different && direction == Verdict::Faster => Verdict::Faster,
+        Some(margin) if margin.holds(ratio) => Verdict::AtMostSlower,
+        _ if is_different => Verdict::Slower,
+        Some(_) => Verdict::NotDecided,
+        None if ratio.shows_difference() => Verdict::Alone,
+        None => Verdict::NotShown,
+    }
+}
+
+#[cfg(test)]
+mod simulations;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Each verdict, by the interval, the corrected p-value and the margin.
+    #[test]
+    fn verdicts_follow_from_interval_and_margin() {
+        use Verdict::{Alone, AtMostSlower, Equal, Faster, NotDecided, NotShown, Slower};
+        let equal = Some("5 %");
+        let slower = Some("at most 5 % slower");
+        for (low, high, significant, margin, expected) in [
+            (0.98, 1.02, false, None, NotShown),
+            (1.01, 1.06, false, None, Alone),
+            (1.01, 1.06, true, None, Slower),
+            (0.90, 0.97, true, None, Faster),
+            (0.98, 1.02, false, equal, Equal),
+            // A difference that is shown and does not matter.
+            (1.01, 1.04, true, equal, Equal),
+            (0.98, 1.06, false, equal, NotDecided),
+            (0.94, 1.02, false, equal, NotDecided),
+            (1.01, 1.06, false, equal, NotDecided),
+            (1.01, 1.06, true, equal, Slower),
+            (0.90, 0.97, true, equal, Faster),
+            (0.80, 1.04, false, slower, AtMostSlower),
+            (1.01, 1.04, true, slower, AtMostSlower),
+            (0.90, 0.97, true, slower, Faster),
+            (0.98, 1.06, false, slower, NotDecided),
+            (1.06, 1.08, true, slower, Slower),
+        ] {
+            let ratio = f64::midpoint(low, high);
+            let ratio = RatioInterval { ratio, low, high, rounds: 10, p_value: 0.0 };
+            let margin = margin.map(|text| text.parse().unwrap());
+            let found = verdict(&ratio, significant, margin);
+            assert_eq!(found, expected, "{low} to {high}, {significant}, {margin:?}");
+        }
+    }
+}

@@ -1,0 +1,233 @@
+//! Tables for a terminal, after the manner of benchstat: `~` where no difference is shown.
+
+use comfy_table::{Cell, CellAlignment, ContentArrangement, LineStyle, Table, TableStyle};
+
+use super::format::{bytes, percent, seconds};
+use super::model::{Group, Report, Row};
+use super::{Renderer, overview, words};
+use fslab_stats::GeometricMean;
+
+/// The registry's entry.
+pub(super) const SPEC: Renderer = Renderer {
+    name: "terminal",
+    help: "tables for a terminal, after the manner of benchstat",
+    render: |report| Ok(render(report).into_bytes()),
+};
+
+/// More rows than this are shown as an overview alone.
+const ROWS_MOST: usize = 90;
+
+/// Names of targets are cut to this in the overview's headings.
+const HEADING_MOST: usize = 14;
+
+/// Sentences are broken into lines of this width.
+const COLUMNS: usize = 100;
+
+/// One rule, below the header.
+const STYLE: TableStyle =
+    TableStyle::new().header_separator(LineStyle::none().fill('\u{2500}').junction('\u{2500}'));
+
+pub(super) fn render(report: &Report) -> String {
+    let mut lines = head(report);
+    let rows: usize = report.phases().map(|group| group.rows.len()).sum();
+    if rows > ROWS_MOST {
+        for (index, baseline) in report.baselines.iter().enumerate() {
+            lines.push(format!("\nratios to {baseline}\n{}", matrix(report, index)));
+        }
+        lines.push(format!(
+            "{rows} rows are too many for a terminal: times, intervals and counters are in the \
+             page, and with --csv or --json."
+        ));
+    } else {
+        lines.extend(workload_tables(report));
+    }
+    lines.extend(overall(report));
+    lines.extend(foot(report));
+    lines.join("\n") + "\n"
+}
+
+fn head(report: &Report) -> Vec<String> {
+    let provenance = &report.provenance;
+    let runs = match report.further_runs.len() {
+        0 => String::new(),
+        more => format!("{} runs together, ", more + 1),
+    };
+    let mut lines = vec![
+        format!(
+            "{}: {runs}{} samples, seed {}, baseline {}",
+            provenance.plan_name,
+            report.samples,
+            provenance.seed,
+            report.baselines.join(" and ")
+        ),
+        words::ending(report),
+    ];
+    lines.extend(report.notes.iter().map(|note| wrapped(&words::note_line(note))));
+    lines
+}
+
+fn workload_tables(report: &Report) -> Vec<String> {
+    let table_of = |workload: &String| {
+        let groups: Vec<&Group> =
+            report.phases().filter(|group| group.workload == *workload).collect();
+        (!groups.is_empty()).then(|| format!("\n{workload}\n{}", table(&groups, report)))
+    };
+    report.workloads.iter().filter_map(table_of).collect()
+}
+
+fn plain_table(header: Vec<String>) -> Table {
+    let mut table = Table::new();
+    table.load_style(STYLE).set_content_arrangement(ContentArrangement::Disabled);
+    table.set_header(header);
+    table
+}
+
+fn align_right(table: &mut Table, columns: std::ops::Range<usize>) {
+    for column in columns {
+        if let Some(column) = table.column_mut(column) {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+    }
+}
+
+fn table(groups: &[&Group], report: &Report) -> Table {
+    let mut header: Vec<String> =
+        ["phase", "target", "n", "median", "\u{b1}", "each"].map(str::to_owned).into();
+    for (index, baseline) in report.baselines.iter().enumerate() {
+        header.extend([format!("against {baseline}"), "p".to_owned()]);
+        header.extend(words::has_margins(report, index).then(|| "verdict".to_owned()));
+    }
+    header.extend(words::has_noise_floor(report).then(|| "noise floor".to_owned()));
+    header.push("cache".to_owned());
+    let mut table = plain_table(header);
+    for group in groups {
+        for (index, row) in group.rows.iter().enumerate() {
+            let phase = if index == 0 { group.name() } else { String::new() };
+            table.add_row(cells(report, group, (row, false), phase).into_iter().map(Cell::new));
+            for machine in &row.machines {
+                let cells = cells(report, group, (machine, true), String::new());
+                table.add_row(cells.into_iter().map(Cell::new));
+            }
+        }
+    }
+    align_right(&mut table, 2..6);
+    table
+}
+
+fn cells(
+    report: &Report,
+    group: &Group,
+    (row, of_machine): (&Row, bool),
+    phase: String,
+) -> Vec<String> {
+    let figure = |text: String| if row.is_pooled() { String::new() } else { text };
+    let mut cells = vec![
+        phase,
+        words::target(report, row, of_machine),
+        row.count().to_string(),
+        figure(seconds(row.seconds.median)),
+        figure(percent(row.seconds.variation)),
+        figure(words::each(row)),
+    ];
+    for (index, against) in row.against.iter().enumerate() {
+        let verdict = |text: String| if of_machine { String::new() } else { text };
+        let ratio = if of_machine { words::on_machine(against) } else { words::against(against) };
+        cells.extend([ratio, words::p_value(against)]);
+        let judged = words::has_margins(report, index);
+        cells.extend(judged.then(|| verdict(words::verdict(against))));
+    }
+    cells.extend(
+        words::has_noise_floor(report)
+            .then(|| if of_machine { String::new() } else { words::noise_floor(group) }),
+    );
+    cells.push(words::cache(group, row));
+    cells
+}
+
+/// Ratios to a baseline alone: a line for each phase, a column for each target.
+fn matrix(report: &Report, baseline: usize) -> Table {
+    let cut = |name: &String| name.chars().take(HEADING_MOST).collect::<String>();
+    let mut header = vec!["workload".to_owned(), "phase".to_owned()];
+    header.extend(report.target_names.iter().map(cut));
+    let mut table = plain_table(header);
+    let mut last = "";
+    for line in overview::lines(report) {
+        let workload = if line.workload == last { "" } else { line.workload };
+        last = line.workload;
+        let mut cells = vec![workload.to_owned(), line.phase];
+        cells.extend(line.cells.iter().map(|row| {
+            row.and_then(|row| row.against.get(baseline)).map(words::short).unwrap_or_default()
+        }));
+        table.add_row(cells);
+    }
+    align_right(&mut table, 2..2 + report.target_names.len());
+    table
+}
+
+/// The geometric means, for reports of more than one phase.
+fn overall(report: &Report) -> Vec<String> {
+    let mut lines = Vec::new();
+    for (baseline, means) in report.baselines.iter().zip(&report.overall) {
+        let found = report.target_names.iter().zip(means);
+        let of = |(target, mean): (&String, &Option<GeometricMean>)| {
+            Some(format!("  {target}: {}", geometric(mean.as_ref()?)))
+        };
+        let found: Vec<String> = found.filter_map(of).collect();
+        if !found.is_empty() {
+            lines.push(format!("\ngeometric mean of the ratios to {baseline}, over all phases"));
+            lines.extend(found);
+        }
+    }
+    lines
+}
+
+/// A geometric mean with its spread.
+pub(super) fn geometric(mean: &GeometricMean) -> String {
+    format!(
+        "{:.3} \u{d7}/\u{f7} {:.2}, from {:.3} to {:.3}, {} phases",
+        mean.mean, mean.spread, mean.least, mean.most, mean.count
+    )
+}
+
+fn foot(report: &Report) -> Vec<String> {
+    let mut lines = vec![String::new(), format!("{} \u{b1} is SD/mean.", words::legend(report))];
+    lines.extend(words::on_samples(report).into_iter().map(|line| format!("{line}.")));
+    lines.extend(words::doubts(report).into_iter().map(|line| format!("{line}.")));
+    if report.groups.iter().any(|group| group.size_bytes.is_some()) {
+        lines.push("Sizes one by one are in the page and in --json.".to_owned());
+    }
+    lines.extend(made_anew(report));
+    lines.iter().map(|line| wrapped(line)).collect()
+}
+
+/// Where file systems were made, where any were.
+fn made_anew(report: &Report) -> Option<String> {
+    let made = report.targets.iter().filter(|target| target.mkfs.is_some());
+    let (images, devices): (Vec<_>, Vec<_>) =
+        made.partition(|target| target.loop_direct_io.is_some());
+    let size = bytes(report.provenance.image_size);
+    let places = match (images.is_empty(), devices.is_empty()) {
+        (true, true) => return None,
+        (false, true) => format!("on images of {size}"),
+        (true, false) => "on devices".to_owned(),
+        (false, false) => format!("on images of {size} and on devices"),
+    };
+    Some(format!("File systems were made anew for every run, {places}."))
+}
+
+/// A text broken between words into lines of at most [`COLUMNS`].
+fn wrapped(text: &str) -> String {
+    let mut lines = vec![String::new()];
+    for word in text.split(' ') {
+        let Some(line) = lines.last_mut() else { break };
+        if !line.is_empty() && line.chars().count() + 1 + word.chars().count() > COLUMNS {
+            lines.push(format!("  {word}"));
+        } else {
+            if !line.is_empty() {
+                line.push(' ');
+            }
+            line.push_str(word);
+        }
+    }
+    lines.join("\n")
+}

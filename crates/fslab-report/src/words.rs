@@ -1,0 +1,321 @@
+//! Sentences that several renderers share.
+
+use super::format::{bytes, factor, rate, seconds};
+use super::model::{Against, Group, Report, Row, Unsteady, Verdict};
+use crate::sample::{CacheState, Doubt, EndReason, Note, NoteKind, Sample};
+use fslab_stats::{RatioInterval, STEADY_WINDOW, Steadiness};
+
+/// How the comparison ended.
+pub(super) fn ending(report: &Report) -> String {
+    let Some(end) = &report.end else {
+        return "the run did not end: samples up to where it was cut".to_owned();
+    };
+    let rounds = format!("{} of {} rounds", end.rounds, report.provenance.rounds);
+    let how = match end.reason {
+        EndReason::Finished if end.rounds == 1 => "its one round".to_owned(),
+        EndReason::Finished => format!("all {} rounds", end.rounds),
+        EndReason::Narrow => format!(
+            "{} rounds: every interval is within \u{b1}{:.1} %",
+            end.rounds,
+            report.provenance.half_width * 100.0
+        ),
+        EndReason::TimeLimit => format!("{rounds}: the time limit was reached"),
+        EndReason::Interrupted => format!("{rounds}: interrupted"),
+    };
+    format!("{how}, {} s", end.elapsed_seconds)
+}
+
+/// What a note is about.
+pub(super) fn subject(note: &Note) -> String {
+    let about: Vec<&str> = note.target.iter().chain(&note.workload).map(String::as_str).collect();
+    about.join(", ")
+}
+
+/// A note as one line.
+pub(super) fn note_line(note: &Note) -> String {
+    let kind = match note.kind {
+        NoteKind::LeftOut => "LEFT OUT",
+        NoteKind::Failed => "FAILED",
+        NoteKind::Remark => "note",
+    };
+    let about = subject(note);
+    let space = if about.is_empty() { "" } else { " " };
+    format!("{kind}{space}{about}: {}", note.text)
+}
+
+/// A target against a baseline, with its interval.
+pub(super) fn against(against: &Against) -> String {
+    let Some(ratio) = against.ratio else {
+        let baseline = against.verdict == Verdict::Baseline;
+        return if baseline { "baseline" } else { "too few rounds" }.to_owned();
+    };
+    let doubt = noise_mark(against);
+    format!("{} {}{doubt}", against.verdict.mark(), with_interval(&ratio))
+}
+
+/// A ratio with its interval.
+fn with_interval(ratio: &RatioInterval) -> String {
+    let [middle, low, high] = [ratio.ratio, ratio.low, ratio.high].map(factor);
+    format!("{middle} [{low}, {high}]")
+}
+
+/// The mark behind a difference that is no larger than the noise floor.
+pub(super) fn noise_mark(against: &Against) -> &'static str {
+    if against.is_doubted_by_noise() { " \u{2020}" } else { "" }
+}
+
+/// The noise floor of a group; empty where there is none.
+pub(super) fn noise_floor(group: &Group) -> String {
+    group.noise_floor.as_ref().map(|floor| with_interval(&floor.ratio)).unwrap_or_default()
+}
+
+/// Whether any group has a noise floor.
+pub(super) fn has_noise_floor(report: &Report) -> bool {
+    report.groups.iter().any(|group| group.noise_floor.is_some())
+}
+
+/// A target against a baseline, as short as can be.
+pub(super) fn short(against: &Against) -> String {
+    match (against.verdict, against.ratio) {
+        (Verdict::Baseline, _) => "1".to_owned(),
+        (Verdict::NotShown, _) => "~".to_owned(),
+        (_, None) => "\u{2013}".to_owned(),
+        (verdict, Some(ratio)) => {
+            let doubt = noise_mark(against);
+            format!("{}{:.2}{doubt}", verdict.mark().trim(), ratio.ratio)
+        }
+    }
+}
+
+/// The verdict on a target.
+pub(super) fn verdict(against: &Against) -> String {
+    let words = match (against.verdict, against.margin) {
+        (Verdict::Equal | Verdict::AtMostSlower, Some(margin)) => return margin.words(),
+        (Verdict::NotDecided, Some(margin)) => {
+            return format!("not decided: {}", margin.words());
+        }
+        (Verdict::Baseline, _) => "baseline",
+        (Verdict::TooFew, _) => "too few rounds",
+        (Verdict::NotShown, _) => "no difference shown",
+        (Verdict::Alone, _) => "by chance, perhaps",
+        (Verdict::Faster, _) => "faster",
+        (Verdict::Slower, _) => "slower",
+        (Verdict::Equal | Verdict::AtMostSlower | Verdict::NotDecided, None) => "",
+    };
+    words.to_owned()
+}
+
+/// Whether a baseline has rows that are judged by a margin.
+pub(super) fn has_margins(report: &Report, baseline: usize) -> bool {
+    let rows = report.groups.iter().flat_map(|group| &group.rows);
+    rows.filter_map(|row| row.against.get(baseline)).any(|against| against.margin.is_some())
+}
+
+/// What one operation took, or for phases of large requests how fast the bytes went.
+pub(super) fn each(row: &Row) -> String {
+    match (row.bytes_per_second(), row.seconds_per_operation()) {
+        (Some(speed), _) if row.bytes >> 16 > row.operations => rate(speed),
+        (_, Some(each)) => seconds(each),
+        _ => String::new(),
+    }
+}
+
+/// A p-value.
+pub(super) fn p_value(against: &Against) -> String {
+    match against.p_adjusted {
+        None => String::new(),
+        Some(p) if p < 0.001 => "<0.001".to_owned(),
+        Some(p) => format!("{p:.3}"),
+    }
+}
+
+/// What a row is called: the target, and for one of several machines the machine.
+pub(super) fn target(report: &Report, row: &Row, of_machine: bool) -> String {
+    match report.machines.get(row.machine).filter(|_| of_machine) {
+        Some(machine) => format!("  on {machine}"),
+        None => row.target.clone(),
+    }
+}
+
+/// The ratio on one machine: it has no verdict of its own.
+pub(super) fn on_machine(against: &Against) -> String {
+    against.ratio.as_ref().map(with_interval).unwrap_or_default()
+}
+
+/// The ratios of a row and, behind a row of several machines, those of each.
+pub(super) fn lines(row: &Row) -> impl Iterator<Item = (&Row, bool)> {
+    std::iter::once((row, false)).chain(row.machines.iter().map(|row| (row, true)))
+}
+
+/// What is proven of the cache; empty where nothing was asked of it.
+pub(super) fn cache(group: &Group, row: &Row) -> String {
+    let state = match group.cache {
+        CacheState::NotAsked => return String::new(),
+        CacheState::Cold => "cold",
+        CacheState::Warm => "warm",
+    };
+    let count = row.count();
+    if row.proven == count {
+        format!("{state} \u{2713}")
+    } else {
+        format!("{state}: {} of {count} proven", row.proven)
+    }
+}
+
+/// How many places a doubt names before it says how many more there are.
+const PLACES_MOST: usize = 6;
+
+/// Which states of the cache are not proven, and why: a sentence for each reason.
+pub(super) fn doubts(report: &Report) -> Vec<String> {
+    let reasons = [
+        Doubt::NotRemounted,
+        Doubt::FilesResident,
+        Doubt::DeviceResident,
+        Doubt::DeviceNotRead,
+        Doubt::DeviceRead,
+        Doubt::NoDevice,
+        Doubt::FilesOnly,
+    ];
+    let of = |reason: &Doubt| -> Vec<&Sample> {
+        // The second copy of the baseline has no row that would show a state of the cache.
+        let shown = report.raw.iter().filter(|sample| report.target_names.contains(&sample.target));
+        shown.filter(|sample| sample.cache.doubt == Some(*reason)).collect()
+    };
+    let doubted = reasons.iter().map(|reason| (reason, of(reason)));
+    doubted
+        .filter(|(_, samples)| !samples.is_empty())
+        .map(|(reason, samples)| {
+            format!(
+                "the state of the cache is not proven for {} of {} runs, because {}: {}",
+                samples.len(),
+                report.samples,
+                reason.text(),
+                places(&samples)
+            )
+        })
+        .collect()
+}
+
+/// Where samples were taken, each place once.
+fn places(samples: &[&Sample]) -> String {
+    let mut places: Vec<String> = Vec::new();
+    for sample in samples {
+        let size = sample.size_bytes.map(|size| format!(" {}", bytes(size))).unwrap_or_default();
+        let place = format!("{} {}{size} on {}", sample.workload, sample.phase, sample.target);
+        if !places.contains(&place) {
+            places.push(place);
+        }
+    }
+    places.sort();
+    let more = places.len().saturating_sub(PLACES_MOST);
+    places.truncate(PLACES_MOST);
+    let more = if more > 0 { format!("; and {more} more") } else { String::new() };
+    format!("{}{more}", places.join("; "))
+}
+
+/// What is said of the samples themselves.
+pub(super) fn on_samples(report: &Report) -> Vec<String> {
+    let all = report.samples;
+    let contaminated = format!(
+        "{} of {all} samples were taken while the machine did other things; \
+         they are kept and marked",
+        report.contaminated
+    );
+    let outliers = format!(
+        "{} of {all} samples lie far from the others of their kind (modified z-score above \
+         {}, Iglewicz and Hoaglin 1993); they are kept and marked",
+        report.outliers,
+        fslab_stats::MODIFIED_Z_MOST
+    );
+    let superseded = format!(
+        "{} of the samples in the file do not count: they are of runs that were disturbed or cut \
+         short, and were repeated",
+        report.superseded
+    );
+    let unsteady = report.least_steady.as_ref();
+    let lines = [
+        (report.contaminated, contaminated),
+        (report.outliers, outliers),
+        (report.superseded, superseded),
+        (
+            unsteady.map_or(0, |unsteady| unsteady.rows),
+            unsteady.map(on_steadiness).unwrap_or_default(),
+        ),
+    ];
+    lines.into_iter().filter(|(count, _)| *count > 0).map(|(_, line)| line).collect()
+}
+
+fn on_steadiness(unsteady: &Unsteady) -> String {
+    let Steadiness { range, drift } = unsteady.steadiness;
+    format!(
+        "{} rows wrote to a device that was not steady over their last {STEADY_WINDOW} rounds \
+         (range above 20 % or drift above 10 % of the mean, as SNIA's test specification counts); \
+         the worst, {}, ranged over {:.0} % and drifted by {:+.0} %",
+        unsteady.rows,
+        unsteady.worst,
+        range * 100.0,
+        drift * 100.0
+    )
+}
+
+/// How the marks are to be read.
+pub(super) fn legend(report: &Report) -> String {
+    let all = || report.groups.iter().flat_map(|group| &group.rows).flat_map(|row| &row.against);
+    let judged = |against: &&Against| against.ratio.is_some();
+    let with = all().filter(judged).any(|against| against.margin.is_some());
+    let without = all().filter(judged).any(|against| against.margin.is_none());
+    let parts = [
+        (without, LEGEND_PLAIN.to_owned()),
+        (with, LEGEND_MARGIN.to_owned()),
+        (has_noise_floor(report), on_noise_floor(report)),
+        (report.machines.len() > 1, on_machines(report)),
+        (true, "Ratios above 1 are slower.".to_owned()),
+    ];
+    let parts: Vec<String> =
+        parts.into_iter().filter(|(shown, _)| *shown).map(|(_, text)| text).collect();
+    parts.join(" ")
+}
+
+fn on_machines(report: &Report) -> String {
+    let rows = report.phases().flat_map(|group| &group.rows).flat_map(|row| &row.machines);
+    let lacks = |row: &&Row| {
+        row.against
+            .iter()
+            .any(|against| against.verdict == Verdict::TooFew && against.ratio.is_none())
+    };
+    let short = rows.filter(lacks).count();
+    let left_out = if short == 0 {
+        String::new()
+    } else {
+        format!(" In {short} rows a machine has fewer than two rounds of both and is left out.")
+    };
+    format!(
+        "The samples are of {} machines ({}). Ratios are formed within each machine, and each \
+         machine counts once, whatever its number of rounds; times and counters of different \
+         machines are not put together.{left_out}",
+        report.machines.len(),
+        report.machines.join(", ")
+    )
+}
+
+fn on_noise_floor(report: &Report) -> String {
+    let floors: Vec<_> = report.phases().filter_map(|group| group.noise_floor.as_ref()).collect();
+    let apart = floors.iter().filter(|floor| floor.ratio.shows_difference()).count();
+    format!(
+        "Noise floor: the ratio of a hidden second copy of {} to it, with its 95 % interval; \
+         by chance about one interval in twenty leaves out 1, here {apart} of {}. \u{2020} the \
+         ratio lies within the noise floor: two copies of the same target differ as much.",
+        report.provenance.baseline,
+        floors.len()
+    )
+}
+
+const LEGEND_PLAIN: &str = "~ no difference shown: the 95 % interval of the ratio holds 1; that \
+     is not to say that both are equal. ? the interval leaves out 1, which among so many \
+     comparisons some do by chance (p after Holm's correction is 0.05 or more).";
+
+const LEGEND_MARGIN: &str = "= equal: the whole 95 % interval of the ratio is within the margin. \
+     \u{2264} at most so much slower: the whole interval is below the margin. ? not decided: the \
+     interval crosses the margin, and no difference is shown after Holm's correction. Each of \
+     these verdicts is wrong at most one time in twenty, and so is that all rows are within their \
+     margins; they are not corrected.";

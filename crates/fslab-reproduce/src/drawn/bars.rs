@@ -1,0 +1,60 @@
+//! Charts of bars: the series side by side at each place.
+
+use super::{BOTTOM, Drawn, LEFT, PLOT, RIGHT, WIDTH, colour, of_axis, short};
+use fslab_chart::Drawing;
+use crate::look_up::{At, Figure};
+
+/// Share of the room of a place that its bars take.
+const FILLED: f64 = 0.76;
+
+/// The plot without its head.
+pub(super) fn plot(drawn: &Drawn) -> String {
+    let mut drawing = Drawing::new(WIDTH - RIGHT, PLOT);
+    let places = places(drawn);
+    let scale = drawn.vertical(&mut drawing);
+    let room = (WIDTH - RIGHT - LEFT) / places.len().max(1) as f64;
+    let width = room * FILLED / drawn.names().len().max(1) as f64;
+    for (number, place) in places.iter().enumerate() {
+        let left = LEFT + room * (number as f64 + (1.0 - FILLED) / 2.0);
+        for (index, figure) in at_place(drawn, place) {
+            let series = drawn.colour_of(index);
+            let from = left + width * series as f64;
+            let top = scale.place(of_axis(&drawn.chart.y, figure.value));
+            drawing.open(&colour(series));
+            drawing.title(&format!("{}, {place}", drawn.chart.lines[index].name));
+            drawing.column(from, width * 0.92, top, BOTTOM);
+            drawing.close();
+            drawn.whisker(&mut drawing, "whisker", from + width * 0.46, figure, &scale);
+        }
+        let middle = LEFT + room * (number as f64 + 0.5);
+        drawing.text("tick", "middle", (middle, BOTTOM + 16.0), place);
+    }
+    drawing.into_body()
+}
+
+/// Where bars stand, in order.
+fn places(drawn: &Drawn) -> Vec<String> {
+    let mut places = Vec::new();
+    for (index, figures) in drawn.series() {
+        for figure in figures {
+            let name = name(drawn, index, figure);
+            if !places.contains(&name) {
+                places.push(name);
+            }
+        }
+    }
+    places
+}
+
+fn at_place<'d>(drawn: &'d Drawn, place: &str) -> impl Iterator<Item = (usize, &'d Figure)> {
+    let all =
+        drawn.series().flat_map(|(index, figures)| figures.iter().map(move |one| (index, one)));
+    all.filter(move |(index, figure)| name(drawn, *index, figure) == place)
+}
+
+/// What stands below a bar.
+fn name(drawn: &Drawn, index: usize, figure: &Figure) -> String {
+    let number = |at: At| short(of_axis(&drawn.chart.x, at.value));
+    let category = drawn.chart.lines[index].category.clone();
+    category.or_else(|| figure.at.map(number)).unwrap_or_default()
+}

@@ -1,0 +1,210 @@
+//! A paper with what was found for each claim: what renderers show.
+
+use std::collections::BTreeMap;
+
+use askama::Template;
+use serde::Serialize;
+
+use super::agreement::{Agreement, Standing};
+use super::claims::{Basis, Claim, Kind, Paper};
+use super::drawn::Drawn;
+use super::look_up::{Figure, Outcome, Runs};
+use super::published::Unit;
+use super::{markdown, marks, page};
+use fslab_report::{Error, Result};
+use fslab_report::significant;
+
+/// A paper and what was found.
+#[derive(Debug, Serialize)]
+pub struct Findings {
+    /// The paper.
+    pub paper: Paper,
+    /// In which form its plans were run, in words.
+    pub form: String,
+    /// The plans that were run for it.
+    pub plans: Vec<Planned>,
+    /// Its claims in order.
+    pub rows: Vec<Row>,
+    /// How many claims of each kind stand how.
+    pub counts: Counts,
+    /// Its charts, drawn again.
+    pub charts: Vec<Drawn>,
+}
+
+/// A plan that was run for a paper.
+#[derive(Clone, Debug, Serialize)]
+pub struct Planned {
+    /// Its name.
+    pub name: String,
+    /// Its own report, relative to the page; `None` where there is none.
+    pub page: Option<String>,
+    /// Why it was not run, or not to its end.
+    pub reason: Option<String>,
+    /// Whether it has samples.
+    pub ran: bool,
+}
+
+impl Planned {
+    /// What is wrong with it, in words; `None` where it was run to its end.
+    #[must_use]
+    pub fn trouble(&self) -> Option<String> {
+        let reason = self.reason.as_ref()?;
+        Some(format!("{}: {reason}", if self.ran { "broke off" } else { "not run" }))
+    }
+}
+
+/// A claim and what was found.
+#[derive(Debug, Serialize)]
+pub struct Row {
+    /// Its id.
+    pub id: String,
+    /// What was found.
+    pub outcome: Outcome,
+    /// How they stand to each other.
+    pub agreement: Agreement,
+    /// How each figure and the claim stand, in their order; empty where nothing is judged.
+    pub points: Vec<Agreement>,
+    /// That in a sentence.
+    pub sentence: String,
+    /// The published figure, in words.
+    pub published: String,
+    /// Our own, in words and the same unit.
+    pub measured: String,
+    /// Where it is read from.
+    pub from: String,
+    /// What a reader must know of the figure: the pair failed later, or the plan's run broke off.
+    pub marks: Vec<String>,
+}
+
+impl Row {
+    /// The marks in a sentence; empty where there are none.
+    #[must_use]
+    pub fn marked(&self) -> String {
+        if self.marks.is_empty() {
+            return String::new();
+        }
+        format!("Marked: {}.", self.marks.join("; "))
+    }
+}
+
+/// How many claims of each kind stand how, in the order of [`Kind`] and [`Agreement`].
+pub type Counts = BTreeMap<Kind, BTreeMap<Agreement, usize>>;
+
+impl Findings {
+    /// Looks up every claim of a paper.
+    #[must_use]
+    pub fn new(mut paper: Paper, runs: &Runs, form: &str, plans: Vec<Planned>) -> Self {
+        let charts = std::mem::take(&mut paper.charts);
+        let charts = charts.into_iter().map(|chart| Drawn::new(chart, runs)).collect();
+        let rows: Vec<Row> = paper.claims.iter().map(|claim| row(claim, runs)).collect();
+        let mut counts = Counts::new();
+        for (claim, row) in paper.claims.iter().zip(&rows) {
+            *counts.entry(claim.kind).or_default().entry(row.agreement).or_default() += 1;
+        }
+        Self { paper, form: form.to_owned(), plans, rows, counts, charts }
+    }
+
+    /// The counts in words.
+    #[must_use]
+    pub fn summary(&self) -> String {
+        let of_kind = |(kind, counts): (&Kind, &BTreeMap<Agreement, usize>)| {
+            let each = counts.iter();
+            let each: Vec<String> =
+                each.map(|(agreement, count)| format!("{} {count}", agreement.name())).collect();
+            format!("{} {} ({})", counts.values().sum::<usize>(), kind.name(), each.join(", "))
+        };
+        let parts: Vec<String> = self.counts.iter().map(of_kind).collect();
+        let marked = self.rows.iter().filter(|row| !row.marks.is_empty()).count();
+        let marked = if marked > 0 { format!("; {marked} marked") } else { String::new() };
+        format!("{} claims: {}{marked}", self.rows.len(), parts.join(", "))
+    }
+
+    /// One page that works offline.
+    ///
+    /// # Errors
+    /// Those of the template.
+    pub fn html(&self) -> Result<String> {
+        page::PaperPage::new(self).render().map_err(Error::Page)
+    }
+
+    /// The same as Markdown.
+    #[must_use]
+    pub fn markdown(&self) -> String {
+        markdown::render(self)
+    }
+
+    /// The same for programmes.
+    ///
+    /// # Errors
+    /// Those of the encoder.
+    pub fn json(&self) -> Result<String> {
+        serde_json::to_string_pretty(self).map_err(Error::Encode)
+    }
+
+    /// A page that leads to those of several papers.
+    ///
+    /// # Errors
+    /// Those of the template.
+    pub fn index(all: &[Self]) -> Result<String> {
+        page::IndexPage::new(all).render().map_err(Error::Page)
+    }
+}
+
+fn row(claim: &Claim, runs: &Runs) -> Row {
+    let outcome = runs.outcome(&claim.basis);
+    let marks = marks::marks(runs, &claim.basis, &outcome);
+    let marked = if marks.is_empty() { "" } else { " (marked)" };
+    let published = claim.published.as_ref();
+    let standing = Standing::of(claim.kind, published, &outcome);
+    Row {
+        id: claim.id.clone(),
+        agreement: standing.agreement,
+        points: standing.points,
+        sentence: standing.sentence,
+        published: published.map(super::Published::words).unwrap_or_default(),
+        measured: measured(published.map(|published| published.unit), &outcome) + marked,
+        from: from(&claim.basis),
+        marks,
+        outcome,
+    }
+}
+
+/// What was found, in the unit of the published figure.
+fn measured(unit: Option<&Unit>, outcome: &Outcome) -> String {
+    match outcome {
+        Outcome::Missing(_) | Outcome::NotReproduced(_) => String::new(),
+        Outcome::Words(words) => words.clone(),
+        Outcome::Figures(figures) => {
+            let lines: Vec<String> = figures.iter().map(|figure| one(unit, figure)).collect();
+            let name = unit.map_or("times", |unit| unit.name);
+            let is_single = figures.iter().any(|figure| figure.rounds == 1);
+            let remark = if is_single { " (one round, no interval)" } else { "" };
+            let zeros: usize = figures.iter().map(|figure| figure.zero_rounds).sum();
+            let left_out = match zeros {
+                0 => String::new(),
+                1 => " (1 round left out, with a side of 0)".to_owned(),
+                _ => format!(" ({zeros} rounds left out, with a side of 0)"),
+            };
+            format!("{} {name}{remark}{left_out}", lines.join("; "))
+        }
+    }
+}
+
+fn one(unit: Option<&Unit>, figure: &Figure) -> String {
+    let number = |value: f64| match unit {
+        Some(unit) => unit.number(value),
+        None => significant(value),
+    };
+    let at = figure.at.map(|at| format!("{at}: ")).unwrap_or_default();
+    let spread = |(low, high)| format!(" [{}, {}]", number(low), number(high));
+    let spread = figure.interval.map(spread).unwrap_or_default();
+    format!("{at}{}{spread}", number(figure.value))
+}
+
+fn from(basis: &Basis) -> String {
+    match basis {
+        Basis::Missing(_) | Basis::NotReproduced(_) => String::new(),
+        Basis::Command(reading) => format!("{}: {}", reading.from, reading.at),
+        Basis::Plan(query) => query.to_string(),
+    }
+}

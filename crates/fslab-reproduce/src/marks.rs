@@ -1,0 +1,36 @@
+//! What stands beside figures that are not to be taken as they are: of pairs of target and workload
+//! that failed, perhaps because what was read was not what was written, and of runs that broke off.
+
+use super::claims::{Basis, Place, Query};
+use super::look_up::{Outcome, Runs};
+use fslab_report::Report;
+use fslab_report::sample::NoteKind;
+
+/// What a reader must know of what was found on a basis: sentences without their stop, each once.
+pub(super) fn marks(runs: &Runs, basis: &Basis, outcome: &Outcome) -> Vec<String> {
+    let (Basis::Plan(query), Outcome::Figures(_)) = (basis, outcome) else { return Vec::new() };
+    let Some((measured, report)) = runs.measured(query) else { return Vec::new() };
+    let broken = measured.broken.iter();
+    let broken = broken.map(|reason| format!("the run of plan {} broke off: {reason}", query.plan));
+    let mut marks = Vec::new();
+    for mark in failures(report, query).into_iter().chain(broken) {
+        if !marks.contains(&mark) {
+            marks.push(mark);
+        }
+    }
+    marks
+}
+
+/// What failed of the places a query reads. Samples from before a failure are kept and count.
+fn failures(report: &Report, query: &Query) -> Vec<String> {
+    let of_place = |place: Place| -> Vec<String> {
+        let failed = report.notes.iter().filter(|note| {
+            note.kind == NoteKind::Failed
+                && note.target.as_ref().is_none_or(|target| *target == place.target)
+                && note.workload.as_ref().is_none_or(|workload| *workload == place.workload)
+        });
+        let what = format!("{} failed at {}", place.target, place.workload);
+        failed.map(|note| format!("{what} {}", note.text)).collect()
+    };
+    query.places().flat_map(of_place).collect()
+}

@@ -1,0 +1,207 @@
+//! Figures as a paper gives them: a number, a range or a bound, in one of a few units.
+
+use serde::Serialize;
+
+use fslab_report::significant;
+
+/// What a unit's figures can be held against.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scale {
+    /// Figures of any machine, around 1: one thing over another.
+    Ratio,
+    /// Figures of any machine.
+    Exact,
+    /// Only figures of the same machine.
+    Machine,
+}
+
+/// A unit that claims may name: its figures are the base's divided by a factor, less an origin.
+#[derive(Debug)]
+pub struct Unit {
+    /// As it is written behind a number.
+    pub name: &'static str,
+    /// What its figures can be held against.
+    pub scale: Scale,
+    /// What the base has at a figure of 0: `0 % more` is a ratio of 1.
+    origin: f64,
+    /// What a figure of 1 is in the base beyond that: a ratio, seconds, bytes, bytes a second, or
+    /// a count.
+    factor: f64,
+}
+
+const fn unit(name: &'static str, scale: Scale, factor: f64) -> Unit {
+    Unit { name, scale, origin: 0.0, factor }
+}
+
+const fn percent(name: &'static str) -> Unit {
+    Unit { name, scale: Scale::Ratio, origin: 1.0, factor: 0.01 }
+}
+
+const KB: f64 = 1024.0;
+const MB: f64 = 1024.0 * KB;
+const GB: f64 = 1024.0 * MB;
+
+/// Every unit.
+pub const UNITS: &[Unit] = &[
+    unit("times", Scale::Ratio, 1.0),
+    percent("% more"),
+    percent("% faster"),
+    unit("bytes", Scale::Exact, 1.0),
+    unit("KB", Scale::Exact, KB),
+    unit("MB", Scale::Exact, MB),
+    unit("GB", Scale::Exact, GB),
+    unit("blocks", Scale::Exact, 1.0),
+    unit("pointers", Scale::Exact, 1.0),
+    unit("files", Scale::Exact, 1.0),
+    unit("writes", Scale::Exact, 1.0),
+    unit("operations", Scale::Exact, 1.0),
+    unit("groups", Scale::Exact, 1.0),
+    unit("days", Scale::Exact, 1.0),
+    unit("months", Scale::Exact, 1.0),
+    unit("%", Scale::Exact, 1.0),
+    unit("of 1", Scale::Exact, 1.0),
+    unit("s", Scale::Machine, 1.0),
+    unit("ns", Scale::Machine, 1e-9),
+    unit("h", Scale::Machine, 3600.0),
+    unit("MB/s", Scale::Machine, MB),
+    unit("cycles", Scale::Machine, 1.0),
+    unit("cycles/s", Scale::Machine, 1.0),
+];
+
+/// A number, a range or a bound, as the paper has it.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Published {
+    /// Its lower end; `None` for "at most", and where there is a unit alone.
+    pub low: Option<f64>,
+    /// Its upper end; `None` for "at least", and where there is a unit alone.
+    pub high: Option<f64>,
+    /// By which share both ends may be missed; `None` where the text itself has the range.
+    pub margin: Option<f64>,
+    /// The unit of both.
+    #[serde(serialize_with = "unit_name")]
+    pub unit: &'static Unit,
+}
+
+fn unit_name<S: serde::Serializer>(
+    unit: &&'static Unit,
+    serializer: S,
+) -> std::result::Result<S::Ok, S::Error> {
+    serializer.serialize_str(unit.name)
+}
+
+/// Half of what the last digit of a number counts, as it is written; whole numbers are counted to
+/// the last one.
+fn half_of_last_digit(number: f64) -> f64 {
+    let decimals = number.to_string().split_once('.').map_or(0, |(_, digits)| digits.len());
+    0.5 / 10_f64.powi(i32::try_from(decimals).unwrap_or(i32::MAX))
+}
+
+/// Numbers below are written with a power of ten.
+const TINY: f64 = 1e-3;
+
+/// A ratio whose rounding reaches from one value to this many times as much is vague.
+const VAGUE: f64 = 1.1;
+
+/// A number as people read it.
+fn readable(value: f64) -> String {
+    let tiny = value != 0.0 && value.abs() < TINY;
+    if tiny { format!("{value:.3e}") } else { value.to_string() }
+}
+
+impl Published {
+    /// Whether there is a number.
+    #[must_use]
+    pub fn is_number(&self) -> bool {
+        self.low.or(self.high).is_some()
+    }
+
+    /// Whether it is one number, without a margin.
+    #[must_use]
+    pub fn is_single_number(&self) -> bool {
+        self.low.is_some() && self.low == self.high && self.margin.is_none()
+    }
+
+    /// Whether it says that two things are equal: a ratio of 1.
+    #[must_use]
+    pub fn is_equality(&self) -> bool {
+        self.unit.scale == Scale::Ratio && self.middle() == Some(1.0)
+    }
+
+    /// Whether rounding alone makes a ratio much of a range: "2 times" is 1.5 to 2.5.
+    #[must_use]
+    pub fn is_vague(&self) -> bool {
+        let (low, high) = self.range();
+        let is_rounded_ratio = self.unit.scale == Scale::Ratio && self.is_single_number();
+        is_rounded_ratio && high > VAGUE * low
+    }
+
+    /// Its ends in the unit's base, open ends at infinity. With a margin they are wider by it; a
+    /// single number without one stands for all that round to it: 13 % for 12.5 to 13.5.
+    #[must_use]
+    pub fn range(&self) -> (f64, f64) {
+        let rounded = match self.low {
+            Some(low) if self.is_single_number() => half_of_last_digit(low),
+            _ => 0.0,
+        };
+        let wider = 1.0 + self.margin.unwrap_or(0.0);
+        let base = |end: Option<f64>, open| end.map_or(open, |end| self.unit.to_base(end));
+        (
+            base(self.low.map(|low| low - rounded), f64::NEG_INFINITY) / wider,
+            base(self.high.map(|high| high + rounded), f64::INFINITY) * wider,
+        )
+    }
+
+    /// The number in the base, where it is a single one.
+    pub(super) fn middle(&self) -> Option<f64> {
+        let low = self.low.filter(|low| Some(*low) == self.high)?;
+        Some(self.unit.to_base(low))
+    }
+
+    /// In words.
+    #[must_use]
+    pub fn words(&self) -> String {
+        let unit = self.unit.name;
+        let margin = self.margin.map(|share| format!("{} %", (share * 1e8).round() / 1e6));
+        let figure = match (self.low.map(readable), self.high.map(readable)) {
+            (Some(_), Some(_)) if self.is_equality() => "equal".to_owned(),
+            (Some(low), Some(high)) if low == high => format!("{low} {unit}"),
+            (Some(low), Some(high)) => format!("{low} to {high} {unit}"),
+            (Some(low), None) => format!("at least {low} {unit}"),
+            (None, Some(high)) => format!("at most {high} {unit}"),
+            (None, None) => String::new(),
+        };
+        match margin {
+            Some(margin) => format!("{figure} within {margin}"),
+            None => figure,
+        }
+    }
+}
+
+impl Unit {
+    /// The one of a name.
+    #[must_use]
+    pub fn find(name: &str) -> Option<&'static Self> {
+        UNITS.iter().find(|unit| unit.name == name)
+    }
+
+    /// From a figure of this unit to the base.
+    fn to_base(&self, value: f64) -> f64 {
+        self.origin + value * self.factor
+    }
+
+    /// From the base to a figure of this unit.
+    #[must_use]
+    pub fn of_base(&self, base: f64) -> f64 {
+        (base - self.origin) / self.factor
+    }
+
+    /// A figure in the base as a number of this unit.
+    #[must_use]
+    pub fn number(&self, base: f64) -> String {
+        let value = self.of_base(base);
+        // What is counted is not rounded.
+        let whole = self.scale == Scale::Exact && value.fract() == 0.0;
+        let tiny = value != 0.0 && value.abs() < TINY;
+        if whole || tiny { readable(value) } else { significant(value) }
+    }
+}

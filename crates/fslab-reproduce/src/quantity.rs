@@ -1,0 +1,110 @@
+//! What of a sample a claim is about.
+
+use serde::{Deserialize, Serialize};
+
+use fslab_report::sample::{Record, Sample};
+
+/// What of a sample a claim is about.
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize, PartialEq, Eq, PartialOrd, Ord)]
+#[serde(rename_all = "snake_case")]
+pub enum Quantity {
+    /// Wall-clock time.
+    #[default]
+    Elapsed,
+    /// Time in the kernel, and the daemon's processor time: what the papers' layers did in the
+    /// kernel is done by the daemon here.
+    System,
+    /// All processor time, the daemon's included.
+    Processor,
+    /// Bytes that what was written takes on the device.
+    Stored,
+    /// How the cost of one operation grew along the phase: that of its last tenth over that of
+    /// its first. About 1 where the whole is linear.
+    Growth,
+}
+
+/// Ratios are kept in nanoseconds by this factor.
+const PARTS: f64 = 1e9;
+
+impl Quantity {
+    /// In words.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Elapsed => "elapsed time",
+            Self::System => "system time",
+            Self::Processor => "processor time",
+            Self::Stored => "stored bytes",
+            Self::Growth => "growth of the cost",
+        }
+    }
+
+    /// The records with this quantity in place of the elapsed time, so that a report of them is a
+    /// report of the quantity: rounds, sums and re-runs are then dealt with as for times. Samples
+    /// that lack it are left out.
+    #[must_use]
+    pub fn in_place_of_time(self, records: &[Record]) -> Vec<Record> {
+        let replace = |record: &Record| match record {
+            Record::Sample(sample) => {
+                let elapsed_ns = self.of(sample)?;
+                Some(Record::Sample(Sample { elapsed_ns, ..sample.clone() }))
+            }
+            other => Some(other.clone()),
+        };
+        records.iter().filter_map(replace).collect()
+    }
+
+    /// What a report's "seconds" of this quantity are to be multiplied by.
+    #[must_use]
+    pub fn scale(self) -> f64 {
+        if self == Self::Stored { PARTS } else { 1.0 }
+    }
+
+    fn of(self, sample: &Sample) -> Option<u64> {
+        match self {
+            Self::Elapsed => Some(sample.elapsed_ns),
+            Self::System => Some(sample.system_ns + sample.daemon_cpu_ns.unwrap_or(0)),
+            Self::Processor => {
+                Some(sample.user_ns + sample.system_ns + sample.daemon_cpu_ns.unwrap_or(0))
+            }
+            Self::Stored => sample.stored_bytes,
+            Self::Growth => growth(sample).map(|ratio| (ratio * PARTS).round() as u64),
+        }
+    }
+}
+
+/// Cost of an operation in the last tenth over that in the first.
+fn growth(sample: &Sample) -> Option<f64> {
+    let all = sample.along.last()?;
+    let reached = |share: u64| {
+        let wanted = all.operations.checked_mul(share)?.div_ceil(10);
+        sample.along.iter().find(|milestone| milestone.operations >= wanted)
+    };
+    let (first, before_last) = (reached(1)?, reached(9)?);
+    let each = |operations: u64, nanoseconds: u64| {
+        (operations > 0 && nanoseconds > 0).then(|| nanoseconds as f64 / operations as f64)
+    };
+    let last = each(
+        all.operations - before_last.operations,
+        all.elapsed_ns.saturating_sub(before_last.elapsed_ns),
+    )?;
+    Some(last / each(first.operations, first.elapsed_ns)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::growth;
+    use fslab_stats::Milestone;
+    use fslab_report::sample::Sample;
+
+    /// A phase in which the n-th of 100 operations takes n ns has its last ten at 95.5 ns, its
+    /// first ten at 5.5.
+    #[test]
+    fn growth_is_that_of_a_single_operation() {
+        let milestone = |n: u64| Milestone { operations: n, elapsed_ns: n * (n + 1) / 2 };
+        let along = (1..=100).map(milestone).collect();
+        let grown = growth(&Sample { along, ..Sample::default() }).unwrap_or(0.0);
+        assert!((grown - 95.5 / 5.5).abs() < 1e-9, "{grown}");
+        assert_eq!(growth(&Sample::default()), None);
+    }
+}

@@ -1,0 +1,313 @@
+//! How long single operations took: a bounded histogram for each kind of operation, and how far a
+//! phase had come at what time.
+//!
+//! The clock is read once an operation: the end of one is the beginning of the next. A bucket is
+//! at most 1/16 of its value wide, so that percentiles are right to 6 %, and there are at most a
+//! few hundred buckets however many operations there were.
+
+use std::time::Duration;
+
+use fslab_sys::usage::Instant;
+use hdrhistogram::Histogram;
+use serde::{Deserialize, Serialize};
+
+/// Operations above this are counted as taking it: an hour, in nanoseconds.
+const LONGEST_NS: u64 = 3_600_000_000_000;
+
+/// Significant decimal digits that give sixteenths.
+const DIGITS: u8 = 1;
+
+/// A phase leaves at most so many milestones.
+const MILESTONES: u64 = 100;
+
+/// How long operations of one kind took, in nanoseconds.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Latency {
+    /// The kind of operation.
+    pub operation: String,
+    /// How many there were.
+    pub count: u64,
+    /// Mean.
+    pub mean_ns: u64,
+    /// Shortest.
+    pub min_ns: u64,
+    /// Half took at most this.
+    pub p50_ns: u64,
+    /// Nine in ten took at most this.
+    pub p90_ns: u64,
+    /// 99 in 100 took at most this.
+    pub p99_ns: u64,
+    /// 999 in 1000 took at most this.
+    pub p999_ns: u64,
+    /// Longest.
+    pub max_ns: u64,
+    /// The histogram: upper bound of a bucket and how many it holds; empty ones are left out.
+    pub buckets: Vec<(u64, u64)>,
+}
+
+/// How far a phase had come.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Milestone {
+    /// Operations done.
+    pub operations: u64,
+    /// Since the beginning of the phase's operations.
+    pub elapsed_ns: u64,
+}
+
+/// Times operations that follow each other.
+#[derive(Debug)]
+pub struct Stopwatch {
+    started: Instant,
+    last: Instant,
+    laps: u64,
+    /// Laps between two milestones; 0 for none.
+    stride: u64,
+    /// Laps to go to the next milestone.
+    to_go: u64,
+    longest: u64,
+    histogram: Option<Histogram<u64>>,
+    along: Vec<Milestone>,
+}
+
+impl Stopwatch {
+    /// Starts it now.
+    #[must_use]
+    pub fn start() -> Self {
+        let now = Instant::now();
+        Self {
+            started: now,
+            last: now,
+            laps: 0,
+            stride: 0,
+            to_go: 0,
+            longest: 0,
+            histogram: Histogram::new_with_bounds(1, LONGEST_NS, DIGITS).ok(),
+            along: Vec::new(),
+        }
+    }
+
+    /// Starts it now, for about this many operations, and notes how far they have come along
+    /// the way.
+    #[must_use]
+    pub fn start_along(operations: u64) -> Self {
+        let stride = operations.div_ceil(MILESTONES).max(1);
+        let along = Vec::with_capacity(MILESTONES as usize);
+        Self { stride, to_go: stride, along, ..Self::start() }
+    }
+
+    /// An operation ends here, and the next begins.
+    #[inline]
+    pub fn lap(&mut self) {
+        let now = Instant::now();
+        self.record(now - self.last);
+        self.last = now;
+        self.laps += 1;
+        if self.stride > 0 {
+            self.come_along(now);
+        }
+    }
+
+    #[inline]
+    fn come_along(&mut self, now: Instant) {
+        self.to_go -= 1;
+        if self.to_go == 0 {
+            self.to_go = self.stride;
+            let elapsed_ns = nanoseconds(now - self.started);
+            self.along.push(Milestone { operations: self.laps, elapsed_ns });
+        }
+    }
+
+    /// The next operation begins here; what was done since the last one does not count.
+    #[inline]
+    pub fn skip(&mut self) {
+        self.last = Instant::now();
+    }
+
+    /// Both together. Milestones of several workers say nothing and are dropped.
+    #[must_use]
+    pub fn joined_with(mut self, other: Self) -> Self {
+        self.laps += other.laps;
+        self.longest = self.longest.max(other.longest);
+        if let (Some(own), Some(others)) = (&mut self.histogram, other.histogram) {
+            // Both have the same bounds, so that nothing lies outside.
+            if let Err(error) = own.add(others) {
+                tracing::warn!("joining histograms: {error}");
+            }
+        }
+        self.along.clear();
+        self
+    }
+
+    /// The latency, unless there was no operation, and the milestones.
+    #[must_use]
+    pub fn finish(self, operation: &str) -> (Option<Latency>, Vec<Milestone>) {
+        let latency = self.histogram.filter(|histogram| !histogram.is_empty()).map(|histogram| {
+            let at = |quantile: f64| histogram.value_at_quantile(quantile).min(self.longest);
+            Latency {
+                operation: operation.to_owned(),
+                count: histogram.len(),
+                mean_ns: histogram.mean() as u64,
+                min_ns: histogram.min(),
+                p50_ns: at(0.5),
+                p90_ns: at(0.9),
+                p99_ns: at(0.99),
+                p999_ns: at(0.999),
+                max_ns: self.longest,
+                buckets: buckets(&histogram),
+            }
+        });
+        (latency, self.along)
+    }
+
+    /// What a worker process tells of its stopwatch.
+    #[must_use]
+    pub fn into_buckets(self) -> (u64, Vec<(u64, u64)>) {
+        (self.longest, self.histogram.as_ref().map(buckets).unwrap_or_default())
+    }
+
+    /// What a worker process told.
+    #[must_use]
+    pub fn from_buckets(longest: u64, buckets: &[(u64, u64)]) -> Self {
+        let mut stopwatch = Self { longest, ..Self::start() };
+        for (value, count) in buckets {
+            stopwatch.laps += count;
+            if let Some(histogram) = &mut stopwatch.histogram {
+                histogram.saturating_record_n(*value, *count);
+            }
+        }
+        stopwatch
+    }
+
+    fn record(&mut self, duration: Duration) {
+        let value = nanoseconds(duration);
+        self.longest = self.longest.max(value);
+        if let Some(histogram) = &mut self.histogram {
+            histogram.saturating_record(value);
+        }
+    }
+}
+
+/// Times operations that follow each other, reads and writes apart: together their percentiles
+/// would be those of neither.
+#[derive(Debug)]
+pub struct Directions {
+    /// The reads.
+    pub reads: Stopwatch,
+    /// The writes.
+    pub writes: Stopwatch,
+    last: Instant,
+}
+
+impl Directions {
+    /// Starts both now.
+    #[must_use]
+    pub fn start() -> Self {
+        let reads = Stopwatch::start();
+        Self { last: reads.last, reads, writes: Stopwatch::start() }
+    }
+
+    /// From what was measured elsewhere.
+    #[must_use]
+    pub fn of(reads: Stopwatch, writes: Stopwatch) -> Self {
+        Self { last: reads.last, reads, writes }
+    }
+
+    /// An operation ends here, and the next begins.
+    #[inline]
+    pub fn lap(&mut self, is_write: bool) {
+        let now = Instant::now();
+        let stopwatch = if is_write { &mut self.writes } else { &mut self.reads };
+        stopwatch.record(now - self.last);
+        stopwatch.laps += 1;
+        self.last = now;
+    }
+
+    /// Both together, each direction for itself.
+    #[must_use]
+    pub fn joined_with(self, other: Self) -> Self {
+        let reads = self.reads.joined_with(other.reads);
+        Self { reads, writes: self.writes.joined_with(other.writes), last: self.last }
+    }
+}
+
+fn buckets(histogram: &Histogram<u64>) -> Vec<(u64, u64)> {
+    let recorded = histogram.iter_recorded();
+    recorded.map(|value| (value.value_iterated_to(), value.count_since_last_iteration())).collect()
+}
+
+fn nanoseconds(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::{Directions, Stopwatch};
+
+    fn stopwatch(values: impl Iterator<Item = u64>) -> Stopwatch {
+        let mut stopwatch = Stopwatch::start();
+        for value in values {
+            stopwatch.record(Duration::from_nanos(value));
+        }
+        stopwatch
+    }
+
+    /// Percentiles are right to 1/16, the extremes exactly, and the size does not grow with the
+    /// number of operations.
+    #[test]
+    fn percentiles_are_near_and_the_histogram_is_bounded() {
+        let (latency, _) = stopwatch((1..=100_000).map(|value| value * 10)).finish("x");
+        let latency = latency.unwrap();
+        assert_eq!((latency.count, latency.max_ns), (100_000, 1_000_000));
+        let near = |found: u64, exact: f64| (found as f64 / exact - 1.0).abs() < 0.07;
+        assert!(near(latency.p50_ns, 500_000.0), "{latency:?}");
+        assert!(near(latency.p90_ns, 900_000.0), "{latency:?}");
+        assert!(near(latency.p99_ns, 990_000.0), "{latency:?}");
+        assert!(near(latency.mean_ns, 500_005.0), "{latency:?}");
+        assert!(latency.buckets.len() < 300, "{}", latency.buckets.len());
+        assert_eq!(latency.buckets.iter().map(|(_, count)| count).sum::<u64>(), 100_000);
+    }
+
+    /// What goes through a worker's message comes out the same, and joining adds.
+    #[test]
+    fn buckets_travel_and_join() {
+        let (longest, buckets) = stopwatch([100, 2_000, 30_000].into_iter()).into_buckets();
+        let told = Stopwatch::from_buckets(longest, &buckets);
+        let (joined, _) = told.joined_with(stopwatch([5_000_000].into_iter())).finish("x");
+        let joined = joined.unwrap();
+        assert_eq!((joined.count, joined.max_ns), (4, 5_000_000));
+        assert!(stopwatch([].into_iter()).finish("x").0.is_none());
+    }
+
+    /// Each operation is counted in its direction, and the time of one is not in the other's.
+    #[test]
+    fn directions_are_kept_apart() {
+        let mut directions = Directions::start();
+        for number in 0..50 {
+            let is_write = number % 5 == 0;
+            if is_write {
+                std::thread::sleep(Duration::from_millis(2));
+            }
+            directions.lap(is_write);
+        }
+        let joined = directions.joined_with(Directions::start());
+        let (reads, writes) = (joined.reads.finish("read").0, joined.writes.finish("write").0);
+        let (reads, writes) = (reads.unwrap(), writes.unwrap());
+        assert_eq!((reads.count, writes.count), (40, 10));
+        assert!(writes.min_ns >= 1_900_000 && reads.p50_ns < 1_000_000, "{reads:?}, {writes:?}");
+    }
+
+    #[test]
+    fn milestones_are_spread_over_the_operations() {
+        let mut stopwatch = Stopwatch::start_along(1_000);
+        for _ in 0..1_000 {
+            stopwatch.lap();
+        }
+        let (latency, along) = stopwatch.finish("x");
+        assert_eq!((along.len(), along[99].operations), (100, 1_000));
+        assert!(along.windows(2).all(|pair| pair[0].elapsed_ns <= pair[1].elapsed_ns));
+        assert_eq!(latency.unwrap().count, 1_000);
+    }
+}
