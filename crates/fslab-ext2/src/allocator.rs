@@ -5,9 +5,10 @@
 
 use std::collections::HashMap;
 
-use crate::alloc::cluster::{Cluster, place_cluster};
+use crate::alloc::cluster::Cluster;
 use crate::alloc::{
     Bitmap, BlockRequest, Counts, FileState, InodeRequest, Policy, PolicySpec, Run, Space as View,
+    place_cluster,
 };
 use crate::cache::BlockCache;
 use crate::error::Result;

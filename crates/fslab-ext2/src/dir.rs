@@ -23,7 +23,6 @@ pub mod hash;
 pub mod htree;
 pub mod index;
 mod insert;
-mod linear;
 mod list;
 pub mod outline;
 mod path;

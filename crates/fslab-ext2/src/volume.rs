@@ -22,7 +22,7 @@ use crate::inode_refs::Known;
 use crate::orphans::Orphans;
 use crate::superblock::Superblock;
 use crate::types::{BlockNo, BlockSize, InodeNo};
-use crate::write_order::dependencies::Order;
+use crate::write_order::order::Order;
 
 /// How a file system is used.
 #[derive(Clone, Debug)]
@@ -284,6 +284,74 @@ impl Volume {
             FileKind::Symlink => inode.fast_target(self.block_sectors()).is_none(),
             _ => false,
         }
+    }
+}
+
+impl Volume {
+    /// Puts an inode on the list of those without a name that are still open.
+    pub(crate) fn add_orphan(&mut self, no: InodeNo) -> Result<()> {
+        if self.orphans.contains(no) {
+            return Ok(());
+        }
+        let mut inode = self.inode(no)?;
+        inode.deleted = self.orphans.head();
+        self.store_inode(no, &inode)?;
+        self.orphans.add(no);
+        self.space.changed = true;
+        Ok(())
+    }
+
+    /// Takes an inode off the list, if it is there.
+    pub(crate) fn remove_orphan(&mut self, no: InodeNo) -> Result<()> {
+        let Some((before, after)) = self.orphans.around(no) else { return Ok(()) };
+        if let Some(after) = after {
+            let mut inode = self.inode(after)?;
+            inode.deleted = before;
+            self.store_inode(after, &inode)?;
+        }
+        let mut inode = self.inode(no)?;
+        inode.deleted = 0;
+        self.store_inode(no, &inode)?;
+        self.orphans.remove(no);
+        self.space.changed = true;
+        Ok(())
+    }
+
+    /// Frees what a crash left on the list. What can't be freed is skipped: a check finds it, and
+    /// all other files can be used.
+    pub(crate) fn release_orphans(&mut self) {
+        let mut next = InodeNo(self.superblock.raw().s_last_orphan.get());
+        if next.0 == 0 {
+            return;
+        }
+        self.now.seconds = i64::from(self.superblock.raw().s_wtime.get());
+        // So that the superblock is written without the list.
+        self.space.changed = true;
+        for _ in 0..self.geometry().inodes() {
+            if next.0 == 0 {
+                return;
+            }
+            next = self.release_orphan(next);
+        }
+        let endless = Error::damaged(Place::Inode(next), "the list of orphans has no end");
+        self.trouble.log("some orphans stay", &endless);
+    }
+
+    /// Frees one; answers the next, or 0 where the list can't be followed.
+    fn release_orphan(&mut self, no: InodeNo) -> InodeNo {
+        let inode = match self.inode(no) {
+            Ok(inode) => inode,
+            Err(error) => {
+                self.trouble.log(&format!("the list of orphans ends at inode {no}"), &error);
+                return InodeNo(0);
+            }
+        };
+        if inode.links == 0
+            && let Err(error) = self.delete_inode(no)
+        {
+            self.trouble.log(&format!("the orphan {no} stays"), &error);
+        }
+        InodeNo(inode.deleted)
     }
 }
 

@@ -9,7 +9,7 @@ use rand_pcg::Pcg64;
 use super::volume::{Grown, Volume};
 use super::*;
 use crate::geometry::Geometry;
-use crate::types::BlockSize;
+use crate::types::{BlockNo, BlockSize, GroupNo, InodeNo};
 
 pub(super) fn geometry(groups: u32, blocks_per_group: u32) -> Geometry {
     Geometry {

@@ -7,7 +7,8 @@ use std::ops::Range;
 
 use ahash::AHashMap;
 
-use super::cluster::{Cluster, Clustering, Written, place_cluster};
+use super::cluster::{Cluster, Clustering, Written};
+use super::policy::place_cluster;
 use super::space::{MemorySpace, Run, Space};
 use super::{BlockRequest, DIRECT_BLOCKS, FileState, InodeRequest, Policy};
 use crate::error::Result;

@@ -4,15 +4,17 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
 use fslab_vfs::{BlockDevice, FileKind};
+use zerocopy::FromBytes;
 
 use super::finding::{Problem, Report, Subject};
 use crate::bits;
-use crate::cache::BlockCache;
+use crate::cache::{BlockCache, Role};
 use crate::dir::{DirectoryBlocks, Form, Hasher, Rules};
 use crate::error::Result;
-use crate::format::{compat, incompat};
+use crate::format::{RawInode, compat, incompat};
 use crate::geometry::Geometry;
 use crate::group::Group;
+use crate::inode::Inode;
 use crate::lazy_features::Feature;
 use crate::superblock::Superblock;
 use crate::types::{BlockNo, BlockSize, FileBlock, GroupNo, InodeNo};
@@ -137,6 +139,46 @@ impl Image {
         bits::set(&mut self.claimed, block.0);
         self.unclaimed_from = block.0 + 1;
         Some(block)
+    }
+
+    /// Where an inode's bytes are: block and offset.
+    pub(super) fn place_of_inode(&self, no: InodeNo) -> Option<(BlockNo, usize)> {
+        let geometry = self.geometry();
+        let (group, index) = geometry.place_of_inode(no)?;
+        let per_block = geometry.inodes_per_block();
+        let table = self.groups[group.0 as usize].inode_table;
+        let offset = (index % per_block * geometry.inode_size) as usize;
+        Some((BlockNo(table.0 + index / per_block), offset))
+    }
+
+    /// An inode's fields; `None` for an inode that does not exist.
+    pub(super) fn raw_inode(&self, no: InodeNo) -> Result<Option<RawInode>> {
+        let Some((block, offset)) = self.place_of_inode(no) else { return Ok(None) };
+        let bytes = self.cache.read(block)?;
+        Ok(RawInode::read_from_prefix(&bytes[offset..]).ok().map(|(raw, _)| raw))
+    }
+
+    /// Changes an inode's fields; `false` for an inode that does not exist.
+    pub(super) fn change_inode(
+        &mut self,
+        no: InodeNo,
+        change: impl FnOnce(&mut RawInode),
+    ) -> Result<bool> {
+        let Some((block, offset)) = self.place_of_inode(no) else { return Ok(false) };
+        self.cache.modify(block, Role::Inodes, |bytes| {
+            let raw = RawInode::mut_from_prefix(&mut bytes[offset..]);
+            raw.map(|(raw, _)| change(raw)).is_ok()
+        })
+    }
+
+    /// Makes an inode's bytes those of a new file.
+    pub(super) fn store_inode(&mut self, no: InodeNo, new: &Inode) -> Result<()> {
+        let Some((block, offset)) = self.place_of_inode(no) else { return Ok(()) };
+        let end = offset + self.geometry().inode_size as usize;
+        self.cache.modify(block, Role::Inodes, |bytes| {
+            Inode::clear(&mut bytes[offset..end]);
+            new.store(&mut bytes[offset..end]);
+        })
     }
 
     /// What an inode is; `None` for one that is not in use or does not exist.

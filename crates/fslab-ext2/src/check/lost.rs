@@ -10,7 +10,6 @@ use fslab_vfs::{FileKind, Permissions, Timestamp};
 
 use super::image::{Directory, Image, Known};
 use super::pointers::{self, Slot};
-use super::repair::{change_inode, inode, store_inode};
 use crate::block_map::Way;
 use crate::cache::Role;
 use crate::dir;
@@ -88,7 +87,7 @@ impl Opened {
             let clear = |raw: &mut RawInode| {
                 raw.i_flags = (raw.i_flags.get() & !INODE_INDEX).into();
             };
-            change_inode(image, no, clear)?;
+            image.change_inode(no, clear)?;
         }
         Ok(Some(Self { no, taken, first: 0 }))
     }
@@ -154,8 +153,8 @@ fn make(image: &mut Image, now: Timestamp) -> Result<Option<InodeNo>> {
     let rules = image.rules();
     image.cache.create(block);
     image.cache.modify(block, Role::Map, |bytes| dir::create(bytes, &rules, no, InodeNo::ROOT))?;
-    store_inode(image, no, &new_directory(image.geometry(), block, now))?;
-    change_inode(image, InodeNo::ROOT, |raw| raw.i_links_count += 1)?;
+    image.store_inode(no, &new_directory(image.geometry(), block, now))?;
+    image.change_inode(InodeNo::ROOT, |raw| raw.i_links_count += 1)?;
     image.inodes[no.0 as usize] = Known { kind: Some(FileKind::Directory), stored: 2, counted: 2 };
     let root = Some(InodeNo::ROOT);
     let made = Directory { blocks: vec![block], indexed: false, dotdot: root, parent: root };
@@ -192,7 +191,7 @@ fn free_inode(image: &Image) -> Result<Option<InodeNo>> {
     let geometry = image.geometry();
     for no in (geometry.first_inode.0..=geometry.inodes()).map(InodeNo) {
         if image.kind(no).is_none()
-            && inode(image, no)?.is_some_and(|raw| raw.i_links_count.get() == 0)
+            && image.raw_inode(no)?.is_some_and(|raw| raw.i_links_count.get() == 0)
         {
             return Ok(Some(no));
         }
@@ -203,7 +202,7 @@ fn free_inode(image: &Image) -> Result<Option<InodeNo>> {
 /// Adds an empty block to the directory; `false` where there is no room, or where its size or its
 /// pointers are damaged.
 fn grow(image: &mut Image, no: InodeNo) -> Result<bool> {
-    let Some(raw) = inode(image, no)? else { return Ok(false) };
+    let Some(raw) = image.raw_inode(no)? else { return Ok(false) };
     let Some(count) = image.directories.get(&no).map(|one| one.blocks.len() as u32) else {
         return Ok(false);
     };
@@ -217,7 +216,7 @@ fn grow(image: &mut Image, no: InodeNo) -> Result<bool> {
     image.cache.create(block);
     image.cache.modify(block, Role::Map, |bytes| entry::clear(bytes, 0))?;
     let Some(tables) = map(image, no, count, block)? else { return Ok(false) };
-    change_inode(image, no, |raw| {
+    image.change_inode(no, |raw| {
         raw.i_size_lo = (grown as u32).into();
         raw.i_blocks_lo += (1 + tables) * (block_bytes / 512);
     })?;

@@ -9,7 +9,6 @@ use fslab_vfs::FileKind;
 
 use super::finding::{Finding, Problem, Subject};
 use super::image::Image;
-use super::repair::{change_inode, inode};
 use crate::cache::Role;
 use crate::error::Result;
 use crate::format::{DIRECT_BLOCKS, MAP_ENTRIES};
@@ -94,7 +93,7 @@ impl Places {
 pub(super) fn get(image: &Image, no: InodeNo, slot: Slot) -> Result<u32> {
     match slot {
         Slot::Inode(index) => {
-            let raw = inode(image, no)?;
+            let raw = image.raw_inode(no)?;
             Ok(raw.and_then(|raw| Some(raw.i_block.get(index)?.get())).unwrap_or(0))
         }
         Slot::Table(table, index) => {
@@ -108,7 +107,7 @@ pub(super) fn get(image: &Image, no: InodeNo, slot: Slot) -> Result<u32> {
 /// Changes a pointer; `false` where there is none.
 pub(super) fn set(image: &mut Image, no: InodeNo, slot: Slot, value: u32) -> Result<bool> {
     match slot {
-        Slot::Inode(index) => change_inode(image, no, |raw| raw.i_block[index] = value.into()),
+        Slot::Inode(index) => image.change_inode(no, |raw| raw.i_block[index] = value.into()),
         Slot::Table(table, index) => image.cache.modify(table, Role::Map, |bytes| {
             bytes[index * 4..][..4].copy_from_slice(&value.to_le_bytes());
             true
@@ -130,7 +129,7 @@ struct Search<'a> {
 fn search(image: &Image, no: InodeNo, wanted: HashSet<u32>) -> Result<HashMap<u32, Vec<Slot>>> {
     let (seen, found) = (HashSet::new(), HashMap::new());
     let mut search = Search { image, no, wanted, seen, found };
-    let Some(raw) = inode(image, no)? else { return Ok(search.found) };
+    let Some(raw) = image.raw_inode(no)? else { return Ok(search.found) };
     for index in 0..MAP_ENTRIES {
         let level = index.saturating_sub(DIRECT_BLOCKS - 1);
         search.look(Slot::Inode(index), raw.i_block[index].get(), level)?;

@@ -13,7 +13,7 @@ use fslab_vfs::{BlockDevice, FileKind};
 
 use super::finding::FINDINGS_MAX;
 use super::image::Image;
-use super::repair::{place_of_inode, write_counts};
+use super::repair::write_counts;
 use crate::cache::Role;
 use crate::dir::entry::{self, Entries, EntryKind};
 use crate::error::{Error, Result};
@@ -164,7 +164,7 @@ impl Shrinking {
     }
 
     fn move_blocks_of(&mut self, no: InodeNo, kind: FileKind) -> Result<()> {
-        let Some((block, offset)) = place_of_inode(&self.image, no) else { return Ok(()) };
+        let Some((block, offset)) = self.image.place_of_inode(no) else { return Ok(()) };
         let end = offset + self.before.inode_size as usize;
         let inode =
             self.image.cache.look(block, |bytes| Inode::parse(no, &bytes[offset..end]))??;
@@ -286,7 +286,7 @@ impl Shrinking {
             }
             let new = free.find(|no| self.image.kind(*no).is_none());
             let new = new.ok_or(fslab_vfs::Errno::NOSPC)?;
-            let places = (place_of_inode(&self.image, old), place_of_inode(&self.image, new));
+            let places = (self.image.place_of_inode(old), self.image.place_of_inode(new));
             let (Some((from, at)), Some((to, start))) = places else { continue };
             let bytes = self.image.cache.look(from, |bytes| bytes[at..at + size].to_vec())?;
             self.image.cache.modify(to, Role::Inodes, |target| {

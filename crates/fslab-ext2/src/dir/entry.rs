@@ -271,18 +271,45 @@ pub(crate) fn live_bytes(block: &[u8], start: usize) -> Checked<usize> {
     })
 }
 
-/// Adds records to the end of a block without slack, and gives the last one the rest.
+/// A name and what it is to stand for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct NewEntry<'a> {
+    pub(crate) name: &'a [u8],
+    pub(crate) inode: InodeNo,
+    pub(crate) kind: EntryKind,
+}
+
+impl NewEntry<'_> {
+    /// Bytes that its record needs.
+    pub(crate) fn size(&self) -> usize {
+        record_size(self.name.len())
+    }
+
+    /// Puts it into the first record of a block that has room; `false` when there is none.
+    pub(crate) fn put_anywhere(&self, block: &mut [u8]) -> Checked<bool> {
+        let room = Wanted::new(self.name).scan(block)?.room;
+        match room {
+            Some(offset) => self.put_at(block, offset).map(|()| true),
+            None => Ok(false),
+        }
+    }
+
+    pub(crate) fn put_at(&self, block: &mut [u8], offset: u32) -> Checked<()> {
+        insert(block, offset as usize, self.name, self.inode, self.kind)
+    }
+}
+
+/// Fills a block with records without slack, and gives the last one the rest.
 pub(crate) struct Packer<'a> {
     block: &'a mut [u8],
-    start: usize,
     end: usize,
     last: Option<usize>,
 }
 
 impl<'a> Packer<'a> {
-    /// Begins at `start`; what is there is overwritten.
-    pub(crate) fn new(block: &'a mut [u8], start: usize) -> Self {
-        Self { block, start, end: start, last: None }
+    /// Begins with the block; what is there is overwritten.
+    pub(crate) fn new(block: &'a mut [u8]) -> Self {
+        Self { block, end: 0, last: None }
     }
 
     /// Adds a record; the caller counted that it fits.
@@ -293,13 +320,27 @@ impl<'a> Packer<'a> {
         self.end += size;
     }
 
+    /// Adds the live ones of these records; the caller counted that they fit.
+    pub(crate) fn push_all<'b>(
+        &mut self,
+        entries: impl Iterator<Item = Checked<Entry<'b>>>,
+    ) -> Checked<()> {
+        for entry in entries {
+            let entry = entry?;
+            if let Some(inode) = entry.inode.filter(|_| entry.is_live()) {
+                self.push(inode, entry.kind, entry.name);
+            }
+        }
+        Ok(())
+    }
+
     /// Stretches the last record to the end of the block; the slack is zeros.
     pub(crate) fn finish(self) {
-        let Self { block, start, end, last } = self;
+        let Self { block, end, last } = self;
         block[end..].fill(0);
         match last {
             Some(last) => set_length(block, last, block.len() - last),
-            None => clear(block, start),
+            None => clear(block, 0),
         }
     }
 }

@@ -7,11 +7,9 @@
 
 use fslab_vfs::Errno;
 
-use super::entry::{self, Checked, Entries, EntryKind, Packer};
+use super::entry::{self, Checked, Entries, EntryKind, NewEntry, Packer};
 use super::hash::Hasher;
 use super::index::{self, RootInfo, Table, TableMut, entries_from};
-use super::insert::NewEntry;
-use super::linear;
 use super::path::{Frame, Path};
 use super::{DirectoryBlocks, DirectoryBlocksMut, Rules, dots, read_checked, write_checked};
 use crate::error::Result;
@@ -33,18 +31,13 @@ pub(crate) fn convert<B: DirectoryBlocksMut>(blocks: &mut B, rules: &Rules) -> R
     blocks.set_indexed(true)
 }
 
-/// Fills a block with these records.
+/// Fills a block with those of these records that are live.
 pub(crate) fn pack<'a>(
     bytes: &mut [u8],
     entries: impl Iterator<Item = Checked<entry::Entry<'a>>>,
 ) -> Checked<()> {
-    let mut packer = Packer::new(bytes, 0);
-    for entry in entries {
-        let entry = entry?;
-        if let Some(inode) = entry.inode {
-            packer.push(inode, entry.kind, entry.name);
-        }
-    }
+    let mut packer = Packer::new(bytes);
+    packer.push_all(entries)?;
     packer.finish();
     Ok(())
 }
@@ -92,12 +85,23 @@ fn pack_and_put<B: DirectoryBlocksMut>(
         if new.put_anywhere(bytes)? {
             return Ok(());
         }
-        linear::pack_in_place(bytes, leaf)?;
+        pack_in_place(bytes, leaf)?;
         match new.put_anywhere(bytes)? {
             true => Ok(()),
             false => Err("a directory leaf has less room than was counted"),
         }
     })
+}
+
+/// Joins the free space of a block at its end.
+fn pack_in_place(bytes: &mut [u8], block: FileBlock) -> Checked<()> {
+    let old = bytes.to_vec();
+    // What can fail comes before the change.
+    entry::live_bytes(&old, 0)?;
+    if block.0 == 0 {
+        dots(&old)?;
+    }
+    pack(bytes, Entries::of(&old))
 }
 
 fn is_full<B: DirectoryBlocks>(blocks: &B, frame: &Frame) -> bool {
@@ -254,15 +258,10 @@ pub(crate) fn flatten<B: DirectoryBlocksMut>(blocks: &mut B, leaf: FileBlock) ->
     write_checked(blocks, root, |bytes| {
         let [own, parent] = dots(bytes)?;
         let kind = entry::entry_at(bytes, 0)?.kind;
-        let mut packer = Packer::new(bytes, 0);
+        let mut packer = Packer::new(bytes);
         packer.push(own, kind, b".");
         packer.push(parent, kind, b"..");
-        for entry in Entries::of(&old) {
-            let entry = entry?;
-            if let (true, Some(inode)) = (entry.is_live(), entry.inode) {
-                packer.push(inode, entry.kind, entry.name);
-            }
-        }
+        packer.push_all(Entries::of(&old))?;
         packer.finish();
         Ok(())
     })?;

@@ -11,7 +11,7 @@ use super::entry::{self, Entries};
 use super::index::{self, Table, TableMut, entries_from};
 use super::path::{Frame, Path};
 use super::{
-    DirectoryBlocks, DirectoryBlocksMut, Found, Rules, damaged, drop_unused_index, htree, linear,
+    DirectoryBlocks, DirectoryBlocksMut, Form, Found, Rules, damaged, drop_unused_index, htree,
     read_checked, write_checked,
 };
 use crate::error::Result;
@@ -77,9 +77,26 @@ pub fn give_back<B: DirectoryBlocksMut>(
             settle(blocks, rules, path, hash.major, left)
         }
         Some(_) => Ok(()),
-        None if left == 0 && found.block.0 + 1 == blocks.count() => linear::trim(blocks, rules),
+        None if left == 0 && found.block.0 + 1 == blocks.count() => trim(blocks, rules),
         None => Ok(()),
     }
+}
+
+/// Gives back the blocks at the end that hold no name. The others stay where they are, because
+/// somebody may be reading the directory by offset. For the same reason two blocks stay where one
+/// would be indexed as soon as it is full.
+fn trim<B: DirectoryBlocksMut>(blocks: &mut B, rules: &Rules) -> Result<()> {
+    let least = if rules.form == Form::Indexed { 2 } else { 1 };
+    let mut count = blocks.count();
+    while count > least {
+        let block = FileBlock(count - 1);
+        let live = read_checked(blocks, block, |bytes| entry::live_bytes(bytes, 0))?;
+        if live > 0 {
+            break;
+        }
+        count -= 1;
+    }
+    if count < blocks.count() { blocks.shrink(count) } else { Ok(()) }
 }
 
 /// Whether a leaf that lost `size` bytes and has `left` crossed a step in its lower half; a small
@@ -141,8 +158,7 @@ fn join_leaves<B: DirectoryBlocksMut>(
     let (low, high) = (copy(one)?, copy(other)?);
     let keeper = blocks.join(one, other)?;
     write_checked(blocks, keeper, |bytes| {
-        let both = Entries::of(&low).chain(Entries::of(&high));
-        htree::pack(bytes, both.filter(|entry| entry.as_ref().map_or(true, |e| e.is_live())))
+        htree::pack(bytes, Entries::of(&low).chain(Entries::of(&high)))
     })?;
     if keeper == other {
         lead_to(blocks, left, keeper)?;
