@@ -36,6 +36,7 @@ mod lazy_features;
 mod mkfs;
 mod namei;
 mod orphans;
+mod pointer_tree;
 mod superblock;
 #[cfg(feature = "testing")]
 pub mod testing;

@@ -125,7 +125,7 @@ pub struct BlockRequest {
 }
 
 /// Blocks that an inode maps itself.
-pub const DIRECT_BLOCKS: u32 = 12;
+pub const DIRECT_BLOCKS: u32 = crate::format::DIRECT_BLOCKS as u32;
 
 /// What policies remember of an open file. Goes with the file from one request to the next.
 #[derive(Clone, Debug, Default)]

@@ -6,11 +6,10 @@ use zerocopy::FromBytes;
 use super::finding::{Problem, Subject};
 use super::image::{Directory, Image, Known};
 use crate::error::{Error, Result};
-use crate::format::{
-    DIRECT_BLOCKS, INODE_BYTES, INODE_FOREIGN, INODE_INDEX, MAP_ENTRIES, RawInode, compat,
-};
+use crate::format::{INODE_BYTES, INODE_FOREIGN, INODE_INDEX, MAP_ENTRIES, RawInode, compat};
 use crate::inode::{FAST_TARGET_MAX, Inode};
 use crate::lazy_features::Feature;
+use crate::pointer_tree::{self, Pointer, WHOLE_FILE};
 use crate::types::{BlockNo, InodeNo};
 use crate::xattr_region::{Region, reference_count};
 
@@ -267,40 +266,19 @@ fn walk_map(
     map: &[u32; MAP_ENTRIES],
     walk: &mut Walk,
 ) -> Result<()> {
-    let fan = u64::from(image.geometry().block_size.pointers());
-    let mut first = 0;
-    for (slot, pointer) in map.iter().enumerate() {
-        let level = slot.saturating_sub(DIRECT_BLOCKS - 1) as u32;
-        walk_pointer(image, no, *pointer, level, first, walk)?;
-        first += fan.pow(level);
-    }
-    Ok(())
-}
-
-fn walk_pointer(
-    image: &mut Image,
-    no: InodeNo,
-    pointer: u32,
-    level: u32,
-    first: u64,
-    walk: &mut Walk,
-) -> Result<()> {
-    if pointer == 0 || !image.claim(no, pointer) {
-        return Ok(());
-    }
-    walk.blocks += 1;
-    if level == 0 {
-        walk.note(first, BlockNo(pointer));
-        return Ok(());
-    }
-    image.tables.insert(BlockNo(pointer), no);
-    let fan = u64::from(image.geometry().block_size.pointers());
-    let bytes = image.cache.read(BlockNo(pointer))?;
-    for (index, word) in (0..).zip(bytes.as_chunks::<4>().0) {
-        let first = first + index * fan.pow(level - 1);
-        walk_pointer(image, no, u32::from_le_bytes(*word), level - 1, first, walk)?;
-    }
-    Ok(())
+    let block_size = image.geometry().block_size;
+    pointer_tree::walk(map, block_size, WHOLE_FILE, &mut |at: &Pointer| {
+        if !image.claim(no, at.block.0) {
+            return Ok(None);
+        }
+        walk.blocks += 1;
+        if at.level == 0 {
+            walk.note(at.first, at.block);
+            return Ok(None);
+        }
+        image.tables.insert(at.block, no);
+        image.cache.read(at.block).map(Some)
+    })
 }
 
 impl Walk {

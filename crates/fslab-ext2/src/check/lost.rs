@@ -9,8 +9,7 @@ use std::collections::HashSet;
 use fslab_vfs::{FileKind, Permissions, Timestamp};
 
 use super::image::{Directory, Image, Known};
-use super::pointers::{self, Slot};
-use crate::block_map::Way;
+use super::pointers;
 use crate::cache::Role;
 use crate::dir;
 use crate::dir::entry::{self, Entries};
@@ -19,6 +18,7 @@ use crate::file_types::entry_kind;
 use crate::format::{INODE_INDEX, MAP_ENTRIES, RawInode};
 use crate::geometry::Geometry;
 use crate::inode::Inode;
+use crate::pointer_tree::{PointerPath, Slot};
 use crate::types::{BlockNo, FileBlock, InodeNo};
 
 /// The name of the directory in the root.
@@ -229,11 +229,10 @@ fn grow(image: &mut Image, no: InodeNo) -> Result<bool> {
 /// Makes a directory's block lie at a place of the device; answers how many indirect blocks were
 /// added for that, or `None` where there is no room for them.
 fn map(image: &mut Image, no: InodeNo, index: u32, block: BlockNo) -> Result<Option<u32>> {
-    let way = Way::to(image.geometry().block_size, FileBlock(index));
-    let Some(way) = way else { return Ok(None) };
-    let Some((first, below)) = way.steps().split_first() else { return Ok(None) };
-    let (mut slot, mut added) = (Slot::Inode(*first as usize), 0);
-    for index in below {
+    let path = PointerPath::to(image.geometry().block_size, FileBlock(index));
+    let Some(path) = path else { return Ok(None) };
+    let (mut slot, mut added) = (Slot::Inode(path.steps()[0]), 0);
+    for index in &path.steps()[1..] {
         let table = match pointers::get(image, no, slot)? {
             0 => {
                 let Some(new) = image.take_unclaimed() else { return Ok(None) };
@@ -248,7 +247,7 @@ fn map(image: &mut Image, no: InodeNo, index: u32, block: BlockNo) -> Result<Opt
         if image.tables.get(&table) != Some(&no) {
             return Ok(None);
         }
-        slot = Slot::Table(table, *index as usize);
+        slot = Slot::Indirect(table, *index);
     }
     pointers::set(image, no, slot, block.0)?;
     Ok(Some(added))

@@ -14,15 +14,16 @@ use fslab_vfs::{BlockDevice, FileKind};
 use super::finding::FINDINGS_MAX;
 use super::image::Image;
 use super::repair::write_counts;
-use crate::cache::Role;
+use crate::cache::{Block, Role};
 use crate::dir::entry::{self, Entries, EntryKind};
 use crate::error::{Error, Result};
-use crate::format::{DIRECT_BLOCKS, STATE_CLEAN, SUPERBLOCK_OFFSET, compat};
+use crate::format::{MAP_ENTRIES, STATE_CLEAN, SUPERBLOCK_OFFSET, compat};
 use crate::geometry::Geometry;
 use crate::group::descriptor_table;
 use crate::grow::Resized;
 use crate::inode::Inode;
 use crate::mkfs::cut_last_group;
+use crate::pointer_tree::{Pointer, Slot, WHOLE_FILE, set_pointer, walk};
 use crate::types::{BlockNo, GroupNo, InodeNo};
 
 /// Changed metadata that is gathered before it is written, in bytes.
@@ -174,10 +175,9 @@ impl Shrinking {
         if matches!(kind, FileKind::Regular | FileKind::Directory)
             || (kind == FileKind::Symlink && inode.fast_target(sectors).is_none())
         {
-            for (index, pointer) in map.iter_mut().enumerate() {
-                let depth = (index + 1).saturating_sub(DIRECT_BLOCKS) as u32;
-                *pointer = self.move_below(*pointer, depth, kind)?;
-            }
+            let block_size = self.before.block_size;
+            let mut visitor = |at: &Pointer| self.move_mapped(at, kind, &mut map);
+            walk(&inode.map, block_size, WHOLE_FILE, &mut visitor)?;
         }
         let attributes = self.move_attributes(inode.xattr_block)?;
         if map == inode.map && attributes == inode.xattr_block {
@@ -199,40 +199,30 @@ impl Shrinking {
         }
     }
 
-    /// Moves a block and all below it; answers where it is then.
-    fn move_below(&mut self, pointer: u32, depth: u32, kind: FileKind) -> Result<u32> {
-        if pointer == 0 {
-            return Ok(0);
-        }
-        let old = BlockNo(pointer);
-        let is_data = depth == 0 && kind == FileKind::Regular;
-        let new = self.move_block(old, |shrinking, to| match is_data {
-            true => shrinking.copy_data(old, to),
-            false => shrinking.copy_metadata(old, to),
+    /// Moves the block that a pointer leads to, and makes the pointer lead to its new place. Answers
+    /// the bytes of an indirect block.
+    fn move_mapped(
+        &mut self,
+        at: &Pointer,
+        kind: FileKind,
+        map: &mut [u32; MAP_ENTRIES],
+    ) -> Result<Option<Block>> {
+        let is_data = at.level == 0 && kind == FileKind::Regular;
+        let new = self.move_block(at.block, |shrinking, to| match is_data {
+            true => shrinking.copy_data(at.block, to),
+            false => shrinking.copy_metadata(at.block, to),
         })?;
-        if depth > 0 {
-            self.move_table(new, depth, kind)?;
-        }
-        Ok(new.0)
-    }
-
-    /// Moves what an indirect block leads to.
-    fn move_table(&mut self, table: BlockNo, depth: u32, kind: FileKind) -> Result<()> {
-        let bytes = self.image.cache.read(table)?;
-        let mut words: Vec<u32> =
-            bytes.as_chunks::<4>().0.iter().map(|word| u32::from_le_bytes(*word)).collect();
-        let before = words.clone();
-        for word in &mut words {
-            *word = self.move_below(*word, depth - 1, kind)?;
-        }
-        if words == before {
-            return Ok(());
-        }
-        self.image.cache.modify(table, Role::Map, |bytes| {
-            for (place, word) in bytes.as_chunks_mut::<4>().0.iter_mut().zip(words) {
-                *place = word.to_le_bytes();
+        match at.slot {
+            _ if new == at.block => {}
+            Slot::Inode(index) => map[index as usize] = new.0,
+            Slot::Indirect(table, index) => {
+                // It may have been moved itself.
+                let table = self.blocks.get(&table).copied().unwrap_or(table);
+                let change = |bytes: &mut [u8]| set_pointer(bytes, index, new.0);
+                self.image.cache.modify(table, Role::Map, change)?;
             }
-        })
+        }
+        if at.level > 0 { self.image.cache.read(new).map(Some) } else { Ok(None) }
     }
 
     /// Gives a block that is outside a place inside; answers where it is then.
