@@ -12,6 +12,7 @@ use fslab_vfs::{Errno, FileKind};
 use crate::alloc::BlockRequest;
 use crate::cache::{Block, Role};
 use crate::error::{Error, Place, Result};
+use crate::flaw::Flaw;
 use crate::format::DIRECT_BLOCKS;
 use crate::inode::Inode;
 use crate::pointer_tree::{
@@ -48,7 +49,7 @@ impl Volume {
         match BlockNo(pointer) {
             BlockNo(0) => Ok(None),
             block if self.space.is_data(block) => Ok(Some(block)),
-            block => Err(Error::damaged(Place::Block(no, block), "can't belong to a file")),
+            block => Err(Error::damaged(Place::Block(no, block), Flaw::PointerOutside)),
         }
     }
 
@@ -128,7 +129,7 @@ impl Volume {
         let path = self.path(block)?;
         let gap = self.follow(no, inode, &path)?;
         if self.slot(inode, gap.slot)? != 0 {
-            return Err(Error::damaged(Place::Inode(no), "has a block where it had none"));
+            return Err(Error::damaged(Place::Inode(no), Flaw::HoleFilled));
         }
         let count = (path.levels() + 1 - gap.depth) as u32;
         self.reserve(u64::from(count), privileged)?;
@@ -331,9 +332,9 @@ impl Volume {
         let mut budget = u64::from(self.geometry().blocks);
         let mut visitor = |at: &Pointer| {
             self.checked(no, at.block.0)?;
-            budget = budget.checked_sub(1).ok_or_else(|| {
-                Error::damaged(Place::Inode(no), "has more blocks than the file system")
-            })?;
+            budget = budget
+                .checked_sub(1)
+                .ok_or_else(|| Error::damaged(Place::Inode(no), Flaw::TooManyBlocks))?;
             visit(at.block, (at.level == 0).then_some(at.first));
             if at.level > lowest { self.cache.read(at.block).map(Some) } else { Ok(None) }
         };

@@ -3,9 +3,9 @@
 use fslab_vfs::{Errno, FileKind};
 
 use crate::cache::Role;
-use crate::dir::entry::Flaw;
 use crate::dir::{DirectoryBlocks, DirectoryBlocksMut};
 use crate::error::{Error, Place, Result};
+use crate::flaw::Flaw;
 use crate::format::INODE_INDEX;
 use crate::inode::Inode;
 use crate::types::{BlockNo, BlockSize, FileBlock, InodeNo};
@@ -37,7 +37,7 @@ fn check(volume: &Volume, no: InodeNo, inode: &Inode) -> Result<()> {
     if fits && blocks <= u64::from(volume.geometry().blocks) {
         return Ok(());
     }
-    Err(Error::damaged(Place::Inode(no), "is a directory of impossible size"))
+    Err(Error::damaged(Place::Inode(no), Flaw::BadDirectorySize))
 }
 
 fn count(block_size: BlockSize, inode: &Inode) -> u32 {
@@ -45,7 +45,7 @@ fn count(block_size: BlockSize, inode: &Inode) -> u32 {
 }
 
 fn physical(volume: &Volume, no: InodeNo, inode: &Inode, block: FileBlock) -> Result<BlockNo> {
-    let hole = || Error::damaged(Place::Directory(no, block), "is a hole in a directory");
+    let hole = || Error::damaged(Place::Directory(no, block), Flaw::DirectoryHole);
     volume.map(no, inode, block)?.ok_or_else(hole)
 }
 

@@ -12,6 +12,7 @@ use fslab_vfs::{Errno, SeekTo};
 use crate::alloc::Clustering;
 use crate::block_map::PATH_BLOCKS_MAX;
 use crate::error::{Error, Place, Result};
+use crate::flaw::Flaw;
 use crate::inode::Inode;
 use crate::types::{BlockNo, FileBlock, InodeNo};
 use crate::volume::Volume;
@@ -334,9 +335,9 @@ impl Volume {
                 return Ok(at);
             }
             if run.physical.is_some() {
-                budget = budget.checked_sub(run.length.into()).ok_or_else(|| {
-                    Error::damaged(Place::Inode(no), "has more blocks than the file system")
-                })?;
+                budget = budget
+                    .checked_sub(run.length.into())
+                    .ok_or_else(|| Error::damaged(Place::Inode(no), Flaw::TooManyBlocks))?;
             }
             at = (u64::from(first.0) + u64::from(run.length)) * self.block_bytes();
         }

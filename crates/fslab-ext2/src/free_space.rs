@@ -15,6 +15,7 @@ use crate::allocator::{Placement, Sight};
 use crate::bits;
 use crate::cache::{BlockCache, Role};
 use crate::error::{Error, Place, Result};
+use crate::flaw::Flaw;
 use crate::geometry::Geometry;
 use crate::group::Group;
 use crate::types::{BlockNo, GroupNo, InodeNo};
@@ -203,16 +204,13 @@ impl Space {
     fn mark_blocks(&mut self, cache: &mut BlockCache, run: Run) -> Result<()> {
         let place = self.geometry.place_of_block(run.start);
         let (no, index) = place.filter(|_| run.blocks().all(|block| self.is_data(block))).ok_or(
-            Error::damaged(
-                Place::Group(self.geometry.group_of(run.start)),
-                "metadata is marked free",
-            ),
+            Error::damaged(Place::Group(self.geometry.group_of(run.start)), Flaw::MetadataFree),
         )?;
         let group = &mut self.groups[no.0 as usize];
         let was_free = self.placement.get_mut().blocks_taken(no, index, run.length)
             && group.free_blocks >= run.length;
         if !was_free {
-            return Err(Error::damaged(Place::Group(no), "fewer blocks are free than counted"));
+            return Err(Error::damaged(Place::Group(no), Flaw::TooFewFreeBlocks));
         }
         cache.modify(group.block_bitmap, Role::Bitmap, |bits| {
             bits::set_range(bits, index..index + run.length);
@@ -256,18 +254,18 @@ impl Space {
         let damaged = |what| Error::damaged(Place::Block(owner, block), what);
         let Some((no, index)) = self.geometry.place_of_block(block).filter(|_| self.is_data(block))
         else {
-            return Err(damaged("points to what is no data block"));
+            return Err(damaged(Flaw::NotData));
         };
         let bitmap = self.groups[no.0 as usize].block_bitmap;
         if !cache.look(bitmap, |bits| bits::is_set(bits, index))? {
-            return Err(damaged("is in use and marked free"));
+            return Err(damaged(Flaw::MarkedFree));
         }
         if self.untake_freed(cache, block)? {
             return Ok(());
         }
         let freed = Self::freed_in(&mut self.freed, &self.geometry, no);
         if bits::is_set(&freed.blocks, index) {
-            return Err(damaged("belongs to two files, or to one twice"));
+            return Err(damaged(Flaw::BelongsTwice));
         }
         bits::set(&mut freed.blocks, index);
         freed.block_count += 1;
@@ -312,11 +310,11 @@ impl Space {
         let index = self.geometry.bit_of_inode(inode);
         let damaged = |what| Error::damaged(Place::Group(no), what);
         if !self.geometry.is_usable(inode) || inode == InodeNo::ROOT {
-            return Err(damaged("reserved inodes are marked free"));
+            return Err(damaged(Flaw::ReservedInodesFree));
         }
         let group = &mut self.groups[no.0 as usize];
         if !self.placement.get_mut().inode_taken(no, index) || group.free_inodes == 0 {
-            return Err(damaged("fewer inodes are free than counted"));
+            return Err(damaged(Flaw::TooFewFreeInodes));
         }
         cache.modify(group.inode_bitmap, Role::Bitmap, |bits| bits::set(bits, index))?;
         group.free_inodes -= 1;
@@ -336,14 +334,14 @@ impl Space {
     ) -> Result<()> {
         let damaged = |what| Error::damaged(Place::Inode(no), what);
         let (group_no, index) =
-            self.geometry.place_of_inode(no).ok_or_else(|| damaged("does not exist"))?;
+            self.geometry.place_of_inode(no).ok_or_else(|| damaged(Flaw::NoSuchInode))?;
         let group = &mut self.groups[group_no.0 as usize];
         if !cache.look(group.inode_bitmap, |bits| bits::is_set(bits, index))? {
-            return Err(damaged("is in use and marked free"));
+            return Err(damaged(Flaw::MarkedFree));
         }
         let freed = Self::freed_in(&mut self.freed, &self.geometry, group_no);
         if bits::is_set(&freed.inodes, index) {
-            return Err(damaged("was freed twice"));
+            return Err(damaged(Flaw::FreedTwice));
         }
         bits::set(&mut freed.inodes, index);
         freed.inode_count += 1;

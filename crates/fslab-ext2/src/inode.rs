@@ -5,6 +5,7 @@ use zerocopy::{FromBytes, IntoBytes};
 use fslab_vfs::{FileKind, Permissions, Timestamp};
 
 use crate::error::{Error, Place, Result};
+use crate::flaw::Flaw;
 use crate::format::{
     INODE_BYTES, INODE_EXTRA_BYTES, INODE_FOREIGN, MAP_ENTRIES, RawInode, RawInodeExtra,
 };
@@ -59,19 +60,19 @@ impl Inode {
     pub fn parse(no: InodeNo, bytes: &[u8]) -> Result<Option<Self>> {
         let damaged = |what| Error::damaged(Place::Inode(no), what);
         let (raw, _) = RawInode::ref_from_prefix(bytes)
-            .map_err(|_short: zerocopy::CastError<_, _>| damaged("cut short"))?;
+            .map_err(|_short: zerocopy::CastError<_, _>| damaged(Flaw::CutShort))?;
         let mode = u32::from(raw.i_mode.get());
         if mode == 0 || (raw.i_links_count.get() == 0 && is_past(raw.i_dtime.get())) {
             return Ok(None);
         }
-        let kind = FileKind::from_mode(mode).ok_or_else(|| damaged("of no known kind"))?;
+        let kind = FileKind::from_mode(mode).ok_or_else(|| damaged(Flaw::BadMode))?;
         if raw.i_flags.get() & INODE_FOREIGN != 0 {
-            return Err(damaged("uses a feature the superblock doesn't name"));
+            return Err(damaged(Flaw::ForeignInode));
         }
         if size_of(raw, kind) > i64::MAX as u64 {
-            return Err(damaged("impossible size"));
+            return Err(damaged(Flaw::BadSize));
         }
-        let extra = extra_of(bytes).ok_or_else(|| damaged("impossible extra size"))?;
+        let extra = extra_of(bytes).ok_or_else(|| damaged(Flaw::BadExtraSize))?;
         let time = |seconds: u32, extra: Option<u32>| decode_time(seconds, extra.unwrap_or(0));
         Ok(Some(Self {
             kind,

@@ -23,6 +23,7 @@ mod error;
 mod error_state;
 mod file_data;
 mod file_types;
+mod flaw;
 pub mod format;
 mod free_space;
 mod fs;
@@ -52,6 +53,7 @@ mod xattr_region;
 
 pub use dir::{Form, HashVersion};
 pub use error::{Damage, Error, Place, Result};
+pub use flaw::{Checked, Flaw};
 pub use free_space::Reuse;
 pub use fs::Ext2;
 pub use geometry::Geometry;

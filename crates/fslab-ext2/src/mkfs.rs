@@ -300,7 +300,7 @@ impl Maker<'_> {
         dir::create(&mut block, &self.rules, InodeNo::ROOT, InodeNo::ROOT);
         let record = (dir::entry::RECORD_MIN, b"lost+found".as_slice());
         dir::entry::insert(&mut block, record.0, record.1, LOST_AND_FOUND, EntryKind::DIRECTORY)
-            .map_err(Error::BadParameters)?;
+            .map_err(|flaw| Error::BadParameters(flaw.message()))?;
         self.write_bytes(root, &block)?;
         dir::create(&mut block, &self.rules, LOST_AND_FOUND, InodeNo::ROOT);
         self.write_bytes(lost, &block)?;

@@ -17,6 +17,7 @@ use crate::dir::{self, Search, Vacancy};
 use crate::dir_blocks::{DirectoryEdit, DirectoryView};
 use crate::error::{Error, Place, Result};
 use crate::file_types::entry_kind;
+use crate::flaw::Flaw;
 use crate::format::MAP_ENTRIES;
 use crate::inode::{FAST_TARGET_MAX, Inode};
 use crate::inode_flags::{self, check_changeable, check_gains_name};
@@ -62,7 +63,7 @@ impl Volume {
         if self.geometry().is_usable(no) {
             return Ok(no);
         }
-        Err(Error::damaged(Place::Inode(parent), "has a name for what is no inode for files"))
+        Err(Error::damaged(Place::Inode(parent), Flaw::NamesNoFile))
     }
 
     /// Where a name could go that is not there yet.

@@ -13,6 +13,7 @@ use crate::cache::{BlockCache, Role};
 use crate::dir::{self, Form, Hasher};
 use crate::error::{Error, Place, Result};
 use crate::error_state::ErrorState;
+use crate::flaw::Flaw;
 use crate::format::{INODE_TOP_DIRECTORY, compat, incompat};
 use crate::free_space::{Reuse, Space};
 use crate::geometry::Geometry;
@@ -182,7 +183,7 @@ impl Volume {
         let (group, index) = geometry
             .place_of_inode(no)
             .filter(|_| geometry.is_usable(no))
-            .ok_or_else(|| Error::damaged(Place::Inode(no), "is no inode for files"))?;
+            .ok_or_else(|| Error::damaged(Place::Inode(no), Flaw::NotForFiles))?;
         let table = self.space.groups()[group.0 as usize].inode_table;
         let per_block = geometry.inodes_per_block();
         let offset = (index % per_block * geometry.inode_size) as usize;
@@ -223,7 +224,7 @@ impl Volume {
     pub fn named_inode(&self, no: InodeNo) -> Result<Inode> {
         let inode = self.inode_bytes(no, |bytes| Inode::parse(no, bytes))??;
         let inode = inode.filter(|inode| inode.links > 0);
-        inode.ok_or_else(|| Error::damaged(Place::Inode(no), "has a name and is not in use"))
+        inode.ok_or_else(|| Error::damaged(Place::Inode(no), Flaw::NamedUnused))
     }
 
     pub fn store_inode(&mut self, no: InodeNo, inode: &Inode) -> Result<()> {
@@ -333,7 +334,7 @@ impl Volume {
             }
             next = self.release_orphan(next);
         }
-        let endless = Error::damaged(Place::Inode(next), "the list of orphans has no end");
+        let endless = Error::damaged(Place::Inode(next), Flaw::EndlessOrphans);
         self.trouble.log("some orphans stay", &endless);
     }
 

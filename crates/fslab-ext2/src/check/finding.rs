@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use crate::flaw::{Flaw, kebab};
 use crate::lazy_features::Feature;
 use crate::types::{BlockNo, GroupNo, InodeNo};
 
@@ -10,10 +11,10 @@ use crate::types::{BlockNo, GroupNo, InodeNo};
 pub enum Problem {
     /// A block or inode can't be read as what it is.
     #[error("{0}")]
-    Unreadable(&'static str),
+    Unreadable(Flaw),
     /// The inode contradicts itself.
     #[error("the inode {0}")]
-    BadInode(&'static str),
+    BadInode(Flaw),
     /// A pointer leads to no block of a file.
     #[error("points to block {0}, which can't belong to a file")]
     BadPointer(u32),
@@ -45,7 +46,7 @@ pub enum Problem {
         /// Which block, counted within the directory.
         block: u32,
         /// What is wrong.
-        what: &'static str,
+        what: Flaw,
     },
     /// An entry of a directory that can't be.
     #[error("has an entry for inode {target}, at byte {offset}, that {what}")]
@@ -55,7 +56,7 @@ pub enum Problem {
         /// Where it is in its block, in bytes.
         offset: u32,
         /// What is wrong.
-        what: &'static str,
+        what: Flaw,
     },
     /// `..` leads elsewhere.
     #[error("has inode {stored} as '..', and is in inode {parent}")]
@@ -123,6 +124,21 @@ pub enum Problem {
     },
 }
 
+impl Problem {
+    /// A stable name in kebab-case: that of the flaw, where there is one.
+    #[must_use]
+    pub fn code(&self) -> String {
+        match self {
+            Self::Unreadable(flaw) | Self::BadInode(flaw) => flaw.code(),
+            Self::DirectoryBlock { what, .. } | Self::Entry { what, .. } => what.code(),
+            other => {
+                let shown = format!("{other:?}");
+                kebab(shown.split(|one: char| !one.is_alphanumeric()).next().unwrap_or(&shown))
+            }
+        }
+    }
+}
+
 /// Where a problem is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Subject {
@@ -165,7 +181,7 @@ impl fmt::Display for Finding {
         if let Some(block) = self.block {
             write!(formatter, ", at block {block}")?;
         }
-        write!(formatter, ": {}", self.problem)
+        write!(formatter, ": {} [{}]", self.problem, self.problem.code())
     }
 }
 

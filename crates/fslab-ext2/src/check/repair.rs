@@ -27,6 +27,7 @@ use crate::cache::Role;
 use crate::dir::entry::{self, Entries, EntryKind};
 use crate::error::Result;
 use crate::file_types::entry_kind;
+use crate::flaw::Flaw;
 use crate::format::{INODE_INDEX, STATE_CLEAN, STATE_ERRORS, SUPERBLOCK_OFFSET};
 use crate::geometry::Geometry;
 use crate::group::descriptor_table;
@@ -153,14 +154,14 @@ fn mend_inode(
         Problem::Sectors { counted, .. } => {
             image.change_inode(no, |raw| raw.i_blocks_lo = (counted as u32).into())
         }
-        Problem::BadInode(super::inodes::DELETED_IN_USE) => {
+        Problem::BadInode(Flaw::DeletedInUse) => {
             image.change_inode(no, |raw| raw.i_dtime = 0.into())
         }
-        Problem::BadInode(super::inodes::NOT_DELETED) => {
+        Problem::BadInode(Flaw::NotDeleted) => {
             let seconds = now.seconds.clamp(1 << 30, i64::from(u32::MAX)) as u32;
             image.change_inode(no, |raw| raw.i_dtime = seconds.into())
         }
-        Problem::BadInode(super::inodes::FIELDS_TO_BE_ZERO) => image.change_inode(no, |raw| {
+        Problem::BadInode(Flaw::NewerFields) => image.change_inode(no, |raw| {
             raw.i_obso_faddr = 0.into();
             raw.i_blocks_high = 0.into();
             raw.i_file_acl_high = 0.into();

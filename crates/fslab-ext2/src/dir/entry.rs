@@ -9,6 +9,7 @@
 //! The records of a block fill it without gaps; `length` is a multiple of 4. A record with inode 0
 //! is free space, and so is whatever a record has beyond its name.
 
+use crate::flaw::{Checked, Flaw};
 use crate::types::InodeNo;
 
 /// What an entry says its inode is, as the format stores it.
@@ -68,12 +69,6 @@ impl Entry<'_> {
     }
 }
 
-/// What is wrong with a block; the place is known to whoever reads it.
-pub type Flaw = &'static str;
-
-/// What was found in a block, if that was not damage.
-pub type Checked<T> = std::result::Result<T, Flaw>;
-
 /// The records of a block in order; ends after the first that is damaged.
 #[derive(Clone, Debug)]
 pub struct Entries<'a> {
@@ -116,20 +111,20 @@ impl<'a> Iterator for Entries<'a> {
 #[inline]
 pub(crate) fn entry_at(block: &[u8], offset: usize) -> Checked<Entry<'_>> {
     let Some(header) = block.get(offset..).and_then(<[u8]>::first_chunk::<HEADER>) else {
-        return Err("a directory record goes beyond its block");
+        return Err(Flaw::RecordBeyondBlock);
     };
     let header = u64::from_le_bytes(*header);
     let inode = header as u32;
     let length = decode_length((header >> 32) as u16, block.len());
     let name_length = (header >> 48) as usize & 0xff;
     if length < RECORD_MIN || !length.is_multiple_of(4) {
-        return Err("a directory record has an impossible length");
+        return Err(Flaw::RecordLength);
     }
     if length > block.len() - offset {
-        return Err("a directory record goes beyond its block");
+        return Err(Flaw::RecordBeyondBlock);
     }
     if HEADER + name_length > length {
-        return Err("a name is longer than its directory record");
+        return Err(Flaw::NameBeyondRecord);
     }
     Ok(Entry {
         offset,
@@ -220,7 +215,7 @@ pub(crate) fn insert(
 ) -> Checked<()> {
     let host = entry_at(block, offset)?;
     if host.room() < record_size(name.len()) {
-        return Err("a directory record has less room than it had");
+        return Err(Flaw::RecordChanged);
     }
     let (start, length) = match host.is_live() {
         true => (offset + host.length - host.room(), host.room()),
@@ -246,7 +241,7 @@ pub(crate) fn remove(block: &mut [u8], offset: usize, previous: Option<usize>) -
     };
     let before = entry_at(block, previous)?;
     if previous + before.length != offset {
-        return Err("directory records are not where they were");
+        return Err(Flaw::RecordChanged);
     }
     let whole = before.length + length;
     set_length(block, previous, whole);

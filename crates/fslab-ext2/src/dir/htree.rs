@@ -7,12 +7,13 @@
 
 use fslab_vfs::Errno;
 
-use super::entry::{self, Checked, Entries, EntryKind, NewEntry, Packer};
+use super::entry::{self, Entries, EntryKind, NewEntry, Packer};
 use super::hash::Hasher;
 use super::index::{self, RootInfo, Table, TableMut, entries_from};
 use super::path::{Frame, Path};
 use super::{DirectoryBlocks, DirectoryBlocksMut, Rules, dots, read_checked, write_checked};
 use crate::error::Result;
+use crate::flaw::{Checked, Flaw};
 use crate::types::FileBlock;
 
 /// Makes the root of an index of a linear directory of one block; its names move to block 1.
@@ -88,7 +89,7 @@ fn pack_and_put<B: DirectoryBlocksMut>(
         pack_in_place(bytes, leaf)?;
         match new.put_anywhere(bytes)? {
             true => Ok(()),
-            false => Err("a directory leaf has less room than was counted"),
+            false => Err(Flaw::LeafChanged),
         }
     })
 }
@@ -139,9 +140,7 @@ fn split_node<B: DirectoryBlocksMut>(
     let keep = node.count / 2;
     let moved = read_checked(blocks, node.block, |bytes| {
         let table = Table::of_node(bytes)?;
-        (table.count() == node.count)
-            .then(|| entries_from(table, keep))
-            .ok_or("an index node has another count than before")
+        (table.count() == node.count).then(|| entries_from(table, keep)).ok_or(Flaw::IndexChanged)
     })?;
     let new = blocks.grow()?;
     blocks.write(new, |bytes| index::write_node(bytes, &moved))?;
@@ -188,7 +187,7 @@ fn split_leaf<B: DirectoryBlocksMut>(blocks: &mut B, rules: &Rules, path: &Path)
     let (old, records) = read_checked(blocks, left, |bytes| {
         let records = records_by_hash(bytes, hasher)?;
         if records.len() < 2 {
-            return Err("a directory leaf is full of one name");
+            return Err(Flaw::LeafOfOneName);
         }
         Ok((bytes.to_vec(), records))
     })?;

@@ -7,6 +7,7 @@ use super::{
     DirectoryBlocksMut, Form, Rules, Vacancy, damaged, drop_unused_index, htree, write_checked,
 };
 use crate::error::Result;
+use crate::flaw::Flaw;
 use crate::types::{FileBlock, InodeNo};
 
 /// Puts a name of 1 to 255 bytes, which [`super::find()`] did not find, into the directory.
@@ -40,7 +41,7 @@ pub fn insert<B: DirectoryBlocksMut>(
 /// one block is indexed.
 fn outgrow<B: DirectoryBlocksMut>(blocks: &mut B, rules: &Rules, new: &NewEntry<'_>) -> Result<()> {
     if blocks.count() == 0 {
-        return Err(damaged(blocks, FileBlock(0), "a directory has no blocks"));
+        return Err(damaged(blocks, FileBlock(0), Flaw::NoDirectoryBlocks));
     }
     if rules.form == Form::Indexed && blocks.count() == 1 {
         htree::convert(blocks, rules)?;

@@ -15,6 +15,7 @@ use super::{
     read_checked, write_checked,
 };
 use crate::error::Result;
+use crate::flaw::Flaw;
 use crate::types::FileBlock;
 
 /// Whether neighbours are looked at is decided at steps of this fraction of a block, not at each
@@ -47,7 +48,7 @@ pub fn remove<B: DirectoryBlocksMut>(
     write_checked(blocks, found.block, |bytes| {
         let entry = entry::entry_at(bytes, offset)?;
         if entry.inode != Some(found.spot.inode) {
-            return Err("a directory record is not where it was");
+            return Err(Flaw::RecordChanged);
         }
         let size = entry::record_size(entry.name.len());
         // What can fail comes before the change.
@@ -152,7 +153,7 @@ fn join_leaves<B: DirectoryBlocksMut>(
 ) -> Result<()> {
     let (one, other) = (left.leaf(), right.leaf());
     if one == other {
-        return Err(damaged(blocks, one, "an index leads to a leaf twice"));
+        return Err(damaged(blocks, one, Flaw::IndexTwice));
     }
     let copy = |leaf| read_checked(&*blocks, leaf, |bytes| Ok(bytes.to_vec()));
     let (low, high) = (copy(one)?, copy(other)?);
@@ -184,7 +185,7 @@ fn unlink<B: DirectoryBlocksMut>(blocks: &mut B, path: &Path) -> Result<Vec<File
     let mut freed = Vec::new();
     let frames = path.frames();
     let Some(level) = frames.iter().rposition(|frame| frame.count > 1) else {
-        return Err(damaged(blocks, path.leaf(), "the only leaf of an index has a neighbour"));
+        return Err(damaged(blocks, path.leaf(), Flaw::LoneLeafNeighbour));
     };
     freed.extend(frames[level + 1..].iter().map(|frame| frame.block));
     let frame = &frames[level];
@@ -245,7 +246,7 @@ fn find_owner<B: DirectoryBlocks>(blocks: &B, rules: &Rules, child: FileBlock) -
         }
         budget.spend(blocks)?;
         if !path.advance(blocks)? {
-            return Err(damaged(blocks, child, "a directory block is in no index"));
+            return Err(damaged(blocks, child, Flaw::BlockNotIndexed));
         }
     }
 }
@@ -315,7 +316,7 @@ fn read_pair<B: DirectoryBlocks>(
     let (left, right, hash) = read_checked(blocks, above.block, |bytes| {
         let table = Table::of_level(bytes, level)?;
         if left_at + 1 >= table.count() {
-            return Err("an index table has fewer entries than it had");
+            return Err(Flaw::IndexChanged);
         }
         Ok((table.block(left_at), table.block(left_at + 1), table.hash(left_at + 1)))
     })?;
