@@ -125,11 +125,6 @@ impl Volume {
         (range.len() - mapped) as u32
     }
 
-    /// The indirect blocks of a file.
-    pub fn indirect_blocks(&self, inode: InodeNo) -> impl Iterator<Item = BlockNo> {
-        self.file(inode).into_iter().flat_map(|file| &file.indirect).map(|indirect| indirect.block)
-    }
-
     /// What reading a file from its beginning asks for: its blocks, and each indirect block before
     /// the first of them whose number it holds.
     #[must_use]
@@ -532,6 +527,7 @@ mod tests {
     use rand::{RngExt, SeedableRng};
     use rand_pcg::Pcg64;
 
+    use super::super::tests::indirect_blocks;
     use super::*;
 
     fn file_with(volume: &mut Volume) -> InodeNo {
@@ -583,8 +579,12 @@ mod tests {
             let dense: Vec<u32> = (0..mapped.len() as u32).collect();
             let found = volume.logical_blocks(inode).unwrap_or(&dense);
             assert!(found.iter().eq(&mapped), "step {step}");
-            let all: Vec<_> =
-                volume.blocks(inode).iter().copied().chain(volume.indirect_blocks(inode)).collect();
+            let all: Vec<_> = volume
+                .blocks(inode)
+                .iter()
+                .copied()
+                .chain(indirect_blocks(&volume, inode))
+                .collect();
             let distinct: BTreeSet<_> = all.iter().collect();
             assert_eq!(distinct.len(), all.len(), "step {step}");
             assert_eq!(free - volume.space().totals().blocks, all.len() as u32, "step {step}");
@@ -600,9 +600,9 @@ mod tests {
         let inode = file_with(&mut volume);
         let far = 12 + 256 + 65_536 + 70_000;
         assert_eq!(volume.write(inode, far..far + 1, true).ok(), Some(Grown::Whole));
-        assert_eq!((volume.blocks(inode).len(), volume.indirect_blocks(inode).count()), (1, 3));
+        assert_eq!((volume.blocks(inode).len(), indirect_blocks(&volume, inode).len()), (1, 3));
         assert_eq!((volume.end(inode), volume.logical_blocks(inode)), (far + 1, Some(&[far][..])));
         assert_eq!(volume.write(inode, 0..13, true).ok(), Some(Grown::Whole));
-        assert_eq!((volume.blocks(inode).len(), volume.indirect_blocks(inode).count()), (14, 4));
+        assert_eq!((volume.blocks(inode).len(), indirect_blocks(&volume, inode).len()), (14, 4));
     }
 }

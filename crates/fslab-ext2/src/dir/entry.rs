@@ -23,8 +23,6 @@ impl EntryKind {
     pub const REGULAR: Self = Self(1);
     /// A directory.
     pub const DIRECTORY: Self = Self(2);
-    /// A symbolic link.
-    pub const SYMLINK: Self = Self(7);
 }
 
 /// Bytes of a record before the name.
