@@ -2,6 +2,8 @@
 
 use std::ops::Range;
 
+use crate::types::BlockSize;
+
 /// Whether a bit is set.
 pub(crate) fn is_set(bits: &[u8], index: u32) -> bool {
     bits[(index / 8) as usize] >> (index % 8) & 1 == 1
@@ -27,6 +29,14 @@ pub(crate) fn set_range(bits: &mut [u8], range: Range<u32>) {
     (range.start..whole.start).for_each(|index| set(bits, index));
     bits[(whole.start / 8) as usize..(whole.end / 8) as usize].fill(0xff);
     (whole.end..range.end).for_each(|index| set(bits, index));
+}
+
+/// A bitmap block of which the first bits are in use, and those behind the end.
+pub(crate) fn bitmap(block_size: BlockSize, used: u32, end: u32) -> Vec<u8> {
+    let mut bits = vec![0; block_size.bytes()];
+    set_range(&mut bits, 0..used);
+    set_range(&mut bits, end..block_size.bits());
+    bits
 }
 
 /// Calls for every bit that is set.

@@ -8,7 +8,7 @@ use crate::error::{Error, Place, Result};
 use crate::flaw::Flaw;
 use crate::format::{GROUP_BYTES, RawGroup};
 use crate::geometry::Geometry;
-use crate::types::{BlockNo, GroupNo};
+use crate::types::{BlockNo, GroupNo, InodeNo};
 
 /// A group whose descriptor was checked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -84,6 +84,19 @@ impl Group {
         } else {
             None
         }
+    }
+
+    /// Where an inode's bytes are: block and offset; `None` for a number that is no inode.
+    pub(crate) fn place_of_inode(
+        groups: &[Self],
+        geometry: &Geometry,
+        no: InodeNo,
+    ) -> Option<(BlockNo, usize)> {
+        let (group, index) = geometry.place_of_inode(no)?;
+        let per_block = geometry.inodes_per_block();
+        let table = groups[group.0 as usize].inode_table;
+        let offset = (index % per_block * geometry.inode_size) as usize;
+        Some((BlockNo(table.0 + index / per_block), offset))
     }
 
     /// The descriptor, as stored.

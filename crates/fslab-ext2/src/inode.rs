@@ -53,6 +53,34 @@ pub struct Inode {
 }
 
 impl Inode {
+    /// One without bytes, made now by a user and a group.
+    pub(crate) fn new(
+        kind: FileKind,
+        permissions: Permissions,
+        (uid, gid): (u32, u32),
+        links: u32,
+        now: Timestamp,
+    ) -> Self {
+        Self {
+            kind,
+            permissions,
+            uid,
+            gid,
+            size: 0,
+            links,
+            sectors: 0,
+            flags: 0,
+            generation: 0,
+            xattr_block: None,
+            map: [0; MAP_ENTRIES],
+            accessed: now,
+            modified: now,
+            changed: now,
+            created: Some(now),
+            deleted: 0,
+        }
+    }
+
     /// Reads an inode from its bytes in the table; `None` for one that is not in use.
     ///
     /// # Errors
@@ -165,6 +193,16 @@ impl Inode {
     pub fn xattr_region(bytes: &[u8]) -> Option<usize> {
         let extra = extra_of(bytes)??;
         Some(INODE_BYTES + usize::from(extra.i_extra_isize.get()))
+    }
+
+    /// Whether the map leads to blocks.
+    #[must_use]
+    pub fn has_map(&self, block_sectors: u32) -> bool {
+        match self.kind {
+            FileKind::Regular | FileKind::Directory => true,
+            FileKind::Symlink => self.fast_target(block_sectors).is_none(),
+            _ => false,
+        }
     }
 
     /// The target of a symbolic link that is kept in the inode.

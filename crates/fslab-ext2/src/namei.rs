@@ -18,7 +18,6 @@ use crate::dir_blocks::{DirectoryEdit, DirectoryView};
 use crate::error::{Error, Place, Result};
 use crate::file_types::entry_kind;
 use crate::flaw::Flaw;
-use crate::format::MAP_ENTRIES;
 use crate::inode::{FAST_TARGET_MAX, Inode};
 use crate::inode_flags::{self, check_changeable, check_gains_name};
 use crate::types::{BlockNo, FileBlock, InodeNo};
@@ -152,23 +151,12 @@ impl Volume {
         let flags = inode_flags::inherited(self.inode(parent)?.flags, new.kind);
         let (no, generation) = self.take_inode(parent, new.kind)?;
         let has_created = self.geometry().inode_size as usize > crate::format::INODE_BYTES;
+        let owner = (request.credentials.uid, inherited.gid);
         let mut inode = Inode {
-            kind: new.kind,
-            permissions: inherited.permissions,
-            uid: request.credentials.uid,
-            gid: inherited.gid,
-            size: 0,
-            links,
-            sectors: 0,
             flags,
             generation,
-            xattr_block: None,
-            map: [0; MAP_ENTRIES],
-            accessed: request.now,
-            modified: request.now,
-            changed: request.now,
             created: has_created.then_some(request.now),
-            deleted: 0,
+            ..Inode::new(new.kind, inherited.permissions, owner, links, request.now)
         };
         let answer = self.fill_inode(request, parent, no, &mut inode, new, &inherited);
         let stored = self.store_inode(no, &inode);

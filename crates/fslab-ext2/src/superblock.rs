@@ -4,15 +4,16 @@ use zerocopy::{FromBytes, IntoBytes};
 
 use fslab_vfs::BlockDevice;
 
-use crate::dir::HashVersion;
+use crate::dir::{Form, HashVersion, Hasher, Rules};
 use crate::error::{Error, Place, Result};
 use crate::flaw::Flaw;
 use crate::format::{
     FLAG_SIGNED_HASH, FLAG_UNSIGNED_HASH, GROUP_BYTES, INODE_BYTES, MAGIC, REVISION_DYNAMIC,
     RawSuperblock, STATE_CLEAN, STATE_ERRORS, SUPERBLOCK_BYTES, SUPERBLOCK_OFFSET, compat,
-    ro_compat,
+    incompat, ro_compat,
 };
 use crate::geometry::Geometry;
+use crate::group::{Group, descriptor_table};
 use crate::types::{BlockSize, InodeNo};
 use crate::unknown_features::ForeignFeatures;
 
@@ -178,6 +179,54 @@ impl Superblock {
     pub fn hash_is_signed(&self) -> bool {
         let flags = self.raw.s_flags.get();
         flags & FLAG_SIGNED_HASH != 0 || flags & FLAG_UNSIGNED_HASH == 0
+    }
+
+    /// How directories are kept.
+    pub(crate) fn directory_rules(&self) -> Rules {
+        let is_indexed = self.has_compat(compat::DIR_INDEX);
+        let has_large = self.has_incompat(incompat::LARGE_DIR);
+        Rules {
+            hasher: Hasher::new(self.hash_version(), self.hash_is_signed(), self.hash_seed()),
+            form: if is_indexed { Form::Indexed } else { Form::Linear },
+            levels: if has_large { Rules::LEVELS_LARGE } else { Rules::LEVELS },
+            shrink: false,
+            kinds: self.has_incompat(incompat::FILETYPE),
+        }
+    }
+
+    /// Makes it that of a larger or smaller file system. The share of blocks that is kept for the
+    /// super-user stays.
+    pub(crate) fn set_sizes(&mut self, after: &Geometry) {
+        let reserved = u64::from(self.reserved_blocks()) * u64::from(after.blocks)
+            / u64::from(self.geometry.blocks);
+        self.raw.s_blocks_count = after.blocks.into();
+        self.raw.s_inodes_count = after.inodes().into();
+        self.raw.s_r_blocks_count = (reserved as u32).into();
+    }
+
+    /// Counts what is free in all groups.
+    pub(crate) fn set_free(&mut self, groups: &[Group]) {
+        let blocks: u32 = groups.iter().map(|group| group.free_blocks).sum();
+        let inodes: u32 = groups.iter().map(|group| group.free_inodes).sum();
+        self.raw.s_free_blocks_count = blocks.into();
+        self.raw.s_free_inodes_count = inodes.into();
+    }
+
+    /// Writes the copies of it and of the descriptors that other groups than the first have.
+    pub(crate) fn write_copies(
+        &mut self,
+        device: &dyn BlockDevice,
+        geometry: &Geometry,
+        groups: &[Group],
+    ) -> Result<()> {
+        let table = descriptor_table(groups);
+        for no in geometry.all_groups().skip(1).filter(|no| geometry.has_superblock(*no)) {
+            self.raw.s_block_group_nr = (no.0 as u16).into();
+            device.write_at(geometry.offset_of(geometry.descriptors_of(no)), &table)?;
+            device.write_at(geometry.offset_of(geometry.first_block(no)), self.as_bytes())?;
+        }
+        self.raw.s_block_group_nr = 0.into();
+        Ok(())
     }
 
     /// The label; bytes of no fixed encoding.

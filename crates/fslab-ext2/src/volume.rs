@@ -10,11 +10,11 @@ use parking_lot::Mutex;
 
 use crate::alloc::{Clustering, InodeRequest, POLICIES, PolicySpec};
 use crate::cache::{BlockCache, Role};
-use crate::dir::{self, Form, Hasher};
+use crate::dir::{self, Form};
 use crate::error::{Error, Place, Result};
 use crate::error_state::ErrorState;
 use crate::flaw::Flaw;
-use crate::format::{INODE_TOP_DIRECTORY, compat, incompat};
+use crate::format::INODE_TOP_DIRECTORY;
 use crate::free_space::{Reuse, Space};
 use crate::geometry::Geometry;
 use crate::group::Group;
@@ -147,7 +147,7 @@ impl Volume {
 
     /// Units of 512 bytes in a block.
     pub fn block_sectors(&self) -> u32 {
-        self.block_size().bytes_u32() / 512
+        self.block_size().sectors()
     }
 
     /// Begins a change: refused on a read-only volume, and preceded by writing when too much
@@ -180,14 +180,10 @@ impl Volume {
     /// Where an inode's bytes are: block and offset.
     pub(crate) fn place_of_bytes(&self, no: InodeNo) -> Result<(BlockNo, usize)> {
         let geometry = self.geometry();
-        let (group, index) = geometry
-            .place_of_inode(no)
-            .filter(|_| geometry.is_usable(no))
-            .ok_or_else(|| Error::damaged(Place::Inode(no), Flaw::NotForFiles))?;
-        let table = self.space.groups()[group.0 as usize].inode_table;
-        let per_block = geometry.inodes_per_block();
-        let offset = (index % per_block * geometry.inode_size) as usize;
-        Ok((BlockNo(table.0 + index / per_block), offset))
+        let usable = Some(no).filter(|no| geometry.is_usable(*no));
+        usable
+            .and_then(|no| Group::place_of_inode(self.space.groups(), geometry, no))
+            .ok_or_else(|| Error::damaged(Place::Inode(no), Flaw::NotForFiles))
     }
 
     /// Looks at an inode's bytes.
@@ -280,11 +276,7 @@ impl Volume {
 
     /// Whether an inode's map leads to blocks.
     pub fn has_map(&self, inode: &Inode) -> bool {
-        match inode.kind {
-            FileKind::Regular | FileKind::Directory => true,
-            FileKind::Symlink => inode.fast_target(self.block_sectors()).is_none(),
-            _ => false,
-        }
+        inode.has_map(self.block_sectors())
     }
 }
 
@@ -357,24 +349,9 @@ impl Volume {
 }
 
 fn rules(superblock: &Superblock, options: &VolumeOptions) -> dir::Rules {
-    let by_feature = match superblock.has_compat(compat::DIR_INDEX) {
-        true => Form::Indexed,
-        false => Form::Linear,
-    };
-    let large = superblock.has_incompat(incompat::LARGE_DIR);
-    dir::Rules {
-        hasher: Hasher::new(
-            superblock.hash_version(),
-            superblock.hash_is_signed(),
-            superblock.hash_seed(),
-        ),
-        form: match options.form {
-            // Without the feature, others would not keep an index right.
-            Some(form) if by_feature == Form::Indexed => form,
-            _ => by_feature,
-        },
-        levels: if large { dir::Rules::LEVELS_LARGE } else { dir::Rules::LEVELS },
-        shrink: options.shrink_directories,
-        kinds: superblock.has_incompat(incompat::FILETYPE),
-    }
+    let by_features = superblock.directory_rules();
+    // Without the feature, others would not keep an index right.
+    let form = options.form.filter(|_| by_features.form == Form::Indexed);
+    let form = form.unwrap_or(by_features.form);
+    dir::Rules { form, shrink: options.shrink_directories, ..by_features }
 }

@@ -9,9 +9,9 @@ use zerocopy::FromBytes;
 use super::finding::{Problem, Report, Subject};
 use crate::bits;
 use crate::cache::{BlockCache, Role};
-use crate::dir::{DirectoryBlocks, Form, Hasher, Rules};
+use crate::dir::{DirectoryBlocks, Rules};
 use crate::error::Result;
-use crate::format::{RawInode, compat, incompat};
+use crate::format::{RawInode, compat};
 use crate::geometry::Geometry;
 use crate::group::Group;
 use crate::inode::Inode;
@@ -143,12 +143,7 @@ impl Image {
 
     /// Where an inode's bytes are: block and offset.
     pub(super) fn place_of_inode(&self, no: InodeNo) -> Option<(BlockNo, usize)> {
-        let geometry = self.geometry();
-        let (group, index) = geometry.place_of_inode(no)?;
-        let per_block = geometry.inodes_per_block();
-        let table = self.groups[group.0 as usize].inode_table;
-        let offset = (index % per_block * geometry.inode_size) as usize;
-        Some((BlockNo(table.0 + index / per_block), offset))
+        Group::place_of_inode(&self.groups, self.geometry(), no)
     }
 
     /// An inode's fields; `None` for an inode that does not exist.
@@ -192,19 +187,7 @@ impl Image {
     }
 
     pub(super) fn rules(&self) -> Rules {
-        let superblock = &self.superblock;
-        let large = superblock.has_incompat(incompat::LARGE_DIR);
-        Rules {
-            hasher: Hasher::new(
-                superblock.hash_version(),
-                superblock.hash_is_signed(),
-                superblock.hash_seed(),
-            ),
-            form: if self.has_index() { Form::Indexed } else { Form::Linear },
-            levels: if large { Rules::LEVELS_LARGE } else { Rules::LEVELS },
-            shrink: false,
-            kinds: superblock.has_incompat(incompat::FILETYPE),
-        }
+        self.superblock.directory_rules()
     }
 
     pub(super) fn has_index(&self) -> bool {

@@ -205,7 +205,7 @@ struct Walk {
 }
 
 fn check_blocks(image: &mut Image, no: InodeNo, inode: &Inode) -> Result<()> {
-    let block_sectors = image.geometry().block_size.bytes_u32() / 512;
+    let block_sectors = image.geometry().block_size.sectors();
     let has_map = match inode.kind {
         FileKind::Regular | FileKind::Directory => true,
         FileKind::Symlink => return check_symlink(image, no, inode, block_sectors),

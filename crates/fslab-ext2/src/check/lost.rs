@@ -167,22 +167,10 @@ fn new_directory(geometry: &Geometry, block: BlockNo, now: Timestamp) -> Inode {
     let mut map = [0; MAP_ENTRIES];
     map[0] = block.0;
     Inode {
-        kind: FileKind::Directory,
-        permissions: Permissions::new(0o700),
-        uid: 0,
-        gid: 0,
         size: geometry.block_size.bytes_u64(),
-        links: 2,
-        sectors: geometry.block_size.bytes_u32() / 512,
-        flags: 0,
-        generation: 0,
-        xattr_block: None,
+        sectors: geometry.block_size.sectors(),
         map,
-        accessed: now,
-        modified: now,
-        changed: now,
-        created: Some(now),
-        deleted: 0,
+        ..Inode::new(FileKind::Directory, Permissions::new(0o700), (0, 0), 2, now)
     }
 }
 

@@ -281,10 +281,7 @@ pub(super) fn write_counts(image: &mut Image) -> Result<()> {
         group.free_inodes = free_inodes;
         group.directories = here as u32;
     }
-    let free_blocks: u32 = image.groups.iter().map(|group| group.free_blocks).sum();
-    let free_inodes: u32 = image.groups.iter().map(|group| group.free_inodes).sum();
-    image.superblock.raw_mut().s_free_blocks_count = free_blocks.into();
-    image.superblock.raw_mut().s_free_inodes_count = free_inodes.into();
+    image.superblock.set_free(&image.groups);
     write_out(image)?;
     let device = image.cache.device();
     let table = geometry.descriptors_of(crate::types::GroupNo(0));

@@ -170,12 +170,8 @@ impl Shrinking {
         let inode =
             self.image.cache.look(block, |bytes| Inode::parse(no, &bytes[offset..end]))??;
         let Some(inode) = inode else { return Ok(()) };
-        let sectors = self.before.block_size.bytes_u32() / 512;
-        let mut map = inode.map;
-        if matches!(kind, FileKind::Regular | FileKind::Directory)
-            || (kind == FileKind::Symlink && inode.fast_target(sectors).is_none())
-        {
-            let block_size = self.before.block_size;
+        let (mut map, block_size) = (inode.map, self.before.block_size);
+        if inode.has_map(block_size.sectors()) {
             let mut visitor = |at: &Pointer| self.move_mapped(at, kind, &mut map);
             walk(&inode.map, block_size, WHOLE_FILE, &mut visitor)?;
         }
@@ -328,7 +324,7 @@ impl Shrinking {
             let length = self.after.blocks_in(GroupNo(self.after.groups - 1));
             last.free_blocks = last.free_blocks.min(length);
         }
-        self.set_sizes();
+        self.image.superblock.set_sizes(&self.after);
         let table = self.after.descriptors_of(GroupNo(0));
         device.write_at(self.after.offset_of(table), &descriptor_table(&groups))?;
         device.write_at(SUPERBLOCK_OFFSET, self.image.superblock.as_bytes())?;
@@ -337,33 +333,11 @@ impl Shrinking {
         let mut image = image.ok_or(Error::BadParameters("it can't be read when it is smaller"))?;
         let state = image.superblock.raw().s_state.get() | STATE_CLEAN;
         image.superblock.raw_mut().s_state = state.into();
-        write_copies(&mut image)?;
+        // Copies are for repair: their counts are not kept.
+        let geometry = *image.geometry();
+        let device = image.cache.shared_device();
+        image.superblock.write_copies(&*device, &geometry, &image.groups)?;
+        device.flush()?;
         write_counts(&mut image)
     }
-
-    /// The share of blocks that is kept for the super-user stays.
-    fn set_sizes(&mut self) {
-        let reserved = u64::from(self.image.superblock.reserved_blocks())
-            * u64::from(self.after.blocks)
-            / u64::from(self.before.blocks);
-        let raw = self.image.superblock.raw_mut();
-        raw.s_blocks_count = self.after.blocks.into();
-        raw.s_inodes_count = self.after.inodes().into();
-        raw.s_r_blocks_count = (reserved as u32).into();
-    }
-}
-
-/// Copies of the superblock and the descriptors, which are for repair: their counts are not kept.
-fn write_copies(image: &mut Image) -> Result<()> {
-    let geometry = *image.geometry();
-    let table = descriptor_table(&image.groups);
-    for no in geometry.all_groups().skip(1).filter(|no| geometry.has_superblock(*no)) {
-        image.superblock.raw_mut().s_block_group_nr = (no.0 as u16).into();
-        let device = image.cache.device();
-        device.write_at(geometry.offset_of(geometry.descriptors_of(no)), &table)?;
-        device
-            .write_at(geometry.offset_of(geometry.first_block(no)), image.superblock.as_bytes())?;
-    }
-    image.superblock.raw_mut().s_block_group_nr = 0.into();
-    Ok(image.cache.device().flush()?)
 }
