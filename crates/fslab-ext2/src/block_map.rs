@@ -123,13 +123,10 @@ impl Volume {
         block: FileBlock,
         privileged: bool,
     ) -> Result<Mapped> {
-        if let Some(block) = self.map(no, inode, block)? {
-            return Ok(Mapped { block, fresh: false });
-        }
         let path = self.path(block)?;
         let gap = self.follow(no, inode, &path)?;
-        if self.slot(inode, gap.slot)? != 0 {
-            return Err(Error::damaged(Place::Inode(no), Flaw::HoleFilled));
+        if let Some(block) = self.checked(no, self.slot(inode, gap.slot)?)? {
+            return Ok(Mapped { block, fresh: false });
         }
         let count = (path.levels() + 1 - gap.depth) as u32;
         self.reserve(u64::from(count), privileged)?;

@@ -91,7 +91,6 @@ flaws! {
     NotData: "points to what is no data block",
     BelongsTwice: "belongs to two files, or to one twice",
     TooManyBlocks: "has more blocks than the file system",
-    HoleFilled: "has a block where it had none",
     // Attributes.
     BadAcl: "has an access control list that is none",
     XattrOutside: "can't hold attributes",

@@ -1,7 +1,7 @@
 //! Last passes: names counted against what inodes say, and what is in use against bitmaps and the
 //! counts of groups and superblock.
 
-use super::finding::{Finding, Problem, Subject};
+use super::finding::{Problem, Subject};
 use super::image::Image;
 use crate::bits;
 use crate::error::Result;
@@ -67,13 +67,7 @@ fn total(image: &mut Image, what: &'static str, stored: u32, counted: u32) {
 }
 
 fn of_superblock(image: &mut Image, problem: Problem) {
-    image.report.push(Finding {
-        subject: Subject::Superblock,
-        problem,
-        block: None,
-        path: None,
-        beyond_e2fsck: true,
-    });
+    image.report.add_beyond(Subject::Superblock, None, problem, true);
 }
 
 fn count(image: &mut Image, subject: Subject, what: &'static str, stored: u32, counted: u32) {

@@ -234,12 +234,19 @@ impl Report {
     }
 
     pub(crate) fn add(&mut self, subject: Subject, block: Option<BlockNo>, problem: Problem) {
-        self.push(Finding { subject, problem, block, path: None, beyond_e2fsck: false });
+        self.add_beyond(subject, block, problem, false);
     }
 
-    pub(crate) fn push(&mut self, finding: Finding) {
+    /// Adds a finding, and whether e2fsck would not count it.
+    pub(crate) fn add_beyond(
+        &mut self,
+        subject: Subject,
+        block: Option<BlockNo>,
+        problem: Problem,
+        beyond_e2fsck: bool,
+    ) {
         if self.findings.len() < self.limit.0 {
-            self.findings.push(finding);
+            self.findings.push(Finding { subject, problem, block, path: None, beyond_e2fsck });
         } else {
             self.more = true;
         }

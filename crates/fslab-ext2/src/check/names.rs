@@ -5,7 +5,7 @@ use std::hash::{DefaultHasher, Hasher as _};
 
 use fslab_vfs::FileKind;
 
-use super::finding::{Finding, Problem, Subject};
+use super::finding::{Problem, Subject};
 use super::image::{Blocks, Directory, Image};
 use crate::dir::entry::{Entries, Entry, EntryKind, HEADER};
 use crate::dir::{Rules, verify};
@@ -107,13 +107,12 @@ fn check_repeated(
             let first = *places.entry(entry.name.to_vec()).or_insert(block);
             if first != block {
                 let offset = entry.offset as u32;
-                image.report.push(Finding {
-                    subject: Subject::Inode(no),
-                    problem: Problem::Entry { target, offset, what: Flaw::NameTwice },
-                    block: Some(block),
-                    path: None,
-                    beyond_e2fsck: true,
-                });
+                image.report.add_beyond(
+                    Subject::Inode(no),
+                    Some(block),
+                    Problem::Entry { target, offset, what: Flaw::NameTwice },
+                    true,
+                );
             }
         }
     }
@@ -125,13 +124,12 @@ fn check_index(image: &mut Image, rules: &Rules, no: InodeNo, directory: &Direct
     let flaws = verify::verify(&Blocks { cache, block_size, no, directory }, rules)?;
     for flaw in flaws {
         let block = flaw.block.0;
-        image.report.push(Finding {
-            subject: Subject::Inode(no),
-            problem: Problem::DirectoryBlock { block, what: flaw.what },
-            block: directory.blocks.get(block as usize).copied(),
-            path: None,
-            beyond_e2fsck: flaw.is_beyond_e2fsck(),
-        });
+        image.report.add_beyond(
+            Subject::Inode(no),
+            directory.blocks.get(block as usize).copied(),
+            Problem::DirectoryBlock { block, what: flaw.what },
+            flaw.is_beyond_e2fsck(),
+        );
     }
     Ok(())
 }
@@ -162,13 +160,12 @@ impl Page<'_> {
     fn check_kind(&self, image: &mut Image, entry: &Entry<'_>, right: EntryKind) {
         let Some(target) = entry.inode.filter(|_| entry.kind != right) else { return };
         let what = Flaw::WrongKind;
-        image.report.push(Finding {
-            subject: Subject::Inode(self.no),
-            problem: Problem::Entry { target, offset: entry.offset as u32, what },
-            block: Some(self.block),
-            path: None,
-            beyond_e2fsck: entry.kind == EntryKind::UNKNOWN,
-        });
+        image.report.add_beyond(
+            Subject::Inode(self.no),
+            Some(self.block),
+            Problem::Entry { target, offset: entry.offset as u32, what },
+            entry.kind == EntryKind::UNKNOWN,
+        );
     }
 
     /// The first two entries; answers what `..` says.
