@@ -1,4 +1,4 @@
-//! How a workload is made, and between which times.
+//! How a workload is made of snapshots, and the interval between two of them.
 
 use std::num::NonZeroU64;
 

@@ -1,4 +1,4 @@
-//! What a profile is made of, and which values it can't have.
+//! The values that a profile has, and their limits.
 
 use super::Sizes;
 use crate::error::{Error, Result};
