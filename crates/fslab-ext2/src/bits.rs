@@ -31,7 +31,7 @@ pub(crate) fn set_range(bits: &mut [u8], range: Range<u32>) {
     (whole.end..range.end).for_each(|index| set(bits, index));
 }
 
-/// A bitmap block of which the first bits are in use, and those behind the end.
+/// A bitmap block whose first `used` bits are set, and the padding from `end` on.
 pub(crate) fn bitmap(block_size: BlockSize, used: u32, end: u32) -> Vec<u8> {
     let mut bits = vec![0; block_size.bytes()];
     set_range(&mut bits, 0..used);

@@ -53,7 +53,7 @@ pub struct Inode {
 }
 
 impl Inode {
-    /// One without bytes, made now by a user and a group.
+    /// An empty inode of a user and a group, made now.
     pub(crate) fn new(
         kind: FileKind,
         permissions: Permissions,

@@ -149,7 +149,7 @@ pub(crate) struct Pointer {
     pub first: u64,
 }
 
-/// What is done with pointers on a [`walk`].
+/// Handles the pointers of a [`walk`].
 pub(crate) trait Visitor {
     /// Takes a pointer before those below it. The walk goes on through an indirect block whose
     /// bytes are the answer.

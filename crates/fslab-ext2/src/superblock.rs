@@ -181,7 +181,7 @@ impl Superblock {
         flags & FLAG_SIGNED_HASH != 0 || flags & FLAG_UNSIGNED_HASH == 0
     }
 
-    /// How directories are kept.
+    /// How the features say that directories are kept.
     pub(crate) fn directory_rules(&self) -> Rules {
         let is_indexed = self.has_compat(compat::DIR_INDEX);
         let has_large = self.has_incompat(incompat::LARGE_DIR);
@@ -194,8 +194,8 @@ impl Superblock {
         }
     }
 
-    /// Makes it that of a larger or smaller file system. The share of blocks that is kept for the
-    /// super-user stays.
+    /// Sets the sizes of a file system that grew or shrank. The share of blocks that is kept for
+    /// the super-user stays.
     pub(crate) fn set_sizes(&mut self, after: &Geometry) {
         let reserved = u64::from(self.reserved_blocks()) * u64::from(after.blocks)
             / u64::from(self.geometry.blocks);
@@ -204,7 +204,7 @@ impl Superblock {
         self.raw.s_r_blocks_count = (reserved as u32).into();
     }
 
-    /// Counts what is free in all groups.
+    /// Sets the counts of free blocks and inodes to those of all groups.
     pub(crate) fn set_free(&mut self, groups: &[Group]) {
         let blocks: u32 = groups.iter().map(|group| group.free_blocks).sum();
         let inodes: u32 = groups.iter().map(|group| group.free_inodes).sum();
@@ -212,7 +212,7 @@ impl Superblock {
         self.raw.s_free_inodes_count = inodes.into();
     }
 
-    /// Writes the copies of it and of the descriptors that other groups than the first have.
+    /// Writes the copies of superblock and descriptors, which are in other groups than the first.
     pub(crate) fn write_copies(
         &mut self,
         device: &dyn BlockDevice,

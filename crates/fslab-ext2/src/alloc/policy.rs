@@ -1,4 +1,4 @@
-//! What a policy is asked, and what it answers.
+//! The interface of policies: requests, answers, and what is remembered of a file between them.
 
 use super::cluster::Cluster;
 use super::hash_search::hash_search;

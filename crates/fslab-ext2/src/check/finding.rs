@@ -237,7 +237,7 @@ impl Report {
         self.add_beyond(subject, block, problem, false);
     }
 
-    /// Adds a finding, and whether e2fsck would not count it.
+    /// Adds a finding; `beyond_e2fsck` where e2fsck does not count it.
     pub(crate) fn add_beyond(
         &mut self,
         subject: Subject,

@@ -195,8 +195,8 @@ impl Shrinking {
         }
     }
 
-    /// Moves the block that a pointer leads to, and makes the pointer lead to its new place. Answers
-    /// the bytes of an indirect block.
+    /// Moves the block that a pointer leads to, and changes the pointer. Answers the bytes of an
+    /// indirect block.
     fn move_mapped(
         &mut self,
         at: &Pointer,

@@ -226,6 +226,14 @@ impl Image {
         check(Arc::new(self.device()) as Arc<dyn BlockDevice>).unwrap()
     }
 
+    /// Repairs it; nothing is left, and e2fsck is content.
+    #[track_caller]
+    pub fn repair_whole(&self) {
+        let left = self.repair().left.findings;
+        assert!(left.is_empty(), "{:?}", left.first());
+        self.check("repaired");
+    }
+
     /// What our repair does.
     #[track_caller]
     pub fn repair(&self) -> Repaired {
