@@ -5,6 +5,8 @@ use std::path::PathBuf;
 use fslab_vfs::Credentials;
 use serde::{Deserialize, Serialize};
 
+use crate::profile::DAY_NS;
+
 /// What is written into files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -50,6 +52,24 @@ pub struct Settings {
     pub workload_hash: String,
     /// The observer is called at the end of every so many days and of the workload; 0 for never.
     pub observe_every_days: u32,
+}
+
+impl Default for Settings {
+    /// One thread that writes real bytes, writes everything back once in a day of the workload,
+    /// stops at a full target and keeps no checkpoints.
+    fn default() -> Self {
+        Self {
+            data: Data::Real,
+            when_full: WhenFull::Stop,
+            owner: None,
+            threads: 1,
+            sync_every_ns: DAY_NS,
+            checkpoint: None,
+            checkpoint_every: u64::MAX / 4,
+            workload_hash: String::new(),
+            observe_every_days: 0,
+        }
+    }
 }
 
 /// What a replay has done; the counts go on over a resumption.
