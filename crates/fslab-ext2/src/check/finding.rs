@@ -257,3 +257,38 @@ impl Report {
 fn contradiction(used: bool) -> &'static str {
     if used { "in use and free" } else { "unused and taken" }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn format_document_lists_every_problem() {
+        let document = include_str!("../../../../docs/formats/ext2.md");
+        let (stored, counted, no) = (1, 2, InodeNo::ROOT);
+        let all = [
+            Problem::BadPointer(1),
+            Problem::SharedBlock(1),
+            Problem::Sectors { stored, counted: 2 },
+            Problem::Size { size: 1, blocks: 0 },
+            Problem::Hole(0),
+            Problem::Parent { stored: no, parent: no },
+            Problem::Unattached,
+            Problem::Links { stored, counted },
+            Problem::BlockBit { used: true },
+            Problem::InodeBit { used: true },
+            Problem::Padding,
+            Problem::Count { what: "free blocks", stored, counted },
+            Problem::Orphans(no),
+            Problem::NotInOrder,
+            Problem::StrayJournal,
+            Problem::UnnamedFeature(Feature::ALL[0]),
+            Problem::AttributeOwners { stored, counted },
+        ];
+        for problem in all {
+            let start = format!("{:<29} ", problem.code());
+            assert!(document.lines().any(|line| line.starts_with(&start)), "missing: {start}");
+        }
+        assert_eq!(Problem::BadInode(Flaw::BadMode).code(), "bad-mode");
+    }
+}
