@@ -436,13 +436,6 @@ impl BlockCache {
         Ok(differs)
     }
 
-    /// Writes a block's bytes with some changed, without calling the block written.
-    pub fn write_patched(&self, block: BlockNo, patch: impl FnOnce(&mut [u8])) -> Result<()> {
-        let mut bytes = self.read(block)?.to_vec();
-        patch(&mut bytes);
-        Ok(self.device.write_at(self.offset(block), &bytes)?)
-    }
-
     /// Gives a changed block another role; answers nothing for an unchanged one.
     pub fn set_role(&mut self, block: BlockNo, role: Role) {
         if let Some(change) = self.change_mut(block) {

@@ -50,27 +50,42 @@ pub(crate) struct Space {
 
 /// What was freed in a group and waits to be usable.
 struct Freed {
-    blocks: Box<[u8]>,
-    inodes: Box<[u8]>,
-    block_count: u32,
-    inode_count: u32,
+    blocks: FreedBits,
+    inodes: FreedBits,
+}
+
+struct FreedBits {
+    bits: Box<[u8]>,
+    count: u32,
+}
+
+impl FreedBits {
+    fn new(length: u32) -> Self {
+        Self { bits: vec![0; length.div_ceil(8) as usize].into_boxed_slice(), count: 0 }
+    }
+
+    /// Adds a bit; `false` for one that is there already.
+    fn add(&mut self, index: u32) -> bool {
+        let is_new = !bits::is_set(&self.bits, index);
+        bits::set(&mut self.bits, index);
+        self.count += u32::from(is_new);
+        is_new
+    }
 }
 
 impl Freed {
     /// Makes the bits of what was freed 0, all or none.
     fn clear_bits(&self, cache: &mut BlockCache, group: &Group) -> Result<()> {
-        let parts = [
-            (self.block_count, group.block_bitmap, &self.blocks),
-            (self.inode_count, group.inode_bitmap, &self.inodes),
-        ];
+        let parts = [(group.block_bitmap, &self.blocks), (group.inode_bitmap, &self.inodes)];
+        let parts = parts.into_iter().filter(|(_, freed)| freed.count > 0);
         // What can fail comes before the first change: a bitmap that was not looked at for long
         // is read again.
-        for (_, bitmap, _) in parts.iter().filter(|part| part.0 > 0) {
-            cache.modify(*bitmap, Role::Bitmap, |_| {})?;
+        for (bitmap, _) in parts.clone() {
+            cache.modify(bitmap, Role::Bitmap, |_| {})?;
         }
-        for (_, bitmap, freed) in parts.iter().filter(|part| part.0 > 0) {
-            cache.modify(*bitmap, Role::Bitmap, |bits| {
-                bits.iter_mut().zip(freed.iter()).for_each(|(byte, freed)| *byte &= !freed);
+        for (bitmap, freed) in parts {
+            cache.modify(bitmap, Role::Bitmap, |bits| {
+                bits.iter_mut().zip(&freed.bits).for_each(|(byte, freed)| *byte &= !freed);
             })?;
         }
         Ok(())
@@ -260,28 +275,17 @@ impl Space {
         if !cache.look(bitmap, |bits| bits::is_set(bits, index))? {
             return Err(damaged(Flaw::MarkedFree));
         }
-        if self.untake_freed(cache, block)? {
-            return Ok(());
+        if self.reuse == Reuse::AtOnce {
+            self.changed = true;
+            return self.untake_block(cache, block);
         }
-        let freed = Self::freed_in(&mut self.freed, &self.geometry, no);
-        if bits::is_set(&freed.blocks, index) {
+        if !Self::freed_in(&mut self.freed, &self.geometry, no).blocks.add(index) {
             return Err(damaged(Flaw::BelongsTwice));
         }
-        bits::set(&mut freed.blocks, index);
-        freed.block_count += 1;
         self.waiting_blocks += 1;
         self.changed = true;
         cache.release(block);
         Ok(())
-    }
-
-    /// What was freed may be used at once, where that is how it is to be.
-    fn untake_freed(&mut self, cache: &mut BlockCache, block: BlockNo) -> Result<bool> {
-        if self.reuse == Reuse::AtOnce {
-            self.changed = true;
-            self.untake_block(cache, block)?;
-        }
-        Ok(self.reuse == Reuse::AtOnce)
     }
 
     fn freed_in<'a>(
@@ -289,12 +293,9 @@ impl Space {
         geometry: &Geometry,
         no: GroupNo,
     ) -> &'a mut Freed {
-        let bytes = |bits: u32| vec![0; bits.div_ceil(8) as usize].into_boxed_slice();
         freed.entry(no).or_insert_with(|| Freed {
-            blocks: bytes(geometry.blocks_per_group),
-            inodes: bytes(geometry.inodes_per_group),
-            block_count: 0,
-            inode_count: 0,
+            blocks: FreedBits::new(geometry.blocks_per_group),
+            inodes: FreedBits::new(geometry.inodes_per_group),
         })
     }
 
@@ -339,12 +340,9 @@ impl Space {
         if !cache.look(group.inode_bitmap, |bits| bits::is_set(bits, index))? {
             return Err(damaged(Flaw::MarkedFree));
         }
-        let freed = Self::freed_in(&mut self.freed, &self.geometry, group_no);
-        if bits::is_set(&freed.inodes, index) {
+        if !Self::freed_in(&mut self.freed, &self.geometry, group_no).inodes.add(index) {
             return Err(damaged(Flaw::FreedTwice));
         }
-        bits::set(&mut freed.inodes, index);
-        freed.inode_count += 1;
         let directory = u32::from(kind == FileKind::Directory).min(group.directories);
         group.directories -= directory;
         self.directories -= u64::from(directory);
@@ -363,17 +361,18 @@ impl Space {
             }
             let group = &mut self.groups[no.0 as usize];
             let placement = self.placement.get_mut();
-            bits::each_set(&freed.blocks, |index| placement.block_released(no, index));
-            bits::each_set(&freed.inodes, |index| {
+            bits::each_set(&freed.blocks.bits, |index| placement.block_released(no, index));
+            bits::each_set(&freed.inodes.bits, |index| {
                 placement.inode_released(no, index);
                 placement.inode_freed(&self.geometry, self.geometry.inode_at(no, index));
             });
-            group.free_blocks += freed.block_count;
-            group.free_inodes += freed.inode_count;
-            self.free_blocks += u64::from(freed.block_count);
-            self.free_inodes += u64::from(freed.inode_count);
-            self.waiting_blocks -= u64::from(freed.block_count);
-            self.waiting_inodes -= u64::from(freed.inode_count);
+            let (blocks, inodes) = (freed.blocks.count, freed.inodes.count);
+            group.free_blocks += blocks;
+            group.free_inodes += inodes;
+            self.free_blocks += u64::from(blocks);
+            self.free_inodes += u64::from(inodes);
+            self.waiting_blocks -= u64::from(blocks);
+            self.waiting_inodes -= u64::from(inodes);
         }
         Ok(())
     }

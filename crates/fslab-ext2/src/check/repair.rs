@@ -266,10 +266,7 @@ pub(super) fn write_counts(image: &mut Image) -> Result<()> {
         let block_used = |bit| bit >= length || image.is_claimed(BlockNo(first + bit));
         let blocks = bitmap(&geometry, block_used);
         let inode_used = |bit| {
-            let inode = geometry.inode_at(no, bit);
-            bit >= geometry.inodes_per_group
-                || image.kind(inode).is_some()
-                || image.is_reserved(inode)
+            bit >= geometry.inodes_per_group || image.is_inode_used(geometry.inode_at(no, bit))
         };
         let inodes = bitmap(&geometry, inode_used);
         let free_blocks = write_bitmap(image, group.block_bitmap, &blocks)?;

@@ -77,8 +77,6 @@ struct Shrinking {
     image: Image,
     before: Geometry,
     after: Geometry,
-    /// The next block that may be free.
-    next: u32,
     /// Where blocks of attributes and directories went; several inodes may have one of the former.
     blocks: HashMap<BlockNo, BlockNo>,
     inodes: BTreeMap<InodeNo, InodeNo>,
@@ -87,8 +85,7 @@ struct Shrinking {
 impl Shrinking {
     fn new(image: Image, after: Geometry) -> Self {
         let before = *image.geometry();
-        let next = before.first_data_block;
-        Self { image, before, after, next, blocks: HashMap::new(), inodes: BTreeMap::new() }
+        Self { image, before, after, blocks: HashMap::new(), inodes: BTreeMap::new() }
     }
 
     fn is_outside(&self, block: BlockNo) -> bool {
@@ -240,13 +237,9 @@ impl Shrinking {
     }
 
     fn take_block(&mut self) -> Result<BlockNo> {
-        let free = (self.next..self.after.blocks)
-            .map(BlockNo)
-            .find(|block| !self.image.is_claimed(*block));
+        let block = self.image.take_unclaimed().filter(|block| !self.is_outside(*block));
         // Was counted before.
-        let block = free.ok_or(fslab_vfs::Errno::NOSPC)?;
-        self.next = block.0 + 1;
-        Ok(block)
+        Ok(block.ok_or(fslab_vfs::Errno::NOSPC)?)
     }
 
     fn copy_metadata(&mut self, from: BlockNo, to: BlockNo) -> Result<()> {
