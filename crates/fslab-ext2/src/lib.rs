@@ -22,7 +22,6 @@ mod dir_blocks;
 mod error;
 mod error_state;
 mod file_data;
-mod file_types;
 mod flaw;
 pub mod format;
 mod free_space;
@@ -41,7 +40,6 @@ mod pointer_tree;
 mod superblock;
 #[cfg(feature = "testing")]
 pub mod testing;
-mod tools;
 mod tune;
 mod types;
 mod undelete;

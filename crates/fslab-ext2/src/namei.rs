@@ -16,7 +16,6 @@ use fslab_vfs::{Errno, FileKind, Name, Request, XattrMode};
 use crate::dir::{self, Search, Vacancy};
 use crate::dir_blocks::{DirectoryEdit, DirectoryView};
 use crate::error::{Error, Place, Result};
-use crate::file_types::entry_kind;
 use crate::flaw::Flaw;
 use crate::inode::{FAST_TARGET_MAX, Inode};
 use crate::inode_flags::{self, check_changeable, check_gains_name};
@@ -281,7 +280,7 @@ impl Volume {
         let mut inode = self.inode(parent)?;
         let rules = self.rules;
         let mut edit = DirectoryEdit::new(self, parent, &mut inode, privileged)?;
-        dir::insert(&mut edit, &rules, vacancy, name.as_bytes(), no, entry_kind(kind))
+        dir::insert(&mut edit, &rules, vacancy, name.as_bytes(), no, kind.into())
     }
 
     /// Puts a name that was not there, wherever it fits; answers the block that holds it.
@@ -327,7 +326,7 @@ impl Volume {
         let mut inode = self.inode(parent)?;
         let rules = self.rules;
         let mut edit = DirectoryEdit::new(self, parent, &mut inode, true)?;
-        dir::replace(&mut edit, &rules, &found, no, entry_kind(kind))
+        dir::replace(&mut edit, &rules, &found, no, kind.into())
     }
 
     /// The block of the device that holds a name.

@@ -527,7 +527,7 @@ mod tests {
     use rand::{RngExt, SeedableRng};
     use rand_pcg::Pcg64;
 
-    use super::super::tests::indirect_blocks;
+    use super::super::tests::{geometry, indirect_blocks};
     use super::*;
 
     fn file_with(volume: &mut Volume) -> InodeNo {
@@ -536,19 +536,7 @@ mod tests {
     }
 
     fn volume() -> Volume {
-        let geometry = Geometry {
-            block_size: crate::types::BlockSize::MIN,
-            blocks: 8193,
-            first_data_block: 1,
-            blocks_per_group: 2048,
-            inodes_per_group: 256,
-            inode_size: 128,
-            first_inode: InodeNo(11),
-            groups: 4,
-            sparse_super: false,
-            sparse_super2: false,
-            reserved_descriptor_blocks: 0,
-        };
+        let geometry = geometry(4, 2048);
         let policy = (super::super::POLICIES[0].build)(&geometry, 1);
         Volume::new(MemorySpace::new(geometry, 40, 11), policy, Clustering::Smart)
     }

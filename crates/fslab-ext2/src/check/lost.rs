@@ -14,7 +14,6 @@ use crate::cache::Role;
 use crate::dir;
 use crate::dir::entry::{self, Entries};
 use crate::error::Result;
-use crate::file_types::entry_kind;
 use crate::format::{INODE_INDEX, MAP_ENTRIES, RawInode};
 use crate::geometry::Geometry;
 use crate::inode::Inode;
@@ -108,7 +107,7 @@ impl Opened {
         target: InodeNo,
         kind: FileKind,
     ) -> Result<bool> {
-        let told = image.rules().told(entry_kind(kind));
+        let told = image.rules().told(kind.into());
         loop {
             let blocks = image.directories.get(&self.no).map(|one| &one.blocks);
             let Some(block) = blocks.and_then(|blocks| blocks.get(self.first)).copied() else {

@@ -10,7 +10,6 @@ use super::image::{Blocks, Directory, Image};
 use crate::dir::entry::{Entries, Entry, EntryKind, HEADER};
 use crate::dir::{Rules, verify};
 use crate::error::Result;
-use crate::file_types::entry_kind;
 use crate::flaw::Flaw;
 use crate::types::{BlockNo, InodeNo};
 
@@ -184,7 +183,7 @@ impl Page<'_> {
         if number == 0 && target != self.no {
             self.wrong(image, entry, Flaw::WrongDot);
         }
-        let told = self.rules.told(entry_kind(FileKind::Directory));
+        let told = self.rules.told(EntryKind::DIRECTORY);
         self.check_kind(image, entry, told);
         if bytes.get(entry.offset + HEADER + entry.name.len()) != Some(&0) {
             self.wrong(image, entry, Flaw::DotNotEnded);
@@ -224,7 +223,7 @@ impl Page<'_> {
         if target == InodeNo::ROOT {
             return Some(Flaw::NamesRoot);
         }
-        self.check_kind(image, entry, self.rules.told(entry_kind(kind)));
+        self.check_kind(image, entry, self.rules.told(kind.into()));
         let is_another = kind == FileKind::Directory && !self.adopt(image, target);
         is_another.then_some(Flaw::DirectoryTwice)
     }

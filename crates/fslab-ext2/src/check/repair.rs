@@ -26,7 +26,6 @@ use crate::bits;
 use crate::cache::Role;
 use crate::dir::entry::{self, Entries, EntryKind};
 use crate::error::Result;
-use crate::file_types::entry_kind;
 use crate::flaw::Flaw;
 use crate::format::{INODE_INDEX, STATE_CLEAN, STATE_ERRORS, SUPERBLOCK_OFFSET};
 use crate::geometry::Geometry;
@@ -189,7 +188,7 @@ fn set_dotdot(image: &mut Image, no: InodeNo, parent: InodeNo) -> Result<bool> {
 /// Gives an entry the kind of its inode, or takes it out.
 fn mend_entry(image: &mut Image, finding: &Finding, target: InodeNo, offset: u32) -> Result<bool> {
     let Some(block) = finding.block else { return Ok(false) };
-    let right = image.kind(target).map(|kind| image.rules().told(entry_kind(kind)));
+    let right = image.kind(target).map(|kind| image.rules().told(kind.into()));
     image.cache.modify(block, Role::Directory, |bytes| {
         let offset = offset as usize;
         let Ok(found) = entry::entry_at(bytes, offset) else { return false };

@@ -9,6 +9,8 @@
 //! The records of a block fill it without gaps; `length` is a multiple of 4. A record with inode 0
 //! is free space, and so is whatever a record has beyond its name.
 
+use fslab_vfs::FileKind;
+
 use crate::flaw::{Checked, Flaw};
 use crate::types::InodeNo;
 
@@ -23,6 +25,31 @@ impl EntryKind {
     pub const REGULAR: Self = Self(1);
     /// A directory.
     pub const DIRECTORY: Self = Self(2);
+}
+
+/// All kinds, each at the number that entries store.
+const KINDS: [FileKind; 7] = [
+    FileKind::Regular,
+    FileKind::Directory,
+    FileKind::CharDevice,
+    FileKind::BlockDevice,
+    FileKind::Fifo,
+    FileKind::Socket,
+    FileKind::Symlink,
+];
+
+impl From<FileKind> for EntryKind {
+    fn from(kind: FileKind) -> Self {
+        let at = KINDS.iter().position(|candidate| *candidate == kind);
+        Self(at.map_or(0, |at| at as u8 + 1))
+    }
+}
+
+impl EntryKind {
+    /// `None` for an entry that does not tell.
+    pub(crate) fn file_kind(self) -> Option<FileKind> {
+        KINDS.get(usize::from(self.0).checked_sub(1)?).copied()
+    }
 }
 
 /// Bytes of a record before the name.
