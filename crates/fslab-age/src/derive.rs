@@ -9,15 +9,16 @@
 
 mod files;
 mod inode_reuse;
+mod options;
 mod short_lived;
 mod tree;
 
-use std::num::NonZeroU64;
 use std::path::{Path, PathBuf};
 
 use rand::SeedableRng;
 use rand_pcg::Pcg64;
 
+pub use options::Options;
 pub use short_lived::{Days, Model, ShortLived};
 
 use crate::diff::{Change, Diff, Summary};
@@ -27,24 +28,8 @@ use crate::table::Sorter;
 use crate::workload::{self, Operation, Provenance};
 use files::FileRules;
 use inode_reuse::Numbers;
+use options::Interval;
 use tree::TreeChanges;
-
-/// How a workload is made of snapshots.
-#[derive(Clone, Debug)]
-pub struct Options {
-    /// Decides the times of removals, and files that live less than a day.
-    pub seed: u64,
-    /// Whether every changed file is written anew, as in the paper; else those that grew are
-    /// appended to, and those that shrank are cut.
-    pub rewrite_all: bool,
-    /// Instead of the directories that there were: one for so many inodes each, as the paper has
-    /// one for each cylinder group.
-    pub inodes_per_directory: Option<NonZeroU64>,
-    /// Files that live less than a day, which snapshots do not show.
-    pub short_lived: Option<ShortLived>,
-    /// Size of the file system that it is meant for, in bytes; 0 for that of the snapshots.
-    pub volume_bytes: u64,
-}
 
 /// What was made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -115,13 +100,6 @@ struct Maker<'a> {
     start_ns: i64,
     numbers: Numbers,
     derived: Derived,
-}
-
-/// From one snapshot to the next, in the time of the workload.
-#[derive(Clone, Copy, Debug)]
-struct Interval {
-    from_ns: u64,
-    to_ns: u64,
 }
 
 impl Maker<'_> {
@@ -255,14 +233,4 @@ fn is_directory(change: &Change) -> bool {
 
 fn is_other(change: &Change) -> bool {
     one_of(change).kind == EntryKind::Other
-}
-
-/// A name for a file of the workload: its own, cut where it must be, with its number.
-fn unique_name(own: &[u8], number: u64) -> Vec<u8> {
-    let suffix = format!("~{number:x}");
-    let fits = own.len().min(255 - suffix.len());
-    let mut name: Vec<u8> = own[..fits].to_vec();
-    name.iter_mut().filter(|byte| matches!(byte, b'/' | 0)).for_each(|byte| *byte = b'_');
-    name.extend(suffix.into_bytes());
-    name
 }

@@ -17,18 +17,13 @@ use serde::Serialize;
 
 use crate::error::{Error, Result};
 use crate::image::engine_use;
-use crate::profile::DAY_NS;
-use crate::replay::{self, Data, Observer, Replayed, Replayer, WhenFull};
+use crate::replay::{self, Replayed, Replayer, WhenFull};
 use crate::score::{Rules, Score, score_tree};
 use crate::simulate::{Disk, PER_DIRECTORY, Settings, TOTAL, Variant, sizes};
 use crate::workload::{Operation, Population};
 
 use disk::ModelledDisk;
 use files::Files;
-
-/// Everything is written back once in a day of the workload. What is freed is free at once, so
-/// that this places nothing elsewhere.
-const SYNC_EVERY_NS: u64 = DAY_NS;
 
 /// A volume of the engine on a modelled disk.
 pub struct EngineVolume {
@@ -93,19 +88,10 @@ impl EngineVolume {
     /// Those of the engine, and of a workload that contradicts itself.
     pub fn age(&mut self, operations: impl Iterator<Item = Result<Operation>>) -> Result<()> {
         let engine = self.open()?;
-        let settings = replay::Settings {
-            data: Data::Real,
-            when_full: WhenFull::Skip,
-            owner: None,
-            threads: 1,
-            sync_every_ns: SYNC_EVERY_NS,
-            checkpoint: None,
-            checkpoint_every: u64::MAX / 4,
-            workload_hash: String::new(),
-            observe_every_days: 0,
-        };
+        // What is freed is free at once, so that writing back places nothing elsewhere.
+        let settings = replay::Settings { when_full: WhenFull::Skip, ..Default::default() };
         let mut replayer = Replayer::new(&engine, settings);
-        replayer.run(operations, &mut Nobody)?;
+        replayer.run(operations, &mut ())?;
         self.replayed = *replayer.replayed();
         drop(replayer);
         end(&engine)
@@ -202,17 +188,4 @@ impl EngineVolume {
 
 fn end(engine: &Ext2) -> Result<()> {
     engine.shutdown().map_err(Error::volume("ending the file system"))
-}
-
-/// Does not watch.
-struct Nobody;
-
-impl Observer for Nobody {
-    fn progress(&mut self, _replayed: &Replayed, _time_ns: u64) -> Result<bool> {
-        Ok(true)
-    }
-
-    fn day(&mut self, _day: u64) -> Result<()> {
-        Ok(())
-    }
 }

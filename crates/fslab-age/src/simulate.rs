@@ -10,10 +10,10 @@ mod volume;
 pub use block_map_image::picture;
 pub(crate) use disk::Arm;
 pub use disk::{DISKS, Disk};
-pub use report::{Aged, Distant, Hot, Point};
+pub use report::{Aged, Distant, Hot};
 pub use sequential::{BySize, FirstSwitch};
 pub(crate) use sequential::{PER_DIRECTORY, TOTAL, sizes};
-pub use volume::Simulator;
+pub use volume::{Point, Simulator};
 
 use std::num::NonZeroU32;
 

@@ -5,9 +5,10 @@
 
 use std::collections::HashMap;
 
-use crate::alloc::cluster::{Cluster, place_cluster};
+use crate::alloc::cluster::Cluster;
 use crate::alloc::{
     Bitmap, BlockRequest, Counts, FileState, InodeRequest, Policy, PolicySpec, Run, Space as View,
+    place_cluster,
 };
 use crate::cache::BlockCache;
 use crate::error::Result;
@@ -173,20 +174,20 @@ impl Placement {
 
     /// A block was marked as free.
     pub fn block_released(&mut self, group: GroupNo, index: u32) {
-        if let Some(bitmap) = self.bitmaps.blocks.get_mut(&group)
-            && !bitmap.release(index..index + 1)
-        {
-            // Read again when it is next looked at.
-            self.bitmaps.blocks.remove(&group);
-        }
+        release(&mut self.bitmaps.blocks, group, index);
     }
 
     /// An inode was marked as free.
     pub fn inode_released(&mut self, group: GroupNo, index: u32) {
-        if let Some(bitmap) = self.bitmaps.inodes.get_mut(&group)
-            && !bitmap.release(index..index + 1)
-        {
-            self.bitmaps.inodes.remove(&group);
-        }
+        release(&mut self.bitmaps.inodes, group, index);
+    }
+}
+
+fn release(bitmaps: &mut HashMap<GroupNo, Bitmap>, group: GroupNo, index: u32) {
+    if let Some(bitmap) = bitmaps.get_mut(&group)
+        && !bitmap.release(index..index + 1)
+    {
+        // Read again when it is next looked at.
+        bitmaps.remove(&group);
     }
 }

@@ -19,15 +19,13 @@ use quick_cache::sync::{Cache, DefaultLifecycle};
 
 use arena::{Arena, Slot};
 use table::Table;
+pub(crate) use table::{Hashing, hashing};
 
 use crate::error::Result;
 use crate::types::{BlockNo, BlockSize};
 
 /// The bytes of a block.
 pub(crate) type Block = Arc<[u8]>;
-
-/// Hashes the numbers of blocks, which an image may choose, not by a plain multiplication.
-pub(crate) type Hashing = ahash::RandomState;
 
 /// Most bytes that are written to the device in one piece.
 const RUN_BYTES_MAX: usize = 1 << 20;
@@ -105,16 +103,6 @@ struct Change {
     fresh: bool,
     /// To be written even when it is freed before.
     pinned: bool,
-}
-
-/// The same in each run, so that the same image is worked on in the same order.
-pub(crate) fn hashing() -> Hashing {
-    Hashing::with_seeds(
-        0x243f_6a88_85a3_08d3,
-        0x1319_8a2e_0370_7344,
-        0xa409_3822_299f_31d0,
-        0x082e_fa98_ec4e_6c89,
-    )
 }
 
 /// The role of a block that is changed once more.
@@ -446,13 +434,6 @@ impl BlockCache {
             written.push((block, Left::Nothing));
         }
         Ok(differs)
-    }
-
-    /// Writes a block's bytes with some changed, without calling the block written.
-    pub fn write_patched(&self, block: BlockNo, patch: impl FnOnce(&mut [u8])) -> Result<()> {
-        let mut bytes = self.read(block)?.to_vec();
-        patch(&mut bytes);
-        Ok(self.device.write_at(self.offset(block), &bytes)?)
     }
 
     /// Gives a changed block another role; answers nothing for an unchanged one.

@@ -23,7 +23,6 @@ pub mod hash;
 pub mod htree;
 pub mod index;
 mod insert;
-mod linear;
 mod list;
 pub mod outline;
 mod path;
@@ -42,12 +41,10 @@ pub use remove::{Removed, give_back, remove};
 pub use vector::VectorBlocks;
 
 use crate::error::{Error, Place, Result};
+use crate::flaw::{Checked, Flaw};
 use crate::types::{BlockSize, FileBlock, InodeNo};
-use entry::{Checked, Entries, Flaw};
+use entry::Entries;
 use index::Table;
-
-/// What is wrong with an index that is too deep.
-const TOO_MANY_LEVELS: Flaw = "an index has more levels than it may";
 
 /// The blocks of one directory, to be read.
 ///
@@ -198,7 +195,7 @@ pub fn replace<B: DirectoryBlocksMut>(
     let answer = blocks.write(found.block, |block| {
         let entry = entry::entry_at(block, offset)?;
         if entry.inode != Some(found.spot.inode) {
-            return Err("a directory record is not where it was");
+            return Err(Flaw::RecordChanged);
         }
         entry::set_inode(block, offset, inode, rules.told(kind));
         Ok(())
@@ -232,7 +229,7 @@ pub(crate) fn has_usable_index<B: DirectoryBlocks>(blocks: &B, rules: &Rules) ->
         return Ok(false);
     }
     let flaw = blocks.read(FileBlock(0), |block| match Table::of_root(block) {
-        Ok((info, _)) if info.levels >= rules.levels => Some(TOO_MANY_LEVELS),
+        Ok((info, _)) if info.levels >= rules.levels => Some(Flaw::IndexTooDeep),
         Ok(_) => None,
         Err(flaw) => Some(flaw),
     })?;
@@ -270,7 +267,7 @@ pub(crate) fn dots(block: &[u8]) -> Checked<[InodeNo; 2]> {
         {
             Ok([own_inode, parent_inode])
         }
-        _ => Err("a directory doesn't start with '.' and '..'"),
+        _ => Err(Flaw::NoDots),
     }
 }
 
@@ -294,7 +291,7 @@ pub(crate) fn read_checked<B: DirectoryBlocks, R>(
     look: impl FnOnce(&[u8]) -> Checked<R>,
 ) -> Result<R> {
     if block.0 >= blocks.count() {
-        return Err(damaged(blocks, block, "an index leads beyond the directory's end"));
+        return Err(damaged(blocks, block, Flaw::IndexBeyondEnd));
     }
     let answer = blocks.read(block, look)?;
     placed(blocks, block, answer)
@@ -307,7 +304,7 @@ pub(crate) fn write_checked<B: DirectoryBlocksMut, R>(
     change: impl FnOnce(&mut [u8]) -> Checked<R>,
 ) -> Result<R> {
     if block.0 >= blocks.count() {
-        return Err(damaged(blocks, block, "an index leads beyond the directory's end"));
+        return Err(damaged(blocks, block, Flaw::IndexBeyondEnd));
     }
     let answer = blocks.write(block, change)?;
     placed(blocks, block, answer)

@@ -1,30 +1,32 @@
 //! Directories of a volume as [`crate::dir`] wants them: their blocks, through map and cache.
 
+use std::ops::Deref;
+
 use fslab_vfs::{Errno, FileKind};
 
 use crate::cache::Role;
-use crate::dir::entry::Flaw;
 use crate::dir::{DirectoryBlocks, DirectoryBlocksMut};
 use crate::error::{Error, Place, Result};
+use crate::flaw::Flaw;
 use crate::format::INODE_INDEX;
 use crate::inode::Inode;
 use crate::types::{BlockNo, BlockSize, FileBlock, InodeNo};
 use crate::volume::Volume;
 
-/// A directory to be read.
-pub(crate) struct DirectoryView<'a> {
-    volume: &'a Volume,
+/// A directory, to be read at least.
+pub(crate) struct Directory<V, I> {
+    volume: V,
     no: InodeNo,
-    inode: &'a Inode,
-}
-
-/// A directory to be changed.
-pub(crate) struct DirectoryEdit<'a> {
-    volume: &'a mut Volume,
-    no: InodeNo,
-    inode: &'a mut Inode,
+    inode: I,
+    /// Whether it may take the last blocks.
     privileged: bool,
 }
+
+/// A directory to be read.
+pub(crate) type DirectoryView<'a> = Directory<&'a Volume, &'a Inode>;
+
+/// A directory to be changed. Changes of the inode are stored at once.
+pub(crate) type DirectoryEdit<'a> = Directory<&'a mut Volume, &'a mut Inode>;
 
 /// Whether an inode is a directory that can be one.
 fn check(volume: &Volume, no: InodeNo, inode: &Inode) -> Result<()> {
@@ -37,31 +39,41 @@ fn check(volume: &Volume, no: InodeNo, inode: &Inode) -> Result<()> {
     if fits && blocks <= u64::from(volume.geometry().blocks) {
         return Ok(());
     }
-    Err(Error::damaged(Place::Inode(no), "is a directory of impossible size"))
-}
-
-fn count(block_size: BlockSize, inode: &Inode) -> u32 {
-    (inode.size / block_size.bytes_u64()) as u32
-}
-
-fn physical(volume: &Volume, no: InodeNo, inode: &Inode, block: FileBlock) -> Result<BlockNo> {
-    let hole = || Error::damaged(Place::Directory(no, block), "is a hole in a directory");
-    volume.map(no, inode, block)?.ok_or_else(hole)
+    Err(Error::damaged(Place::Inode(no), Flaw::BadDirectorySize))
 }
 
 impl<'a> DirectoryView<'a> {
     pub fn new(volume: &'a Volume, no: InodeNo, inode: &'a Inode) -> Result<Self> {
         check(volume, no, inode)?;
-        Ok(Self { volume, no, inode })
-    }
-
-    /// Where a block of the directory is on the device.
-    pub fn physical(&self, block: FileBlock) -> Result<BlockNo> {
-        physical(self.volume, self.no, self.inode, block)
+        Ok(Self { volume, no, inode, privileged: false })
     }
 }
 
-impl DirectoryBlocks for DirectoryView<'_> {
+impl<'a> DirectoryEdit<'a> {
+    pub fn new(
+        volume: &'a mut Volume,
+        no: InodeNo,
+        inode: &'a mut Inode,
+        privileged: bool,
+    ) -> Result<Self> {
+        check(volume, no, inode)?;
+        Ok(Self { volume, no, inode, privileged })
+    }
+
+    fn store(&mut self) -> Result<()> {
+        self.volume.store_inode(self.no, self.inode)
+    }
+}
+
+impl<V: Deref<Target = Volume>, I: Deref<Target = Inode>> Directory<V, I> {
+    /// Where a block of the directory is on the device.
+    pub fn physical(&self, block: FileBlock) -> Result<BlockNo> {
+        let hole = || Error::damaged(Place::Directory(self.no, block), Flaw::DirectoryHole);
+        self.volume.map(self.no, &self.inode, block)?.ok_or_else(hole)
+    }
+}
+
+impl<V: Deref<Target = Volume>, I: Deref<Target = Inode>> DirectoryBlocks for Directory<V, I> {
     fn inode(&self) -> InodeNo {
         self.no
     }
@@ -71,7 +83,7 @@ impl DirectoryBlocks for DirectoryView<'_> {
     }
 
     fn count(&self) -> u32 {
-        count(self.block_size(), self.inode)
+        (self.inode.size / self.block_size().bytes_u64()) as u32
     }
 
     fn is_indexed(&self) -> bool {
@@ -92,68 +104,21 @@ impl DirectoryBlocks for DirectoryView<'_> {
     }
 }
 
-impl<'a> DirectoryEdit<'a> {
-    /// Changes of the inode are stored at once; `privileged` callers may take the last blocks.
-    pub fn new(
-        volume: &'a mut Volume,
-        no: InodeNo,
-        inode: &'a mut Inode,
-        privileged: bool,
-    ) -> Result<Self> {
-        check(volume, no, inode)?;
-        Ok(Self { volume, no, inode, privileged })
-    }
-
-    fn view(&self) -> DirectoryView<'_> {
-        DirectoryView { volume: self.volume, no: self.no, inode: self.inode }
-    }
-
-    fn store(&mut self) -> Result<()> {
-        self.volume.store_inode(self.no, self.inode)
-    }
-}
-
-impl DirectoryBlocks for DirectoryEdit<'_> {
-    fn inode(&self) -> InodeNo {
-        self.no
-    }
-
-    fn block_size(&self) -> BlockSize {
-        self.volume.block_size()
-    }
-
-    fn count(&self) -> u32 {
-        self.view().count()
-    }
-
-    fn is_indexed(&self) -> bool {
-        self.view().is_indexed()
-    }
-
-    fn distrust_index(&self, flaw: Flaw) {
-        self.view().distrust_index(flaw);
-    }
-
-    fn read<R>(&self, block: FileBlock, look: impl FnOnce(&[u8]) -> R) -> Result<R> {
-        self.view().read(block, look)
-    }
-}
-
 impl DirectoryBlocksMut for DirectoryEdit<'_> {
     fn write<R>(&mut self, block: FileBlock, change: impl FnOnce(&mut [u8]) -> R) -> Result<R> {
-        let physical = self.view().physical(block)?;
+        let physical = self.physical(block)?;
         self.volume.cache.modify(physical, Role::Directory, change)
     }
 
     fn expect_names(&mut self, block: FileBlock) -> Result<()> {
-        let physical = self.view().physical(block)?;
+        let physical = self.physical(block)?;
         self.volume.order_arrival(physical)
     }
 
     fn join(&mut self, one: FileBlock, other: FileBlock) -> Result<FileBlock> {
         // Of two that are alike, the one that is farther from the end, where gaps are filled from.
         let (near, far) = (one.min(other), one.max(other));
-        let blocks = (self.view().physical(near)?, self.view().physical(far)?);
+        let blocks = (self.physical(near)?, self.physical(far)?);
         if self.volume.keeps_names(blocks.0, blocks.1) {
             self.volume.order_join(blocks.1, blocks.0)?;
             return Ok(near);
@@ -163,7 +128,7 @@ impl DirectoryBlocksMut for DirectoryEdit<'_> {
     }
 
     fn fill_with_last(&mut self, block: FileBlock, last: FileBlock) -> Result<()> {
-        let (to, from) = (self.view().physical(block)?, self.view().physical(last)?);
+        let (to, from) = (self.physical(block)?, self.physical(last)?);
         self.volume.order_overwriting(to, from)?;
         let bytes = self.volume.cache.read(from)?;
         self.volume.cache.modify(to, Role::Directory, |target| target.copy_from_slice(&bytes))

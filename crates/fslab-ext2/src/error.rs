@@ -4,6 +4,7 @@ use std::fmt;
 
 use fslab_vfs::Errno;
 
+use crate::flaw::Flaw;
 use crate::types::{BlockNo, FileBlock, GroupNo, InodeNo};
 use crate::unknown_features::ForeignFeatures;
 
@@ -37,7 +38,7 @@ pub struct Damage {
     /// Where it was found.
     pub place: Place,
     /// What is wrong.
-    pub what: &'static str,
+    pub what: Flaw,
 }
 
 /// A place within an image.
@@ -72,7 +73,7 @@ impl fmt::Display for Place {
 impl Error {
     /// Damage at a place.
     #[must_use]
-    pub fn damaged(place: Place, what: &'static str) -> Self {
+    pub fn damaged(place: Place, what: Flaw) -> Self {
         Self::Damaged(Damage { place, what })
     }
 

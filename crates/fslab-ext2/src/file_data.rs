@@ -10,8 +10,9 @@ use std::ops::Range;
 use fslab_vfs::{Errno, SeekTo};
 
 use crate::alloc::Clustering;
-use crate::block_map::WAY_LENGTH_MAX;
+use crate::block_map::PATH_BLOCKS_MAX;
 use crate::error::{Error, Place, Result};
+use crate::flaw::Flaw;
 use crate::inode::Inode;
 use crate::types::{BlockNo, FileBlock, InodeNo};
 use crate::volume::Volume;
@@ -163,7 +164,7 @@ impl Volume {
     /// Where only blocks are left that wait to be usable, mapping the next one flushes. Pointers to
     /// those mapped before are on the device then, and so must be their bytes.
     fn put_down_before_flush(&mut self, batch: &mut Batch, data: &[u8]) -> Result<()> {
-        if self.space.has_blocks_now(WAY_LENGTH_MAX) {
+        if self.space.has_blocks_now(PATH_BLOCKS_MAX) {
             return Ok(());
         }
         self.write_batch(&std::mem::take(batch), data)
@@ -334,9 +335,9 @@ impl Volume {
                 return Ok(at);
             }
             if run.physical.is_some() {
-                budget = budget.checked_sub(run.length.into()).ok_or_else(|| {
-                    Error::damaged(Place::Inode(no), "has more blocks than the file system")
-                })?;
+                budget = budget
+                    .checked_sub(run.length.into())
+                    .ok_or_else(|| Error::damaged(Place::Inode(no), Flaw::TooManyBlocks))?;
             }
             at = (u64::from(first.0) + u64::from(run.length)) * self.block_bytes();
         }

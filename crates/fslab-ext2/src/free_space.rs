@@ -15,6 +15,7 @@ use crate::allocator::{Placement, Sight};
 use crate::bits;
 use crate::cache::{BlockCache, Role};
 use crate::error::{Error, Place, Result};
+use crate::flaw::Flaw;
 use crate::geometry::Geometry;
 use crate::group::Group;
 use crate::types::{BlockNo, GroupNo, InodeNo};
@@ -49,27 +50,42 @@ pub(crate) struct Space {
 
 /// What was freed in a group and waits to be usable.
 struct Freed {
-    blocks: Box<[u8]>,
-    inodes: Box<[u8]>,
-    block_count: u32,
-    inode_count: u32,
+    blocks: FreedBits,
+    inodes: FreedBits,
+}
+
+struct FreedBits {
+    bits: Box<[u8]>,
+    count: u32,
+}
+
+impl FreedBits {
+    fn new(length: u32) -> Self {
+        Self { bits: vec![0; length.div_ceil(8) as usize].into_boxed_slice(), count: 0 }
+    }
+
+    /// Adds a bit; `false` for one that is there already.
+    fn add(&mut self, index: u32) -> bool {
+        let is_new = !bits::is_set(&self.bits, index);
+        bits::set(&mut self.bits, index);
+        self.count += u32::from(is_new);
+        is_new
+    }
 }
 
 impl Freed {
     /// Makes the bits of what was freed 0, all or none.
     fn clear_bits(&self, cache: &mut BlockCache, group: &Group) -> Result<()> {
-        let parts = [
-            (self.block_count, group.block_bitmap, &self.blocks),
-            (self.inode_count, group.inode_bitmap, &self.inodes),
-        ];
+        let parts = [(group.block_bitmap, &self.blocks), (group.inode_bitmap, &self.inodes)];
+        let parts = parts.into_iter().filter(|(_, freed)| freed.count > 0);
         // What can fail comes before the first change: a bitmap that was not looked at for long
         // is read again.
-        for (_, bitmap, _) in parts.iter().filter(|part| part.0 > 0) {
-            cache.modify(*bitmap, Role::Bitmap, |_| {})?;
+        for (bitmap, _) in parts.clone() {
+            cache.modify(bitmap, Role::Bitmap, |_| {})?;
         }
-        for (_, bitmap, freed) in parts.iter().filter(|part| part.0 > 0) {
-            cache.modify(*bitmap, Role::Bitmap, |bits| {
-                bits.iter_mut().zip(freed.iter()).for_each(|(byte, freed)| *byte &= !freed);
+        for (bitmap, freed) in parts {
+            cache.modify(bitmap, Role::Bitmap, |bits| {
+                bits.iter_mut().zip(&freed.bits).for_each(|(byte, freed)| *byte &= !freed);
             })?;
         }
         Ok(())
@@ -203,16 +219,13 @@ impl Space {
     fn mark_blocks(&mut self, cache: &mut BlockCache, run: Run) -> Result<()> {
         let place = self.geometry.place_of_block(run.start);
         let (no, index) = place.filter(|_| run.blocks().all(|block| self.is_data(block))).ok_or(
-            Error::damaged(
-                Place::Group(self.geometry.group_of(run.start)),
-                "metadata is marked free",
-            ),
+            Error::damaged(Place::Group(self.geometry.group_of(run.start)), Flaw::MetadataFree),
         )?;
         let group = &mut self.groups[no.0 as usize];
         let was_free = self.placement.get_mut().blocks_taken(no, index, run.length)
             && group.free_blocks >= run.length;
         if !was_free {
-            return Err(Error::damaged(Place::Group(no), "fewer blocks are free than counted"));
+            return Err(Error::damaged(Place::Group(no), Flaw::TooFewFreeBlocks));
         }
         cache.modify(group.block_bitmap, Role::Bitmap, |bits| {
             bits::set_range(bits, index..index + run.length);
@@ -256,34 +269,23 @@ impl Space {
         let damaged = |what| Error::damaged(Place::Block(owner, block), what);
         let Some((no, index)) = self.geometry.place_of_block(block).filter(|_| self.is_data(block))
         else {
-            return Err(damaged("points to what is no data block"));
+            return Err(damaged(Flaw::NotData));
         };
         let bitmap = self.groups[no.0 as usize].block_bitmap;
         if !cache.look(bitmap, |bits| bits::is_set(bits, index))? {
-            return Err(damaged("is in use and marked free"));
+            return Err(damaged(Flaw::MarkedFree));
         }
-        if self.untake_freed(cache, block)? {
-            return Ok(());
+        if self.reuse == Reuse::AtOnce {
+            self.changed = true;
+            return self.untake_block(cache, block);
         }
-        let freed = Self::freed_in(&mut self.freed, &self.geometry, no);
-        if bits::is_set(&freed.blocks, index) {
-            return Err(damaged("belongs to two files, or to one twice"));
+        if !Self::freed_in(&mut self.freed, &self.geometry, no).blocks.add(index) {
+            return Err(damaged(Flaw::BelongsTwice));
         }
-        bits::set(&mut freed.blocks, index);
-        freed.block_count += 1;
         self.waiting_blocks += 1;
         self.changed = true;
         cache.release(block);
         Ok(())
-    }
-
-    /// What was freed may be used at once, where that is how it is to be.
-    fn untake_freed(&mut self, cache: &mut BlockCache, block: BlockNo) -> Result<bool> {
-        if self.reuse == Reuse::AtOnce {
-            self.changed = true;
-            self.untake_block(cache, block)?;
-        }
-        Ok(self.reuse == Reuse::AtOnce)
     }
 
     fn freed_in<'a>(
@@ -291,12 +293,9 @@ impl Space {
         geometry: &Geometry,
         no: GroupNo,
     ) -> &'a mut Freed {
-        let bytes = |bits: u32| vec![0; bits.div_ceil(8) as usize].into_boxed_slice();
         freed.entry(no).or_insert_with(|| Freed {
-            blocks: bytes(geometry.blocks_per_group),
-            inodes: bytes(geometry.inodes_per_group),
-            block_count: 0,
-            inode_count: 0,
+            blocks: FreedBits::new(geometry.blocks_per_group),
+            inodes: FreedBits::new(geometry.inodes_per_group),
         })
     }
 
@@ -312,11 +311,11 @@ impl Space {
         let index = self.geometry.bit_of_inode(inode);
         let damaged = |what| Error::damaged(Place::Group(no), what);
         if !self.geometry.is_usable(inode) || inode == InodeNo::ROOT {
-            return Err(damaged("reserved inodes are marked free"));
+            return Err(damaged(Flaw::ReservedInodesFree));
         }
         let group = &mut self.groups[no.0 as usize];
         if !self.placement.get_mut().inode_taken(no, index) || group.free_inodes == 0 {
-            return Err(damaged("fewer inodes are free than counted"));
+            return Err(damaged(Flaw::TooFewFreeInodes));
         }
         cache.modify(group.inode_bitmap, Role::Bitmap, |bits| bits::set(bits, index))?;
         group.free_inodes -= 1;
@@ -336,17 +335,14 @@ impl Space {
     ) -> Result<()> {
         let damaged = |what| Error::damaged(Place::Inode(no), what);
         let (group_no, index) =
-            self.geometry.place_of_inode(no).ok_or_else(|| damaged("does not exist"))?;
+            self.geometry.place_of_inode(no).ok_or_else(|| damaged(Flaw::NoSuchInode))?;
         let group = &mut self.groups[group_no.0 as usize];
         if !cache.look(group.inode_bitmap, |bits| bits::is_set(bits, index))? {
-            return Err(damaged("is in use and marked free"));
+            return Err(damaged(Flaw::MarkedFree));
         }
-        let freed = Self::freed_in(&mut self.freed, &self.geometry, group_no);
-        if bits::is_set(&freed.inodes, index) {
-            return Err(damaged("was freed twice"));
+        if !Self::freed_in(&mut self.freed, &self.geometry, group_no).inodes.add(index) {
+            return Err(damaged(Flaw::FreedTwice));
         }
-        bits::set(&mut freed.inodes, index);
-        freed.inode_count += 1;
         let directory = u32::from(kind == FileKind::Directory).min(group.directories);
         group.directories -= directory;
         self.directories -= u64::from(directory);
@@ -365,17 +361,18 @@ impl Space {
             }
             let group = &mut self.groups[no.0 as usize];
             let placement = self.placement.get_mut();
-            bits::each_set(&freed.blocks, |index| placement.block_released(no, index));
-            bits::each_set(&freed.inodes, |index| {
+            bits::each_set(&freed.blocks.bits, |index| placement.block_released(no, index));
+            bits::each_set(&freed.inodes.bits, |index| {
                 placement.inode_released(no, index);
                 placement.inode_freed(&self.geometry, self.geometry.inode_at(no, index));
             });
-            group.free_blocks += freed.block_count;
-            group.free_inodes += freed.inode_count;
-            self.free_blocks += u64::from(freed.block_count);
-            self.free_inodes += u64::from(freed.inode_count);
-            self.waiting_blocks -= u64::from(freed.block_count);
-            self.waiting_inodes -= u64::from(freed.inode_count);
+            let (blocks, inodes) = (freed.blocks.count, freed.inodes.count);
+            group.free_blocks += blocks;
+            group.free_inodes += inodes;
+            self.free_blocks += u64::from(blocks);
+            self.free_inodes += u64::from(inodes);
+            self.waiting_blocks -= u64::from(blocks);
+            self.waiting_inodes -= u64::from(inodes);
         }
         Ok(())
     }

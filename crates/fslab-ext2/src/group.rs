@@ -5,9 +5,10 @@ use zerocopy::{FromBytes, IntoBytes};
 use fslab_vfs::BlockDevice;
 
 use crate::error::{Error, Place, Result};
+use crate::flaw::Flaw;
 use crate::format::{GROUP_BYTES, RawGroup};
 use crate::geometry::Geometry;
-use crate::types::{BlockNo, GroupNo};
+use crate::types::{BlockNo, GroupNo, InodeNo};
 
 /// A group whose descriptor was checked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,7 +43,7 @@ impl Group {
     fn parse(geometry: &Geometry, no: GroupNo, bytes: &[u8]) -> Result<Self> {
         let damaged = |what| Error::damaged(Place::Group(no), what);
         let raw = RawGroup::read_from_bytes(bytes)
-            .map_err(|_short: zerocopy::SizeError<_, _>| damaged("descriptor cut short"))?;
+            .map_err(|_short: zerocopy::SizeError<_, _>| damaged(Flaw::DescriptorCutShort))?;
         let group = Self {
             block_bitmap: BlockNo(raw.bg_block_bitmap.get()),
             inode_bitmap: BlockNo(raw.bg_inode_bitmap.get()),
@@ -57,7 +58,7 @@ impl Group {
         }
     }
 
-    fn contradiction(&self, geometry: &Geometry, no: GroupNo) -> Option<&'static str> {
+    fn contradiction(&self, geometry: &Geometry, no: GroupNo) -> Option<Flaw> {
         // The last group may be shorter than its head, at the end of all numbers.
         let start = geometry.first_block(no).0.saturating_add(geometry.head_blocks(no));
         let end = geometry.first_block(no).0 + geometry.blocks_in(no);
@@ -67,22 +68,35 @@ impl Group {
         let table =
             self.inode_table.0..self.inode_table.0.saturating_add(geometry.inode_table_blocks());
         if !within(self.block_bitmap, 1) || !within(self.inode_bitmap, 1) {
-            Some("a bitmap is outside its group")
+            Some(Flaw::BitmapOutside)
         } else if !within(self.inode_table, geometry.inode_table_blocks()) {
-            Some("the inode table is outside its group")
+            Some(Flaw::InodeTableOutside)
         } else if self.block_bitmap == self.inode_bitmap
             || table.contains(&self.block_bitmap.0)
             || table.contains(&self.inode_bitmap.0)
         {
-            Some("bitmaps and inode table overlap")
+            Some(Flaw::GroupOverlap)
         } else if self.free_blocks > geometry.blocks_in(no)
             || self.free_inodes > geometry.inodes_per_group
             || self.directories > geometry.inodes_per_group - self.free_inodes
         {
-            Some("counts are larger than the group")
+            Some(Flaw::CountsTooLarge)
         } else {
             None
         }
+    }
+
+    /// Where an inode's bytes are: block and offset; `None` for a number that is no inode.
+    pub(crate) fn place_of_inode(
+        groups: &[Self],
+        geometry: &Geometry,
+        no: InodeNo,
+    ) -> Option<(BlockNo, usize)> {
+        let (group, index) = geometry.place_of_inode(no)?;
+        let per_block = geometry.inodes_per_block();
+        let table = groups[group.0 as usize].inode_table;
+        let offset = (index % per_block * geometry.inode_size) as usize;
+        Some((BlockNo(table.0 + index / per_block), offset))
     }
 
     /// The descriptor, as stored.

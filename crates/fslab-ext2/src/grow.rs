@@ -89,16 +89,11 @@ impl Growth<'_> {
             self.write_group(no, &group)?;
             self.groups.push(group);
         }
-        self.set_counts(&mut superblock);
+        superblock.set_sizes(&self.after);
+        superblock.set_free(&self.groups);
         let table = descriptor_table(&self.groups);
-        let copies = self.after.all_groups().skip(1).filter(|no| self.after.has_superblock(*no));
-        for no in copies {
-            superblock.raw_mut().s_block_group_nr = (no.0 as u16).into();
-            self.write_at(self.after.descriptors_of(no), &table)?;
-            self.write_at(self.after.first_block(no), superblock.as_bytes())?;
-        }
+        superblock.write_copies(self.device, &self.after, &self.groups)?;
         self.device.flush()?;
-        superblock.raw_mut().s_block_group_nr = 0.into();
         self.write_at(self.after.descriptors_of(GroupNo(0)), &table)?;
         self.device.flush()?;
         self.device.write_at(SUPERBLOCK_OFFSET, superblock.raw().as_bytes())?;
@@ -124,14 +119,10 @@ impl Growth<'_> {
 
     fn write_group(&self, no: GroupNo, group: &Group) -> Result<()> {
         let geometry = &self.after;
-        let bits = geometry.block_size.bits();
-        let length = geometry.blocks_in(no);
-        let mut blocks = vec![0; geometry.block_size.bytes()];
-        bits::set_range(&mut blocks, 0..geometry.overhead(no));
-        bits::set_range(&mut blocks, length..bits);
+        let (block_size, length) = (geometry.block_size, geometry.blocks_in(no));
+        let blocks = bits::bitmap(block_size, geometry.overhead(no), length);
         self.write_at(group.block_bitmap, &blocks)?;
-        let mut inodes = vec![0; geometry.block_size.bytes()];
-        bits::set_range(&mut inodes, geometry.inodes_per_group..bits);
+        let inodes = bits::bitmap(block_size, 0, geometry.inodes_per_group);
         self.write_at(group.inode_bitmap, &inodes)?;
         // The device may hold anything there.
         let start = geometry.offset_of(group.inode_table);
@@ -142,19 +133,5 @@ impl Growth<'_> {
             self.device.write_at(at, &zeros)?;
         }
         Ok(())
-    }
-
-    /// The share of blocks that is kept for the super-user stays.
-    fn set_counts(&self, superblock: &mut Superblock) {
-        let reserved = u64::from(superblock.reserved_blocks()) * u64::from(self.after.blocks)
-            / u64::from(self.before.blocks);
-        let free_blocks: u32 = self.groups.iter().map(|group| group.free_blocks).sum();
-        let free_inodes: u32 = self.groups.iter().map(|group| group.free_inodes).sum();
-        let raw = superblock.raw_mut();
-        raw.s_blocks_count = self.after.blocks.into();
-        raw.s_inodes_count = self.after.inodes().into();
-        raw.s_r_blocks_count = (reserved as u32).into();
-        raw.s_free_blocks_count = free_blocks.into();
-        raw.s_free_inodes_count = free_inodes.into();
     }
 }

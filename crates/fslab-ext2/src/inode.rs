@@ -5,6 +5,7 @@ use zerocopy::{FromBytes, IntoBytes};
 use fslab_vfs::{FileKind, Permissions, Timestamp};
 
 use crate::error::{Error, Place, Result};
+use crate::flaw::Flaw;
 use crate::format::{
     INODE_BYTES, INODE_EXTRA_BYTES, INODE_FOREIGN, MAP_ENTRIES, RawInode, RawInodeExtra,
 };
@@ -52,6 +53,34 @@ pub struct Inode {
 }
 
 impl Inode {
+    /// An empty inode of a user and a group, made now.
+    pub(crate) fn new(
+        kind: FileKind,
+        permissions: Permissions,
+        (uid, gid): (u32, u32),
+        links: u32,
+        now: Timestamp,
+    ) -> Self {
+        Self {
+            kind,
+            permissions,
+            uid,
+            gid,
+            size: 0,
+            links,
+            sectors: 0,
+            flags: 0,
+            generation: 0,
+            xattr_block: None,
+            map: [0; MAP_ENTRIES],
+            accessed: now,
+            modified: now,
+            changed: now,
+            created: Some(now),
+            deleted: 0,
+        }
+    }
+
     /// Reads an inode from its bytes in the table; `None` for one that is not in use.
     ///
     /// # Errors
@@ -59,19 +88,19 @@ impl Inode {
     pub fn parse(no: InodeNo, bytes: &[u8]) -> Result<Option<Self>> {
         let damaged = |what| Error::damaged(Place::Inode(no), what);
         let (raw, _) = RawInode::ref_from_prefix(bytes)
-            .map_err(|_short: zerocopy::CastError<_, _>| damaged("cut short"))?;
+            .map_err(|_short: zerocopy::CastError<_, _>| damaged(Flaw::CutShort))?;
         let mode = u32::from(raw.i_mode.get());
         if mode == 0 || (raw.i_links_count.get() == 0 && is_past(raw.i_dtime.get())) {
             return Ok(None);
         }
-        let kind = FileKind::from_mode(mode).ok_or_else(|| damaged("of no known kind"))?;
+        let kind = FileKind::from_mode(mode).ok_or_else(|| damaged(Flaw::BadMode))?;
         if raw.i_flags.get() & INODE_FOREIGN != 0 {
-            return Err(damaged("uses a feature the superblock doesn't name"));
+            return Err(damaged(Flaw::ForeignInode));
         }
         if size_of(raw, kind) > i64::MAX as u64 {
-            return Err(damaged("impossible size"));
+            return Err(damaged(Flaw::BadSize));
         }
-        let extra = extra_of(bytes).ok_or_else(|| damaged("impossible extra size"))?;
+        let extra = extra_of(bytes).ok_or_else(|| damaged(Flaw::BadExtraSize))?;
         let time = |seconds: u32, extra: Option<u32>| decode_time(seconds, extra.unwrap_or(0));
         Ok(Some(Self {
             kind,
@@ -164,6 +193,16 @@ impl Inode {
     pub fn xattr_region(bytes: &[u8]) -> Option<usize> {
         let extra = extra_of(bytes)??;
         Some(INODE_BYTES + usize::from(extra.i_extra_isize.get()))
+    }
+
+    /// Whether the map leads to blocks.
+    #[must_use]
+    pub fn has_map(&self, block_sectors: u32) -> bool {
+        match self.kind {
+            FileKind::Regular | FileKind::Directory => true,
+            FileKind::Symlink => self.fast_target(block_sectors).is_none(),
+            _ => false,
+        }
     }
 
     /// The target of a symbolic link that is kept in the inode.

@@ -22,7 +22,7 @@ mod dir_blocks;
 mod error;
 mod error_state;
 mod file_data;
-mod file_types;
+mod flaw;
 pub mod format;
 mod free_space;
 mod fs;
@@ -36,10 +36,10 @@ mod lazy_features;
 mod mkfs;
 mod namei;
 mod orphans;
+mod pointer_tree;
 mod superblock;
 #[cfg(feature = "testing")]
 pub mod testing;
-mod tools;
 mod tune;
 mod types;
 mod undelete;
@@ -51,6 +51,7 @@ mod xattr_region;
 
 pub use dir::{Form, HashVersion};
 pub use error::{Damage, Error, Place, Result};
+pub use flaw::{Checked, Flaw};
 pub use free_space::Reuse;
 pub use fs::Ext2;
 pub use geometry::Geometry;

@@ -7,7 +7,7 @@ use fslab_vfs::{BlockDevice, FileKind, Permissions, Timestamp};
 use zerocopy::FromZeros;
 
 use crate::bits;
-use crate::dir::{self, EntryKind, Form, HashVersion, Hasher};
+use crate::dir::{self, EntryKind, HashVersion};
 use crate::error::{Error, Result};
 use crate::format::{
     ERRORS_CONTINUE, FLAG_SIGNED_HASH, FLAG_UNSIGNED_HASH, INODE_BYTES, INODE_EXTRA_BYTES, MAGIC,
@@ -92,8 +92,7 @@ pub fn mkfs(device: &dyn BlockDevice, options: &MkfsOptions) -> Result<()> {
     let geometry = options.plan(device.size())?;
     // Nothing is written before this.
     device.discard(0, device.size())?;
-    let maker =
-        Maker { device, options, rules: options.rules(), groups: groups(&geometry), geometry };
+    let maker = Maker { device, options, groups: groups(&geometry), geometry };
     maker.write()
 }
 
@@ -186,20 +185,6 @@ impl MkfsOptions {
         }
         Ok(())
     }
-
-    fn rules(&self) -> dir::Rules {
-        dir::Rules {
-            hasher: Hasher::new(
-                self.index.unwrap_or(HashVersion::HalfMd4),
-                self.signed_hash,
-                self.hash_seed,
-            ),
-            form: if self.index.is_some() { Form::Indexed } else { Form::Linear },
-            levels: dir::Rules::LEVELS,
-            shrink: true,
-            kinds: true,
-        }
-    }
 }
 
 /// A last group too short for its own bitmaps and some files is left out.
@@ -243,7 +228,6 @@ fn groups(geometry: &Geometry) -> Vec<Group> {
 struct Maker<'a> {
     device: &'a dyn BlockDevice,
     options: &'a MkfsOptions,
-    rules: dir::Rules,
     geometry: Geometry,
     groups: Vec<Group>,
 }
@@ -252,16 +236,13 @@ impl Maker<'_> {
     fn write(&self) -> Result<()> {
         self.write_bitmaps()?;
         self.write_directories()?;
+        let mut superblock = self.superblock();
+        superblock.write_copies(self.device, &self.geometry, &self.groups)?;
         let table = descriptor_table(&self.groups);
-        for no in self.geometry.all_groups().filter(|no| self.geometry.has_superblock(*no)) {
-            self.write_bytes(self.geometry.descriptors_of(no), &table)?;
-            if no.0 != 0 {
-                self.write_bytes(self.geometry.first_block(no), self.superblock(no).as_bytes())?;
-            }
-        }
+        self.write_bytes(self.geometry.descriptors_of(GroupNo(0)), &table)?;
         self.device.flush()?;
         // Last, so that a device on which this was broken off is no file system.
-        self.device.write_at(SUPERBLOCK_OFFSET, self.superblock(GroupNo(0)).as_bytes())?;
+        self.device.write_at(SUPERBLOCK_OFFSET, superblock.as_bytes())?;
         Ok(self.device.flush()?)
     }
 
@@ -276,17 +257,13 @@ impl Maker<'_> {
     }
 
     fn write_bitmaps(&self) -> Result<()> {
-        let bits = self.geometry.block_size.bits();
-        for (no, group) in self.geometry.all_groups().zip(&self.groups) {
-            let length = self.geometry.blocks_in(no);
-            let mut blocks = vec![0; self.geometry.block_size.bytes()];
-            bits::set_range(&mut blocks, 0..length - group.free_blocks);
-            bits::set_range(&mut blocks, length..bits);
+        let geometry = &self.geometry;
+        for (no, group) in geometry.all_groups().zip(&self.groups) {
+            let length = geometry.blocks_in(no);
+            let blocks = bits::bitmap(geometry.block_size, length - group.free_blocks, length);
             self.write_bytes(group.block_bitmap, &blocks)?;
-            let mut inodes = vec![0; self.geometry.block_size.bytes()];
-            let used = self.geometry.inodes_per_group - group.free_inodes;
-            bits::set_range(&mut inodes, 0..used);
-            bits::set_range(&mut inodes, self.geometry.inodes_per_group..bits);
+            let length = geometry.inodes_per_group;
+            let inodes = bits::bitmap(geometry.block_size, length - group.free_inodes, length);
             self.write_bytes(group.inode_bitmap, &inodes)?;
         }
         Ok(())
@@ -297,12 +274,13 @@ impl Maker<'_> {
         let lost = BlockNo(root.0 + 1);
         let lost_blocks = lost_and_found_blocks(self.geometry.block_size);
         let mut block = vec![0; self.geometry.block_size.bytes()];
-        dir::create(&mut block, &self.rules, InodeNo::ROOT, InodeNo::ROOT);
+        let rules = self.superblock().directory_rules();
+        dir::create(&mut block, &rules, InodeNo::ROOT, InodeNo::ROOT);
         let record = (dir::entry::RECORD_MIN, b"lost+found".as_slice());
         dir::entry::insert(&mut block, record.0, record.1, LOST_AND_FOUND, EntryKind::DIRECTORY)
-            .map_err(Error::BadParameters)?;
+            .map_err(|flaw| Error::BadParameters(flaw.message()))?;
         self.write_bytes(root, &block)?;
-        dir::create(&mut block, &self.rules, LOST_AND_FOUND, InodeNo::ROOT);
+        dir::create(&mut block, &rules, LOST_AND_FOUND, InodeNo::ROOT);
         self.write_bytes(lost, &block)?;
         dir::entry::clear(&mut block, 0);
         for index in 1..lost_blocks {
@@ -315,24 +293,13 @@ impl Maker<'_> {
     fn directory(&self, mode: u32, links: u32, first: BlockNo, blocks: u32) -> Inode {
         let mut map = [0; MAP_ENTRIES];
         (0..blocks).for_each(|index| map[index as usize] = first.0 + index);
-        let (uid, gid) = self.options.root_owner;
+        let permissions = Permissions::new(mode);
+        let owner = self.options.root_owner;
         Inode {
-            kind: FileKind::Directory,
-            permissions: Permissions::new(mode),
-            uid,
-            gid,
             size: u64::from(blocks) * self.geometry.block_size.bytes_u64(),
-            links,
-            sectors: blocks * (self.geometry.block_size.bytes_u32() / 512),
-            flags: 0,
-            generation: 0,
-            xattr_block: None,
+            sectors: blocks * self.geometry.block_size.sectors(),
             map,
-            accessed: self.options.now,
-            modified: self.options.now,
-            changed: self.options.now,
-            created: Some(self.options.now),
-            deleted: 0,
+            ..Inode::new(FileKind::Directory, permissions, owner, links, self.options.now)
         }
     }
 
@@ -345,9 +312,9 @@ impl Maker<'_> {
         Ok(self.device.write_at(at, &bytes)?)
     }
 
-    fn superblock(&self, no: GroupNo) -> Superblock {
+    fn superblock(&self) -> Superblock {
         let mut raw = RawSuperblock::new_zeroed();
-        self.set_sizes(&mut raw, no);
+        self.set_sizes(&mut raw);
         self.set_features(&mut raw);
         let now = self.options.now.seconds.clamp(0, i64::from(u32::MAX)) as u32;
         raw.s_wtime = now.into();
@@ -360,19 +327,17 @@ impl Maker<'_> {
         raw.s_rev_level = REVISION_DYNAMIC.into();
         raw.s_uuid = self.options.uuid;
         raw.s_volume_name[..self.options.label.len()].copy_from_slice(&self.options.label);
-        Superblock::new(raw, self.geometry)
+        let mut superblock = Superblock::new(raw, self.geometry);
+        superblock.set_free(&self.groups);
+        superblock
     }
 
-    fn set_sizes(&self, raw: &mut RawSuperblock, no: GroupNo) {
+    fn set_sizes(&self, raw: &mut RawSuperblock) {
         let geometry = &self.geometry;
         let reserved = u64::from(geometry.blocks) * u64::from(self.options.reserved_percent) / 100;
         raw.s_inodes_count = geometry.inodes().into();
         raw.s_blocks_count = geometry.blocks.into();
         raw.s_r_blocks_count = (reserved as u32).into();
-        let free_blocks: u32 = self.groups.iter().map(|group| group.free_blocks).sum();
-        let free_inodes: u32 = self.groups.iter().map(|group| group.free_inodes).sum();
-        raw.s_free_blocks_count = free_blocks.into();
-        raw.s_free_inodes_count = free_inodes.into();
         raw.s_first_data_block = geometry.first_data_block.into();
         raw.s_log_block_size = geometry.block_size.log().into();
         raw.s_log_cluster_size = geometry.block_size.log().into();
@@ -381,7 +346,6 @@ impl Maker<'_> {
         raw.s_inodes_per_group = geometry.inodes_per_group.into();
         raw.s_first_ino = geometry.first_inode.0.into();
         raw.s_inode_size = (geometry.inode_size as u16).into();
-        raw.s_block_group_nr = (no.0 as u16).into();
         if geometry.inode_size > INODE_BYTES as u32 {
             raw.s_min_extra_isize = (INODE_EXTRA_BYTES as u16).into();
             raw.s_want_extra_isize = (INODE_EXTRA_BYTES as u16).into();

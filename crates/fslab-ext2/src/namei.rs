@@ -16,8 +16,7 @@ use fslab_vfs::{Errno, FileKind, Name, Request, XattrMode};
 use crate::dir::{self, Search, Vacancy};
 use crate::dir_blocks::{DirectoryEdit, DirectoryView};
 use crate::error::{Error, Place, Result};
-use crate::file_types::entry_kind;
-use crate::format::MAP_ENTRIES;
+use crate::flaw::Flaw;
 use crate::inode::{FAST_TARGET_MAX, Inode};
 use crate::inode_flags::{self, check_changeable, check_gains_name};
 use crate::types::{BlockNo, FileBlock, InodeNo};
@@ -62,7 +61,7 @@ impl Volume {
         if self.geometry().is_usable(no) {
             return Ok(no);
         }
-        Err(Error::damaged(Place::Inode(parent), "has a name for what is no inode for files"))
+        Err(Error::damaged(Place::Inode(parent), Flaw::NamesNoFile))
     }
 
     /// Where a name could go that is not there yet.
@@ -151,23 +150,12 @@ impl Volume {
         let flags = inode_flags::inherited(self.inode(parent)?.flags, new.kind);
         let (no, generation) = self.take_inode(parent, new.kind)?;
         let has_created = self.geometry().inode_size as usize > crate::format::INODE_BYTES;
+        let owner = (request.credentials.uid, inherited.gid);
         let mut inode = Inode {
-            kind: new.kind,
-            permissions: inherited.permissions,
-            uid: request.credentials.uid,
-            gid: inherited.gid,
-            size: 0,
-            links,
-            sectors: 0,
             flags,
             generation,
-            xattr_block: None,
-            map: [0; MAP_ENTRIES],
-            accessed: request.now,
-            modified: request.now,
-            changed: request.now,
             created: has_created.then_some(request.now),
-            deleted: 0,
+            ..Inode::new(new.kind, inherited.permissions, owner, links, request.now)
         };
         let answer = self.fill_inode(request, parent, no, &mut inode, new, &inherited);
         let stored = self.store_inode(no, &inode);
@@ -292,7 +280,7 @@ impl Volume {
         let mut inode = self.inode(parent)?;
         let rules = self.rules;
         let mut edit = DirectoryEdit::new(self, parent, &mut inode, privileged)?;
-        dir::insert(&mut edit, &rules, vacancy, name.as_bytes(), no, entry_kind(kind))
+        dir::insert(&mut edit, &rules, vacancy, name.as_bytes(), no, kind.into())
     }
 
     /// Puts a name that was not there, wherever it fits; answers the block that holds it.
@@ -338,7 +326,7 @@ impl Volume {
         let mut inode = self.inode(parent)?;
         let rules = self.rules;
         let mut edit = DirectoryEdit::new(self, parent, &mut inode, true)?;
-        dir::replace(&mut edit, &rules, &found, no, entry_kind(kind))
+        dir::replace(&mut edit, &rules, &found, no, kind.into())
     }
 
     /// The block of the device that holds a name.

@@ -5,9 +5,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use crate::error::{Error, Place, Result};
 use crate::types::InodeNo;
-use crate::volume::Volume;
 
 /// The list, as it is on the device or will be.
 #[derive(Debug, Default)]
@@ -40,83 +38,27 @@ impl Orphans {
         self.by_age.is_empty()
     }
 
-    fn before(&self, age: u64) -> u32 {
-        self.by_age.range(..age).next_back().map_or(0, |(_, no)| no.0)
+    pub fn contains(&self, no: InodeNo) -> bool {
+        self.ages.contains_key(&no)
     }
 
-    fn after(&self, age: u64) -> Option<InodeNo> {
-        self.by_age.range(age + 1..).next().map(|(_, no)| *no)
-    }
-}
-
-impl Volume {
-    /// Puts an inode on the list.
-    pub(crate) fn add_orphan(&mut self, no: InodeNo) -> Result<()> {
-        if self.orphans.ages.contains_key(&no) {
-            return Ok(());
-        }
-        let mut inode = self.inode(no)?;
-        inode.deleted = self.orphans.head();
-        self.store_inode(no, &inode)?;
-        let age = self.orphans.next_age;
-        self.orphans.next_age += 1;
-        self.orphans.by_age.insert(age, no);
-        self.orphans.ages.insert(no, age);
-        self.space.changed = true;
-        Ok(())
+    pub fn add(&mut self, no: InodeNo) {
+        self.by_age.insert(self.next_age, no);
+        self.ages.insert(no, self.next_age);
+        self.next_age += 1;
     }
 
-    /// Takes an inode off the list, if it is there.
-    pub(crate) fn remove_orphan(&mut self, no: InodeNo) -> Result<()> {
-        let Some(age) = self.orphans.ages.get(&no).copied() else { return Ok(()) };
-        if let Some(after) = self.orphans.after(age) {
-            let mut inode = self.inode(after)?;
-            inode.deleted = self.orphans.before(age);
-            self.store_inode(after, &inode)?;
+    pub fn remove(&mut self, no: InodeNo) {
+        if let Some(age) = self.ages.remove(&no) {
+            self.by_age.remove(&age);
         }
-        let mut inode = self.inode(no)?;
-        inode.deleted = 0;
-        self.store_inode(no, &inode)?;
-        self.orphans.by_age.remove(&age);
-        self.orphans.ages.remove(&no);
-        self.space.changed = true;
-        Ok(())
     }
 
-    /// Frees what a crash left on the list. What can't be freed is skipped: a check finds it, and
-    /// all other files can be used.
-    pub(crate) fn release_orphans(&mut self) {
-        let mut next = InodeNo(self.superblock.raw().s_last_orphan.get());
-        if next.0 == 0 {
-            return;
-        }
-        self.now.seconds = i64::from(self.superblock.raw().s_wtime.get());
-        // So that the superblock is written without the list.
-        self.space.changed = true;
-        for _ in 0..self.geometry().inodes() {
-            if next.0 == 0 {
-                return;
-            }
-            next = self.release_orphan(next);
-        }
-        let endless = Error::damaged(Place::Inode(next), "the list of orphans has no end");
-        self.trouble.log("some orphans stay", &endless);
-    }
-
-    /// Frees one; answers the next, or 0 where the list can't be followed.
-    fn release_orphan(&mut self, no: InodeNo) -> InodeNo {
-        let inode = match self.inode(no) {
-            Ok(inode) => inode,
-            Err(error) => {
-                self.trouble.log(&format!("the list of orphans ends at inode {no}"), &error);
-                return InodeNo(0);
-            }
-        };
-        if inode.links == 0
-            && let Err(error) = self.delete_inode(no)
-        {
-            self.trouble.log(&format!("the orphan {no} stays"), &error);
-        }
-        InodeNo(inode.deleted)
+    /// The inode added before one of the list, 0 for none, and the one added after it; `None` for
+    /// an inode that is not on the list.
+    pub fn around(&self, no: InodeNo) -> Option<(u32, Option<InodeNo>)> {
+        let age = *self.ages.get(&no)?;
+        let before = self.by_age.range(..age).next_back().map_or(0, |(_, no)| no.0);
+        Some((before, self.by_age.range(age + 1..).next().map(|(_, no)| *no)))
     }
 }

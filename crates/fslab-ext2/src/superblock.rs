@@ -4,14 +4,16 @@ use zerocopy::{FromBytes, IntoBytes};
 
 use fslab_vfs::BlockDevice;
 
-use crate::dir::HashVersion;
+use crate::dir::{Form, HashVersion, Hasher, Rules};
 use crate::error::{Error, Place, Result};
+use crate::flaw::Flaw;
 use crate::format::{
     FLAG_SIGNED_HASH, FLAG_UNSIGNED_HASH, GROUP_BYTES, INODE_BYTES, MAGIC, REVISION_DYNAMIC,
     RawSuperblock, STATE_CLEAN, STATE_ERRORS, SUPERBLOCK_BYTES, SUPERBLOCK_OFFSET, compat,
-    ro_compat,
+    incompat, ro_compat,
 };
 use crate::geometry::Geometry;
+use crate::group::{Group, descriptor_table};
 use crate::types::{BlockSize, InodeNo};
 use crate::unknown_features::ForeignFeatures;
 
@@ -42,7 +44,7 @@ impl Superblock {
         let superblock = Self::parse(&bytes)?;
         let geometry = &superblock.geometry;
         if u64::from(geometry.blocks) * geometry.block_size.bytes_u64() > device.size() {
-            return Err(damaged("the device is smaller than the file system"));
+            return Err(damaged(Flaw::DeviceTooSmall));
         }
         Ok(superblock)
     }
@@ -53,7 +55,7 @@ impl Superblock {
     /// As [`read`](Self::read).
     pub fn parse(bytes: &[u8; SUPERBLOCK_BYTES]) -> Result<Self> {
         let raw = RawSuperblock::read_from_bytes(bytes)
-            .map_err(|_short: zerocopy::SizeError<_, _>| damaged("cut short"))?;
+            .map_err(|_short: zerocopy::SizeError<_, _>| damaged(Flaw::CutShort))?;
         if raw.s_magic.get() != MAGIC {
             return Err(Error::NotExt2("no superblock at byte 1024"));
         }
@@ -179,6 +181,54 @@ impl Superblock {
         flags & FLAG_SIGNED_HASH != 0 || flags & FLAG_UNSIGNED_HASH == 0
     }
 
+    /// How the features say that directories are kept.
+    pub(crate) fn directory_rules(&self) -> Rules {
+        let is_indexed = self.has_compat(compat::DIR_INDEX);
+        let has_large = self.has_incompat(incompat::LARGE_DIR);
+        Rules {
+            hasher: Hasher::new(self.hash_version(), self.hash_is_signed(), self.hash_seed()),
+            form: if is_indexed { Form::Indexed } else { Form::Linear },
+            levels: if has_large { Rules::LEVELS_LARGE } else { Rules::LEVELS },
+            shrink: false,
+            kinds: self.has_incompat(incompat::FILETYPE),
+        }
+    }
+
+    /// Sets the sizes of a file system that grew or shrank. The share of blocks that is kept for
+    /// the super-user stays.
+    pub(crate) fn set_sizes(&mut self, after: &Geometry) {
+        let reserved = u64::from(self.reserved_blocks()) * u64::from(after.blocks)
+            / u64::from(self.geometry.blocks);
+        self.raw.s_blocks_count = after.blocks.into();
+        self.raw.s_inodes_count = after.inodes().into();
+        self.raw.s_r_blocks_count = (reserved as u32).into();
+    }
+
+    /// Sets the counts of free blocks and inodes to those of all groups.
+    pub(crate) fn set_free(&mut self, groups: &[Group]) {
+        let blocks: u32 = groups.iter().map(|group| group.free_blocks).sum();
+        let inodes: u32 = groups.iter().map(|group| group.free_inodes).sum();
+        self.raw.s_free_blocks_count = blocks.into();
+        self.raw.s_free_inodes_count = inodes.into();
+    }
+
+    /// Writes the copies of superblock and descriptors, which are in other groups than the first.
+    pub(crate) fn write_copies(
+        &mut self,
+        device: &dyn BlockDevice,
+        geometry: &Geometry,
+        groups: &[Group],
+    ) -> Result<()> {
+        let table = descriptor_table(groups);
+        for no in geometry.all_groups().skip(1).filter(|no| geometry.has_superblock(*no)) {
+            self.raw.s_block_group_nr = (no.0 as u16).into();
+            device.write_at(geometry.offset_of(geometry.descriptors_of(no)), &table)?;
+            device.write_at(geometry.offset_of(geometry.first_block(no)), self.as_bytes())?;
+        }
+        self.raw.s_block_group_nr = 0.into();
+        Ok(())
+    }
+
     /// The label; bytes of no fixed encoding.
     #[must_use]
     pub fn label(&self) -> &[u8] {
@@ -192,26 +242,26 @@ fn refuse(features: ForeignFeatures) -> Result<()> {
     if features.is_empty() { Ok(()) } else { Err(Error::UnknownFeatures(features)) }
 }
 
-fn damaged(what: &'static str) -> Error {
+fn damaged(what: Flaw) -> Error {
     Error::damaged(Place::Superblock, what)
 }
 
-fn ensure(holds: bool, what: &'static str) -> Result<()> {
+fn ensure(holds: bool, what: Flaw) -> Result<()> {
     if holds { Ok(()) } else { Err(damaged(what)) }
 }
 
 /// Reads the sizes and checks that they can be: afterwards plain arithmetic on them is safe.
 fn geometry(raw: &RawSuperblock) -> Result<Geometry> {
     let block_size = BlockSize::from_log(raw.s_log_block_size.get())
-        .ok_or_else(|| damaged("impossible block size"))?;
+        .ok_or_else(|| damaged(Flaw::BadBlockSize))?;
     let dynamic = raw.s_rev_level.get() == REVISION_DYNAMIC;
     let blocks = raw.s_blocks_count.get();
     let first_data_block = raw.s_first_data_block.get();
     let blocks_per_group = raw.s_blocks_per_group.get();
     check_blocks(block_size, blocks, first_data_block, blocks_per_group)?;
-    ensure(raw.s_log_cluster_size == raw.s_log_block_size, "clusters differ from blocks")?;
+    ensure(raw.s_log_cluster_size == raw.s_log_block_size, Flaw::ClustersDiffer)?;
     let groups = (blocks - first_data_block).div_ceil(blocks_per_group);
-    ensure(groups <= GROUPS_MAX, "too many block groups")?;
+    ensure(groups <= GROUPS_MAX, Flaw::TooManyGroups)?;
     let reserved = u32::from(raw.s_reserved_gdt_blocks.get());
     let geometry = Geometry {
         block_size,
@@ -227,10 +277,10 @@ fn geometry(raw: &RawSuperblock) -> Result<Geometry> {
         reserved_descriptor_blocks: reserved,
     };
     check_inodes(raw, &geometry)?;
-    ensure(reserved <= block_size.pointers(), "too many reserved descriptor blocks")?;
+    ensure(reserved <= block_size.pointers(), Flaw::TooManyReservedDescriptors)?;
     let first_overhead = geometry.overhead(crate::types::GroupNo(0));
-    ensure(first_overhead < geometry.blocks_in(crate::types::GroupNo(0)), "no room for files")?;
-    ensure(raw.s_r_blocks_count.get() <= blocks, "more blocks reserved than there are")?;
+    ensure(first_overhead < geometry.blocks_in(crate::types::GroupNo(0)), Flaw::NoRoomForFiles)?;
+    ensure(raw.s_r_blocks_count.get() <= blocks, Flaw::TooManyReservedBlocks)?;
     Ok(geometry)
 }
 
@@ -241,23 +291,23 @@ fn check_blocks(
     blocks_per_group: u32,
 ) -> Result<()> {
     let expected_first = u32::from(block_size == BlockSize::MIN);
-    ensure(first_data_block == expected_first, "the first group starts at an impossible block")?;
-    ensure(blocks > first_data_block, "there are no blocks")?;
+    ensure(first_data_block == expected_first, Flaw::BadFirstBlock)?;
+    ensure(blocks > first_data_block, Flaw::NoBlocks)?;
     let fits = (BLOCKS_PER_GROUP_MIN..=block_size.bits()).contains(&blocks_per_group);
-    ensure(fits && blocks_per_group.is_multiple_of(8), "impossible number of blocks a group")
+    ensure(fits && blocks_per_group.is_multiple_of(8), Flaw::BadBlocksPerGroup)
 }
 
 fn check_inodes(raw: &RawSuperblock, geometry: &Geometry) -> Result<()> {
     let inode_size = geometry.inode_size;
     let fits = (INODE_BYTES as u32..=geometry.block_size.bytes_u32()).contains(&inode_size);
-    ensure(inode_size.is_power_of_two() && fits, "impossible inode size")?;
+    ensure(inode_size.is_power_of_two() && fits, Flaw::BadInodeSize)?;
     let per_group = geometry.inodes_per_group;
-    ensure((8..=geometry.block_size.bits()).contains(&per_group), "impossible inodes a group")?;
+    ensure((8..=geometry.block_size.bits()).contains(&per_group), Flaw::BadInodesPerGroup)?;
     let inodes = u64::from(per_group) * u64::from(geometry.groups);
-    ensure(inodes == u64::from(raw.s_inodes_count.get()), "inode count contradicts the groups")?;
-    ensure(geometry.first_inode.0 >= 11, "impossible first inode")?;
-    ensure(u64::from(geometry.first_inode.0) < inodes, "there are no inodes for files")?;
+    ensure(inodes == u64::from(raw.s_inodes_count.get()), Flaw::BadInodeCount)?;
+    ensure(geometry.first_inode.0 >= 11, Flaw::BadFirstInode)?;
+    ensure(u64::from(geometry.first_inode.0) < inodes, Flaw::NoInodesForFiles)?;
     let descriptors = u64::from(geometry.groups) * GROUP_BYTES as u64;
     let in_one_group = u64::from(geometry.blocks_per_group) * geometry.block_size.bytes_u64();
-    ensure(descriptors < in_one_group, "group descriptors don't fit a group")
+    ensure(descriptors < in_one_group, Flaw::DescriptorsTooLarge)
 }

@@ -88,6 +88,12 @@ impl BlockSize {
         self.0
     }
 
+    /// In units of 512 bytes.
+    #[must_use]
+    pub fn sectors(self) -> u32 {
+        self.0 / 512
+    }
+
     /// Block numbers that fit into one block: the fan-out of an indirect block.
     #[must_use]
     pub fn pointers(self) -> u32 {

@@ -65,6 +65,14 @@ impl Ext2 {
         let inode = volume.buried(no)?.ok_or(fslab_vfs::Errno::NOENT)?;
         volume.read_data(no, &inode, offset, buffer)
     }
+
+    /// Whether a block is marked as free.
+    ///
+    /// # Errors
+    /// What the device answers.
+    pub fn is_free(&self, block: BlockNo) -> Result<bool> {
+        self.volume().is_free(block)
+    }
 }
 
 impl Volume {

@@ -10,10 +10,11 @@ use parking_lot::Mutex;
 
 use crate::alloc::{Clustering, InodeRequest, POLICIES, PolicySpec};
 use crate::cache::{BlockCache, Role};
-use crate::dir::{self, Form, Hasher};
+use crate::dir::{self, Form};
 use crate::error::{Error, Place, Result};
 use crate::error_state::ErrorState;
-use crate::format::{INODE_TOP_DIRECTORY, compat, incompat};
+use crate::flaw::Flaw;
+use crate::format::INODE_TOP_DIRECTORY;
 use crate::free_space::{Reuse, Space};
 use crate::geometry::Geometry;
 use crate::group::Group;
@@ -22,7 +23,7 @@ use crate::inode_refs::Known;
 use crate::orphans::Orphans;
 use crate::superblock::Superblock;
 use crate::types::{BlockNo, BlockSize, InodeNo};
-use crate::write_order::dependencies::Order;
+use crate::write_order::order::Order;
 
 /// How a file system is used.
 #[derive(Clone, Debug)]
@@ -146,7 +147,7 @@ impl Volume {
 
     /// Units of 512 bytes in a block.
     pub fn block_sectors(&self) -> u32 {
-        self.block_size().bytes_u32() / 512
+        self.block_size().sectors()
     }
 
     /// Begins a change: refused on a read-only volume, and preceded by writing when too much
@@ -179,14 +180,10 @@ impl Volume {
     /// Where an inode's bytes are: block and offset.
     pub(crate) fn place_of_bytes(&self, no: InodeNo) -> Result<(BlockNo, usize)> {
         let geometry = self.geometry();
-        let (group, index) = geometry
-            .place_of_inode(no)
-            .filter(|_| geometry.is_usable(no))
-            .ok_or_else(|| Error::damaged(Place::Inode(no), "is no inode for files"))?;
-        let table = self.space.groups()[group.0 as usize].inode_table;
-        let per_block = geometry.inodes_per_block();
-        let offset = (index % per_block * geometry.inode_size) as usize;
-        Ok((BlockNo(table.0 + index / per_block), offset))
+        let usable = Some(no).filter(|no| geometry.is_usable(*no));
+        usable
+            .and_then(|no| Group::place_of_inode(self.space.groups(), geometry, no))
+            .ok_or_else(|| Error::damaged(Place::Inode(no), Flaw::NotForFiles))
     }
 
     /// Looks at an inode's bytes.
@@ -223,7 +220,7 @@ impl Volume {
     pub fn named_inode(&self, no: InodeNo) -> Result<Inode> {
         let inode = self.inode_bytes(no, |bytes| Inode::parse(no, bytes))??;
         let inode = inode.filter(|inode| inode.links > 0);
-        inode.ok_or_else(|| Error::damaged(Place::Inode(no), "has a name and is not in use"))
+        inode.ok_or_else(|| Error::damaged(Place::Inode(no), Flaw::NamedUnused))
     }
 
     pub fn store_inode(&mut self, no: InodeNo, inode: &Inode) -> Result<()> {
@@ -279,33 +276,82 @@ impl Volume {
 
     /// Whether an inode's map leads to blocks.
     pub fn has_map(&self, inode: &Inode) -> bool {
-        match inode.kind {
-            FileKind::Regular | FileKind::Directory => true,
-            FileKind::Symlink => inode.fast_target(self.block_sectors()).is_none(),
-            _ => false,
+        inode.has_map(self.block_sectors())
+    }
+}
+
+impl Volume {
+    /// Puts an inode on the list of those without a name that are still open.
+    pub(crate) fn add_orphan(&mut self, no: InodeNo) -> Result<()> {
+        if self.orphans.contains(no) {
+            return Ok(());
         }
+        let mut inode = self.inode(no)?;
+        inode.deleted = self.orphans.head();
+        self.store_inode(no, &inode)?;
+        self.orphans.add(no);
+        self.space.changed = true;
+        Ok(())
+    }
+
+    /// Takes an inode off the list, if it is there.
+    pub(crate) fn remove_orphan(&mut self, no: InodeNo) -> Result<()> {
+        let Some((before, after)) = self.orphans.around(no) else { return Ok(()) };
+        if let Some(after) = after {
+            let mut inode = self.inode(after)?;
+            inode.deleted = before;
+            self.store_inode(after, &inode)?;
+        }
+        let mut inode = self.inode(no)?;
+        inode.deleted = 0;
+        self.store_inode(no, &inode)?;
+        self.orphans.remove(no);
+        self.space.changed = true;
+        Ok(())
+    }
+
+    /// Frees what a crash left on the list. What can't be freed is skipped: a check finds it, and
+    /// all other files can be used.
+    pub(crate) fn release_orphans(&mut self) {
+        let mut next = InodeNo(self.superblock.raw().s_last_orphan.get());
+        if next.0 == 0 {
+            return;
+        }
+        self.now.seconds = i64::from(self.superblock.raw().s_wtime.get());
+        // So that the superblock is written without the list.
+        self.space.changed = true;
+        for _ in 0..self.geometry().inodes() {
+            if next.0 == 0 {
+                return;
+            }
+            next = self.release_orphan(next);
+        }
+        let endless = Error::damaged(Place::Inode(next), Flaw::EndlessOrphans);
+        self.trouble.log("some orphans stay", &endless);
+    }
+
+    /// Frees one; answers the next, or 0 where the list can't be followed.
+    fn release_orphan(&mut self, no: InodeNo) -> InodeNo {
+        let inode = match self.inode(no) {
+            Ok(inode) => inode,
+            Err(error) => {
+                self.trouble.log(&format!("the list of orphans ends at inode {no}"), &error);
+                return InodeNo(0);
+            }
+        };
+        if inode.links == 0
+            && let Err(error) = self.delete_inode(no)
+        {
+            self.trouble.log(&format!("the orphan {no} stays"), &error);
+        }
+        InodeNo(inode.deleted)
     }
 }
 
 fn rules(superblock: &Superblock, options: &VolumeOptions) -> dir::Rules {
-    let by_feature = match superblock.has_compat(compat::DIR_INDEX) {
-        true => Form::Indexed,
-        false => Form::Linear,
-    };
-    let large = superblock.has_incompat(incompat::LARGE_DIR);
-    dir::Rules {
-        hasher: Hasher::new(
-            superblock.hash_version(),
-            superblock.hash_is_signed(),
-            superblock.hash_seed(),
-        ),
-        form: match options.form {
-            // Without the feature, others would not keep an index right.
-            Some(form) if by_feature == Form::Indexed => form,
-            _ => by_feature,
-        },
-        levels: if large { dir::Rules::LEVELS_LARGE } else { dir::Rules::LEVELS },
-        shrink: options.shrink_directories,
-        kinds: superblock.has_incompat(incompat::FILETYPE),
-    }
+    let by_features = superblock.directory_rules();
+    // Without the feature, others would not keep an index right.
+    let form = options.form.filter(|_| by_features.form == Form::Indexed);
+    let form = form.unwrap_or(by_features.form);
+    dir::Rules { form, shrink: options.shrink_directories, ..by_features }
 }

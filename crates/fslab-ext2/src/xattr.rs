@@ -9,6 +9,7 @@ use fslab_vfs::{Errno, XattrMode};
 use crate::acl_format;
 use crate::cache::Role;
 use crate::error::{Error, Place, Result};
+use crate::flaw::Flaw;
 use crate::inode::Inode;
 use crate::types::{BlockNo, InodeNo};
 use crate::volume::Volume;
@@ -84,9 +85,9 @@ impl Volume {
         let Some(found) = attributes.find(&name) else { return Ok(None) };
         match name.is_acl() {
             false => Ok(Some(found.value.clone())),
-            true => acl_format::from_disk(&found.value).map(Some).ok_or_else(|| {
-                Error::damaged(Place::Inode(no), "has an access control list that is none")
-            }),
+            true => acl_format::from_disk(&found.value)
+                .map(Some)
+                .ok_or_else(|| Error::damaged(Place::Inode(no), Flaw::BadAcl)),
         }
     }
 
@@ -210,7 +211,7 @@ impl Volume {
     fn checked_xattr_block(&self, no: InodeNo, block: BlockNo) -> Result<BlockNo> {
         let place = Place::Block(no, block);
         let is_data = self.space.is_data(block);
-        is_data.then_some(block).ok_or(Error::damaged(place, "can't hold attributes"))
+        is_data.then_some(block).ok_or(Error::damaged(place, Flaw::XattrOutside))
     }
 
     /// Stores attributes that were found to fit. The block comes first: it is what can fail. Where

@@ -7,6 +7,7 @@
 
 use zerocopy::{FromBytes, IntoBytes};
 
+use crate::flaw::{Checked, Flaw};
 use crate::format::{
     RawXattrEntry, RawXattrHeader, XATTR_ENTRY_BYTES, XATTR_HEADER_BYTES, XATTR_MAGIC,
 };
@@ -89,7 +90,7 @@ impl Region {
     ///
     /// # Errors
     /// What is wrong with it.
-    pub fn parse(self, region: &[u8]) -> Result<Vec<Attribute>, &'static str> {
+    pub fn parse(self, region: &[u8]) -> Checked<Vec<Attribute>> {
         let entries = self.entries(region)?;
         Ok(entries.into_iter().map(|(_hash, attribute)| attribute).collect())
     }
@@ -99,15 +100,15 @@ impl Region {
     ///
     /// # Errors
     /// What is wrong with it.
-    pub fn verify(self, region: &[u8]) -> Result<(), &'static str> {
+    pub fn verify(self, region: &[u8]) -> Checked<()> {
         let entries = self.entries(region)?;
         if !self.is_disjoint(region, &entries) {
-            return Err("attributes lie over each other");
+            return Err(Flaw::XattrOverlap);
         }
         let is_right = |(hash, attribute): &(u32, Attribute)| {
             attribute.has_hash(*hash) || (self == Self::Inode && *hash == 0)
         };
-        if entries.iter().all(is_right) { Ok(()) } else { Err("an attribute has a wrong hash") }
+        if entries.iter().all(is_right) { Ok(()) } else { Err(Flaw::XattrHash) }
     }
 
     fn is_disjoint(self, region: &[u8], entries: &[(u32, Attribute)]) -> bool {
@@ -128,7 +129,7 @@ impl Region {
     }
 
     /// All entries with their hashes as stored.
-    fn entries(self, region: &[u8]) -> Result<Vec<(u32, Attribute)>, &'static str> {
+    fn entries(self, region: &[u8]) -> Checked<Vec<(u32, Attribute)>> {
         let magic = region.first_chunk().map_or(0, |bytes| u32::from_le_bytes(*bytes));
         match self {
             Self::Inode if magic != XATTR_MAGIC => return Ok(Vec::new()),
@@ -139,7 +140,7 @@ impl Region {
         let mut at = self.entries_start();
         loop {
             let rest = region.get(at..).filter(|rest| rest.len() >= END_BYTES);
-            let rest = rest.ok_or("attributes without an end")?;
+            let rest = rest.ok_or(Flaw::XattrEnd)?;
             if rest[..END_BYTES] == [0; END_BYTES] {
                 return Ok(attributes);
             }
@@ -149,12 +150,12 @@ impl Region {
         }
     }
 
-    fn parse_entry(self, region: &[u8], bytes: &[u8]) -> Result<(u32, Attribute), &'static str> {
+    fn parse_entry(self, region: &[u8], bytes: &[u8]) -> Checked<(u32, Attribute)> {
         let (raw, rest) = RawXattrEntry::ref_from_prefix(bytes)
-            .map_err(|_short: zerocopy::CastError<_, _>| "an attribute goes beyond its region")?;
-        let name = rest.get(..raw.e_name_len.into()).ok_or("an attribute's name is cut short")?;
+            .map_err(|_short: zerocopy::CastError<_, _>| Flaw::XattrBeyondRegion)?;
+        let name = rest.get(..raw.e_name_len.into()).ok_or(Flaw::XattrName)?;
         if raw.e_value_inum.get() != 0 {
-            return Err("an attribute's value is in an inode");
+            return Err(Flaw::XattrValueInInode);
         }
         let start = self.values_base() + usize::from(raw.e_value_offs.get());
         let length = raw.e_value_size.get() as usize;
@@ -163,7 +164,7 @@ impl Region {
             _ => region
                 .get(start..)
                 .and_then(|rest| rest.get(..length))
-                .ok_or("an attribute's value goes beyond its region")?,
+                .ok_or(Flaw::XattrValueBeyondRegion)?,
         };
         let (name, value) = (name.to_vec(), value.to_vec());
         Ok((raw.e_hash.get(), Attribute { index: raw.e_name_index, name, value }))
@@ -225,13 +226,13 @@ impl Region {
 ///
 /// # Errors
 /// What is wrong with it.
-pub(crate) fn check_block(block: &[u8]) -> Result<(), &'static str> {
+pub(crate) fn check_block(block: &[u8]) -> Checked<()> {
     match RawXattrHeader::ref_from_prefix(block) {
         Ok((header, _)) if header.h_magic.get() == XATTR_MAGIC => match header.h_blocks.get() {
             1 => Ok(()),
-            _ => Err("attributes in more than one block"),
+            _ => Err(Flaw::XattrBlocks),
         },
-        _ => Err("attribute block without its magic"),
+        _ => Err(Flaw::XattrMagic),
     }
 }
 

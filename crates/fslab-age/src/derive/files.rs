@@ -5,8 +5,9 @@ use std::num::NonZeroU64;
 use rand::RngExt;
 use rand_pcg::Pcg64;
 
-use super::inode_reuse::Numbers;
-use super::{Interval, Options, unique_name};
+use super::Options;
+use super::inode_reuse::{Numbers, unique_name};
+use super::options::Interval;
 use crate::diff::{Change, Differences};
 use crate::snapshot::{Entry, EntryKind};
 use crate::workload::{Operation, OperationKind};

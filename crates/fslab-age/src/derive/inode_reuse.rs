@@ -115,3 +115,13 @@ impl Numbers {
         order
     }
 }
+
+/// A name for a file of the workload: its own, cut where it must be, with its number.
+pub fn unique_name(own: &[u8], number: u64) -> Vec<u8> {
+    let suffix = format!("~{number:x}");
+    let fits = own.len().min(255 - suffix.len());
+    let mut name: Vec<u8> = own[..fits].to_vec();
+    name.iter_mut().filter(|byte| matches!(byte, b'/' | 0)).for_each(|byte| *byte = b'_');
+    name.extend(suffix.into_bytes());
+    name
+}

@@ -2,8 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use super::inode_reuse::Numbers;
-use super::unique_name;
+use super::inode_reuse::{Numbers, unique_name};
 use crate::diff::Change;
 use crate::snapshot::Entry;
 use crate::workload::{Operation, OperationKind};

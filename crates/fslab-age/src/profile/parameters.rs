@@ -73,24 +73,12 @@ pub const PARAMETERS: &[Parameter] = &[
     Parameter {
         name: "files_per_directory",
         help: "files for each directory, where directories are a tree",
-        set: |profile, value| match &mut profile.directories {
-            Directories::Tree { files_each, .. } => {
-                *files_each = value;
-                true
-            }
-            Directories::Flat { .. } => false,
-        },
+        set: |profile, value| tree(profile).map(|(files, _)| *files = value).is_some(),
     },
     Parameter {
         name: "depth_max",
         help: "no directory lies deeper, where directories are a tree",
-        set: |profile, value| match &mut profile.directories {
-            Directories::Tree { depth_max, .. } => {
-                *depth_max = value as u32;
-                true
-            }
-            Directories::Flat { .. } => false,
-        },
+        set: |profile, value| tree(profile).map(|(_, depth)| *depth = value as u32).is_some(),
     },
 ];
 
@@ -100,6 +88,13 @@ fn lognormal(profile: &mut Profile) -> Option<(&mut f64, &mut f64)> {
             Some((mu, sigma))
         }
         Sizes::Table(_) => None,
+    }
+}
+
+fn tree(profile: &mut Profile) -> Option<(&mut f64, &mut u32)> {
+    match &mut profile.directories {
+        Directories::Tree { files_each, depth_max } => Some((files_each, depth_max)),
+        Directories::Flat { .. } => None,
     }
 }
 

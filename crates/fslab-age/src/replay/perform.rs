@@ -12,7 +12,7 @@ use parking_lot::Mutex;
 
 use super::batch::Step;
 use super::room::{Room, is_out_of_space};
-use super::{Data, Replayed, Settings, WhenFull, is_full};
+use super::{Data, Replayed, Settings, WhenFull};
 use crate::error::{Error, Result};
 use crate::workload::{Operation, OperationKind, Population};
 
@@ -441,4 +441,9 @@ fn is_of_a_redo(error: &fslab_vfs::Error) -> bool {
 fn failed(step: &Step, source: fslab_vfs::Error) -> Error {
     let Step { operation, index, .. } = step;
     Error::Target { index: *index, kind: operation.kind.name(), file: operation.file, source }
+}
+
+/// Whether an errno says that there is no room, of whatever kind.
+fn is_full(error: &fslab_vfs::Error) -> bool {
+    matches!(error.errno(), Errno::NOSPC | Errno::DQUOT | Errno::MLINK | Errno::FBIG)
 }

@@ -7,24 +7,9 @@ use fslab_ext2::alloc::volume::Asked;
 use serde::Serialize;
 
 use super::disk::Disk;
-use super::volume::{SimulatedFile, Simulator};
+use super::volume::{Point, SimulatedFile, Simulator};
 use crate::profile::DAY_NS;
 use crate::score::{FreeSpace, Score, Sums};
-
-/// The state of a volume on a day.
-#[derive(Clone, Copy, Debug, Serialize)]
-pub struct Point {
-    /// Days since the beginning.
-    pub day: u64,
-    /// Layout score.
-    pub score: Option<f64>,
-    /// Share of the blocks in use, metadata included.
-    pub used: f64,
-    /// Files with at least one block.
-    pub files: u64,
-    /// Split ones among them.
-    pub split: u64,
-}
 
 /// The files that the last days changed.
 #[derive(Clone, Copy, Debug, Serialize)]

@@ -7,8 +7,8 @@ use fslab_ext2::alloc::volume::{Asked, Grown, Volume};
 use fslab_ext2::alloc::{Counts, InodeRequest, MemorySpace, Space, policy};
 use fslab_ext2::{BlockNo, Geometry, GroupNo, InodeNo};
 use fslab_vfs::Extent;
+use serde::Serialize;
 
-use super::report::Point;
 use super::{Settings, Variant};
 use crate::error::{Error, Result};
 use crate::profile::DAY_NS;
@@ -32,6 +32,21 @@ pub struct Simulator {
     pub(super) last_ns: u64,
     next_score_ns: u64,
     pub(super) points: Vec<Point>,
+}
+
+/// The state of a volume on a day.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Point {
+    /// Days since the beginning.
+    pub day: u64,
+    /// Layout score.
+    pub score: Option<f64>,
+    /// Share of the blocks in use, metadata included.
+    pub used: f64,
+    /// Files with at least one block.
+    pub files: u64,
+    /// Split ones among them.
+    pub split: u64,
 }
 
 /// A file or directory of the simulation.

@@ -1,11 +1,11 @@
 //! Bytes as rows: what a file that was made with care could hold.
 
 use fslab_ext2::alloc::Clustering;
-use fslab_vfs::{Credentials, MemFs};
+use fslab_vfs::MemFs;
 
 use super::within;
 use crate::derive::{Model, Options, ShortLived, derive};
-use crate::replay::{Data, Observer, Replayed, Replayer, Settings, WhenFull};
+use crate::replay::{Replayer, Settings};
 use crate::score::tree_checksum;
 use crate::simulate::{DISKS, Settings as Simulated, Simulator, Variant};
 use crate::snapshot::{Entry, EntryKind, SnapshotWriter, Taken};
@@ -39,19 +39,9 @@ pub fn check_operations(bytes: &[u8]) {
 
 fn replay(operations: &[Operation]) {
     let memory = MemFs::default();
-    let settings = Settings {
-        data: Data::Real,
-        when_full: WhenFull::Stop,
-        owner: None::<Credentials>,
-        threads: 2,
-        sync_every_ns: DAY_NS,
-        checkpoint: None,
-        checkpoint_every: 1000,
-        workload_hash: String::new(),
-        observe_every_days: 0,
-    };
+    let settings = Settings { threads: 2, ..Settings::default() };
     let mut replayer = Replayer::new(&memory, settings);
-    let done = replayer.run(operations.iter().cloned().map(Ok), &mut Patience);
+    let done = replayer.run(operations.iter().cloned().map(Ok), &mut ());
     match done {
         // Two files of one name, which a population does not look at.
         Err(Error::Target { .. }) => return,
@@ -175,16 +165,4 @@ fn entries(bytes: &[u8]) -> impl Iterator<Item = Entry> {
         name: vec![row[7]; usize::from(row[7])].into(),
         ..Entry::default()
     })
-}
-
-struct Patience;
-
-impl Observer for Patience {
-    fn progress(&mut self, _replayed: &Replayed, _time_ns: u64) -> Result<bool> {
-        Ok(true)
-    }
-
-    fn day(&mut self, _day: u64) -> Result<()> {
-        Ok(())
-    }
 }

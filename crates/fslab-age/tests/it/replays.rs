@@ -17,7 +17,7 @@ use fslab_vfs_testing::environment::seed;
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64;
 
-use crate::support::{Patience, operations, settings, small, stream};
+use crate::support::{operations, settings, small, stream};
 
 fn checksum(operations: &[Operation]) -> String {
     let mut population = Population::default();
@@ -27,7 +27,7 @@ fn checksum(operations: &[Operation]) -> String {
 
 fn replay(target: &dyn FileSystem, operations: &[Operation], settings: Settings) -> Replayed {
     let mut replayer = Replayer::new(target, settings);
-    assert!(replayer.run(stream(operations), &mut Patience).unwrap());
+    assert!(replayer.run(stream(operations), &mut ()).unwrap());
     *replayer.replayed()
 }
 
@@ -92,10 +92,6 @@ fn the_same_workload_makes_the_same_tree_on_every_target_with_any_threads() {
 struct Days(Vec<u64>);
 
 impl Observer for Days {
-    fn progress(&mut self, _replayed: &Replayed, _time_ns: u64) -> fslab_age::Result<bool> {
-        Ok(true)
-    }
-
     fn day(&mut self, day: u64) -> fslab_age::Result<()> {
         self.0.push(day);
         Ok(())
@@ -136,7 +132,7 @@ fn a_full_target_stops_or_is_counted() {
     let tight = || MemFs::new(Capacity { bytes: 16 << 20, inodes: 1 << 20 });
     let memory = tight();
     let mut replayer = Replayer::new(&memory, settings(1));
-    let error = replayer.run(stream(&operations), &mut Patience).unwrap_err();
+    let error = replayer.run(stream(&operations), &mut ()).unwrap_err();
     assert!(matches!(&error, Error::Target { .. }), "{error}");
     assert!(error.to_string().contains("No space left"), "{error}");
     let replayed =
@@ -388,7 +384,7 @@ fn a_replay_that_was_killed_anywhere_goes_on_to_the_same_tree() {
             let life = AtomicU64::new(random.random_range(0..500));
             let mortal = Mortal { inner: &memory, life };
             let mut replayer = Replayer::new(&mortal, with_checkpoint(&path, threads));
-            if replayer.run(stream(&operations), &mut Patience).is_ok() {
+            if replayer.run(stream(&operations), &mut ()).is_ok() {
                 break;
             }
         }
@@ -417,7 +413,7 @@ fn a_replay_goes_on_after_the_tree_was_deleted() {
     let first = Operation { name: b"left".to_vec().into(), ..operations[0].clone() };
     replay(&partly, &[first], crate::support::settings(1));
     let mut replayer = Replayer::new(&partly, settings());
-    let answer = replayer.run(stream(&operations), &mut Patience);
+    let answer = replayer.run(stream(&operations), &mut ());
     let message = answer.unwrap_err().to_string();
     assert!(message.contains("delete all of them to begin anew"), "{message}");
 }
@@ -433,7 +429,7 @@ fn a_checkpoint_of_something_else_is_refused() {
     other.workload_hash = "other".to_owned();
     let refused = |settings| {
         let mut replayer = Replayer::new(&memory, settings);
-        replayer.run(stream(&operations), &mut Patience).unwrap_err().to_string()
+        replayer.run(stream(&operations), &mut ()).unwrap_err().to_string()
     };
     assert!(refused(other).contains("another workload"));
     assert!(refused(Settings { data: Data::None, ..with_checkpoint(&path, 1) }).contains("--data"));

@@ -14,7 +14,7 @@ use fslab_ext2::alloc::{self, Clustering};
 use fslab_ext2::{BlockSize, Ext2, MkfsOptions, mkfs};
 use fslab_vfs::{FileSystem, MetadataDevice};
 
-use crate::support::{Patience, operations, settings as of_replay, small, stream};
+use crate::support::{operations, settings as of_replay, small, stream};
 
 fn simulate(operations: &[Operation], settings: Settings, variant: Variant) -> Aged {
     let mut simulator = Simulator::new(settings, variant, 1).unwrap();
@@ -169,7 +169,7 @@ fn on_the_engine(made: &[Operation], settings: Settings, variant: Variant) -> Sc
     let policy = alloc::policy(variant.policy).unwrap();
     let ext2 = Ext2::open(device, engine_use(policy, variant.clustering)).unwrap();
     let mut replayer = Replayer::new(&ext2, of_replay(1));
-    assert!(replayer.run(stream(made), &mut Patience).unwrap());
+    assert!(replayer.run(stream(made), &mut ()).unwrap());
     assert_eq!(replayer.replayed().no_space, 0);
     drop(replayer);
     let group_bytes = u64::from(geometry.blocks_per_group) * u64::from(settings.block_bytes);

@@ -1,7 +1,7 @@
 //! What tests share.
 
 use fslab_age::profile::{Generator, Profile, find};
-use fslab_age::replay::{Data, Observer, Replayed, Settings, WhenFull};
+use fslab_age::replay::Settings;
 use fslab_age::workload::Operation;
 
 /// A profile that is done in a moment.
@@ -19,30 +19,7 @@ pub fn operations(profile: Profile, seed: u64) -> Vec<Operation> {
 
 /// A replay without checkpoints.
 pub fn settings(threads: usize) -> Settings {
-    Settings {
-        data: Data::Real,
-        when_full: WhenFull::Stop,
-        owner: None,
-        threads,
-        sync_every_ns: 3_600_000_000_000,
-        checkpoint: None,
-        checkpoint_every: u64::MAX / 4,
-        workload_hash: "test".to_owned(),
-        observe_every_days: 0,
-    }
-}
-
-/// Goes on for ever.
-pub struct Patience;
-
-impl Observer for Patience {
-    fn progress(&mut self, _replayed: &Replayed, _time_ns: u64) -> fslab_age::Result<bool> {
-        Ok(true)
-    }
-
-    fn day(&mut self, _day: u64) -> fslab_age::Result<()> {
-        Ok(())
-    }
+    Settings { threads, sync_every_ns: 3_600_000_000_000, ..Settings::default() }
 }
 
 /// The operations as a replay takes them.

@@ -7,9 +7,6 @@
 
 use std::ops::Range;
 
-use super::hash_search::hash_search;
-use super::space::{Run, Space};
-use super::{BlockRequest, DIRECT_BLOCKS, FileState, Policy};
 use crate::error::Result;
 use crate::types::{BlockNo, FileBlock};
 
@@ -119,42 +116,4 @@ impl Cluster {
         self.length = if block.ends_file { blocks_max } else { block.contiguous.min(blocks_max) };
         self.start = if self.length == 0 { logical + 1 } else { logical };
     }
-}
-
-/// A place for a cluster: the first run of free blocks at or behind where the policy would put
-/// its first block, in that group; else the first in another group. The request is that of the
-/// cluster's first block; `old` are the addresses of its first and last blocks. What the file
-/// remembers of them is as if they lay there.
-///
-/// # Errors
-/// What reading a bitmap answers; `None` where the cluster has to stay.
-pub fn place_cluster(
-    policy: &mut dyn Policy,
-    space: &mut dyn Space,
-    file: &mut FileState,
-    request: &BlockRequest,
-    old: (BlockNo, BlockNo),
-) -> Result<Option<Run>> {
-    let geometry = *space.geometry();
-    // The allocator meant to go to another group.
-    if geometry.group_of(old.0) != geometry.group_of(old.1) {
-        return Ok(None);
-    }
-    let range = request.logical.0..request.logical.0 + request.wanted;
-    let crosses = range.start < DIRECT_BLOCKS && range.end > DIRECT_BLOCKS;
-    if crosses && policy.keeps_indirect_in_line() {
-        return Ok(None);
-    }
-    let wish = policy.preference(space, file, request)?;
-    let found = hash_search(space, wish.group, |space, group, preferred| {
-        let wished = wish.block.filter(|_| preferred);
-        let from = wished.map_or(0, |block| geometry.bit_of(block));
-        let bitmap = space.blocks(group)?;
-        let found = bitmap.find_run(from..bitmap.length(), request.wanted);
-        Ok(found.map(|bit| Run { start: geometry.block_at(group, bit), length: request.wanted }))
-    })?;
-    if let Some(run) = found {
-        file.moved(request.logical, run);
-    }
-    Ok(found)
 }

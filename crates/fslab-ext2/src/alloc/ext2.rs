@@ -8,6 +8,7 @@
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64;
 
+use super::hash_search::at_doubling_distances;
 use super::reservation::{Windows, ends};
 use super::space::{Counts, Run, Space};
 use super::{BlockRequest, FileState, InodeRequest, Policy, PolicySpec, Preference};
@@ -202,13 +203,7 @@ impl Ext2 {
             return Some(home);
         }
         let first = (home.0 + parent.0 % groups) % groups;
-        let far = std::iter::successors(Some(1_u32), |step| step.checked_mul(2))
-            .take_while(|step| *step < groups)
-            .scan(first, |group, step| {
-                *group = (*group + step) % groups;
-                Some(GroupNo(*group))
-            })
-            .find(roomy);
+        let far = at_doubling_distances(groups, first).find(roomy);
         far.or_else(|| self.next_group(space, (home.0 + 1) % groups))
     }
 

@@ -28,14 +28,21 @@ pub(crate) fn hash_search<T>(
 /// +1 is not looked at again.
 fn others(geometry: &Geometry, preferred: GroupNo) -> impl Iterator<Item = GroupNo> + use<> {
     let groups = geometry.groups;
-    let far = std::iter::successors(Some(1_u32), |step| step.checked_mul(2))
-        .take_while(move |step| *step < groups)
-        .scan(preferred.0, move |group, step| {
-            *group = (*group + step) % groups;
-            Some(*group)
-        });
     let rest = (2..groups).map(move |step| (preferred.0 + step) % groups);
-    far.chain(rest).map(GroupNo)
+    at_doubling_distances(groups, preferred.0).chain(rest.map(GroupNo))
+}
+
+/// The groups at distances 1, 3, 7, ... from a group.
+pub(crate) fn at_doubling_distances(
+    groups: u32,
+    from: u32,
+) -> impl Iterator<Item = GroupNo> + use<> {
+    std::iter::successors(Some(1_u32), |step| step.checked_mul(2))
+        .take_while(move |step| *step < groups)
+        .scan(from, move |group, step| {
+            *group = (*group + step) % groups;
+            Some(GroupNo(*group))
+        })
 }
 
 #[cfg(test)]

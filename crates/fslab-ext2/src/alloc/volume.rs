@@ -7,11 +7,13 @@ use std::ops::Range;
 
 use ahash::AHashMap;
 
-use super::cluster::{Cluster, Clustering, Written, place_cluster};
+use super::cluster::{Cluster, Clustering, Written};
+use super::policy::place_cluster;
 use super::space::{MemorySpace, Run, Space};
 use super::{BlockRequest, DIRECT_BLOCKS, FileState, InodeRequest, Policy};
 use crate::error::Result;
 use crate::geometry::Geometry;
+use crate::pointer_tree::{PointerPath, first_of_tree};
 use crate::types::{BlockNo, FileBlock, InodeNo};
 
 /// Files and where they lie.
@@ -123,11 +125,6 @@ impl Volume {
         (range.len() - mapped) as u32
     }
 
-    /// The indirect blocks of a file.
-    pub fn indirect_blocks(&self, inode: InodeNo) -> impl Iterator<Item = BlockNo> {
-        self.file(inode).into_iter().flat_map(|file| &file.indirect).map(|indirect| indirect.block)
-    }
-
     /// What reading a file from its beginning asks for: its blocks, and each indirect block before
     /// the first of them whose number it holds.
     #[must_use]
@@ -188,8 +185,12 @@ impl Volume {
         while let Some(hole) = file.hole_in(next..range.end) {
             let from = hole.start;
             let most = if self.places_one(file, from)? { 1 } else { hole.len() as u32 };
-            let request = file.request(self.space.geometry(), inode, from, most);
-            let Some(placed) = self.place(file, request)? else { return Ok(Grown::NoSpace) };
+            // Behind the last block that a pointer reaches, there is no space.
+            let Some(path) = self.path(from) else { return Ok(Grown::NoSpace) };
+            let request = file.request(self.space.geometry(), inode, &path, most);
+            let Some(placed) = self.place(file, &path, request)? else {
+                return Ok(Grown::NoSpace);
+            };
             next = from + placed;
             if self.clustering == Clustering::Smart {
                 let is_at_end = file.end() == next;
@@ -203,6 +204,10 @@ impl Volume {
             }
         }
         Ok(Grown::Whole)
+    }
+
+    fn path(&self, logical: u32) -> Option<PointerPath> {
+        PointerPath::to(self.space.geometry().block_size, FileBlock(logical))
     }
 
     /// Whether the next block of a file is to be placed alone: what is not beside its predecessor
@@ -221,9 +226,13 @@ impl Volume {
 
     /// Gives a file the blocks of a request, and the indirect blocks it misses; answers how many
     /// of those wanted it has then. `None` where there is no space, and then the file is as it was.
-    fn place(&mut self, file: &mut File, mut request: BlockRequest) -> Result<Option<u32>> {
+    fn place(
+        &mut self,
+        file: &mut File,
+        path: &PointerPath,
+        mut request: BlockRequest,
+    ) -> Result<Option<u32>> {
         let missing = request.missing;
-        let way = MapPlace::of(request.logical.0, self.space.geometry().block_size.pointers());
         let mut made: Vec<Indirect> = Vec::new();
         loop {
             let placed = self.policy.place_blocks(&mut self.space, &mut file.state, &request)?;
@@ -239,9 +248,10 @@ impl Volume {
             while request.missing > 0
                 && let Some(block) = blocks.next()
             {
-                let single = way.levels == 1;
+                let single = path.levels() == 1;
                 let level = request.missing;
-                made.push(Indirect { logical: way.first_of(level), level, block });
+                let logical = path.first_below(level as usize);
+                made.push(Indirect { logical, level, block });
                 request.first_indirect = request.first_indirect.or(single.then_some(block));
                 request.missing -= 1;
                 (request.nearest, request.holder) = (None, Some(block));
@@ -279,7 +289,8 @@ impl Volume {
         file: &mut File,
         range: Range<u32>,
     ) -> Result<Option<BlockNo>> {
-        let mut request = file.request(self.space.geometry(), inode, range.start, 1);
+        let Some(path) = self.path(range.start) else { return Ok(None) };
+        let mut request = file.request(self.space.geometry(), inode, &path, 1);
         request.missing = 0;
         request.wanted = range.len() as u32;
         // A cluster is of blocks that were written one after the other.
@@ -332,41 +343,42 @@ fn release(space: &mut MemorySpace, block: BlockNo) {
 }
 
 impl File {
-    /// What is to be asked for the blocks from `logical` on, up to `most` of them.
+    /// What is to be asked for the blocks from the end of a path on, up to `most` of them.
     fn request(
         &self,
         geometry: &Geometry,
         inode: InodeNo,
-        logical: u32,
+        path: &PointerPath,
         most: u32,
     ) -> BlockRequest {
-        let place = MapPlace::of(logical, geometry.block_size.pointers());
-        let missing = self.missing(&place);
-        let before = logical.checked_sub(1).filter(|_| place.index > 0 && missing == 0);
+        let (logical, index) = (path.logical().0, path.index());
+        let missing = self.missing(path);
+        let before = logical.checked_sub(1).filter(|_| index > 0 && missing == 0);
         let (nearest, holder) = match missing {
             0 => (
-                self.last_in(logical - place.index..logical),
-                self.indirect_at(1, &place).filter(|_| place.levels > 0),
+                self.last_in(logical - index..logical),
+                self.indirect_at(1, path.first_below(1)).filter(|_| path.levels() > 0),
             ),
             // One that the inode points to.
-            missing if missing == place.levels => {
+            missing if missing as usize == path.levels() => {
                 let root = (1..missing).rev().find_map(|level| self.root(geometry, level));
                 (root.or_else(|| self.last_in(0..DIRECT_BLOCKS)), None)
             }
             missing => {
-                let row = place.first_of(missing + 1)..place.first_of(missing);
+                let first = |level: u32| path.first_below(level as usize);
+                let row = first(missing + 1)..first(missing);
                 let beside = |one: &&Indirect| one.level == missing && row.contains(&one.logical);
                 let beside = self.indirect.iter().rfind(beside);
-                (beside.map(|one| one.block), self.indirect_at(missing + 1, &place))
+                (beside.map(|one| one.block), self.indirect_at(missing + 1, row.start))
             }
         };
         BlockRequest {
             home: geometry.group_of_inode(inode),
             regular: !self.directory,
-            logical: FileBlock(logical),
+            logical: path.logical(),
             missing,
-            wanted: most.min(place.room),
-            index: place.index,
+            wanted: most.min(path.room()),
+            index,
             before: before.and_then(|before| self.block(before)),
             nearest,
             holder,
@@ -375,26 +387,25 @@ impl File {
         }
     }
 
-    /// Indirect blocks that a block of the file misses.
-    fn missing(&self, place: &MapPlace) -> u32 {
-        let has = |level: &u32| self.indirect_at(*level, place).is_some();
-        (1..=place.levels).find(has).map_or(place.levels, |level| level - 1)
+    /// Indirect blocks of a path that the file misses.
+    fn missing(&self, path: &PointerPath) -> u32 {
+        let has =
+            |level: &u32| self.indirect_at(*level, path.first_below(*level as usize)).is_some();
+        let levels = path.levels() as u32;
+        (1..=levels).find(has).map_or(levels, |level| level - 1)
     }
 
-    /// The indirect block of a level above a block of the file.
-    fn indirect_at(&self, level: u32, place: &MapPlace) -> Option<BlockNo> {
-        let logical = place.first_of(level);
-        let from = self.indirect.partition_point(|one| one.logical < logical);
-        let here = self.indirect[from..].iter().take_while(|one| one.logical == logical);
+    /// The indirect block of a level above a block of the file, the first below it.
+    fn indirect_at(&self, level: u32, first: u32) -> Option<BlockNo> {
+        let from = self.indirect.partition_point(|one| one.logical < first);
+        let here = self.indirect[from..].iter().take_while(|one| one.logical == first);
         here.into_iter().find(|one| one.level == level).map(|one| one.block)
     }
 
     /// The indirect block of a level that the inode points to.
     fn root(&self, geometry: &Geometry, level: u32) -> Option<BlockNo> {
-        let pointers = u64::from(geometry.block_size.pointers());
-        let below: u64 = (1..level).map(|level| pointers.pow(level)).sum();
-        let first = u32::try_from(below).ok()?.checked_add(DIRECT_BLOCKS)?;
-        self.indirect_at(level, &MapPlace::of(first, pointers as u32))
+        let first = u32::try_from(first_of_tree(geometry.block_size, level)).ok()?;
+        self.indirect_at(level, first)
     }
 
     /// Where a block of the file is among the mapped ones, or would be.
@@ -510,69 +521,14 @@ fn release_run(space: &mut MemorySpace, run: Option<Run>) {
     }
 }
 
-/// Where the number of a block of a file is kept.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct MapPlace {
-    logical: u32,
-    /// In its array.
-    index: u32,
-    /// Places from there to the array's end.
-    room: u32,
-    /// Indirect blocks above it.
-    levels: u32,
-    /// The block's place in the tree of these.
-    within: u64,
-    pointers: u64,
-}
-
-impl MapPlace {
-    fn of(logical: u32, pointers: u32) -> Self {
-        let fan = u64::from(pointers);
-        let Some(mut within) = logical.checked_sub(DIRECT_BLOCKS).map(u64::from) else {
-            let room = DIRECT_BLOCKS - logical;
-            return Self { logical, index: logical, room, levels: 0, within: 0, pointers: fan };
-        };
-        let (mut size, mut levels) = (fan, 1);
-        while within >= size {
-            within -= size;
-            size *= fan;
-            levels += 1;
-        }
-        let index = (within % fan) as u32;
-        Self { logical, index, room: pointers - index, levels, within, pointers: fan }
-    }
-
-    /// The first block of the file below the same indirect block of a level.
-    fn first_of(&self, level: u32) -> u32 {
-        let beside = self.within % self.pointers.saturating_pow(level);
-        self.logical - beside as u32
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use fslab_vfs_testing::environment::seed;
     use rand::{RngExt, SeedableRng};
     use rand_pcg::Pcg64;
 
+    use super::super::tests::{geometry, indirect_blocks};
     use super::*;
-
-    #[test]
-    fn indirect_blocks_lead_to_the_blocks_from_the_first_of_their_array_on() {
-        let double = 12 + 256;
-        let triple = double + 256 * 256;
-        let levels = |logical| MapPlace::of(logical, 256).levels;
-        assert_eq!([0, 11, 12, double - 1, double, triple].map(levels), [0, 0, 1, 1, 2, 3]);
-        let firsts = |logical| {
-            let place = MapPlace::of(logical, 256);
-            (1..=place.levels).map(|level| place.first_of(level)).collect::<Vec<_>>()
-        };
-        assert_eq!(firsts(20), [12]);
-        assert_eq!(firsts(double + 300), [double + 256, double]);
-        assert_eq!(firsts(triple + 65_536 + 5), [triple + 65_536, triple + 65_536, triple]);
-        assert_eq!(MapPlace::of(double + 300, 256).index, 44);
-        assert_eq!(MapPlace::of(double + 300, 256).room, 212);
-    }
 
     fn file_with(volume: &mut Volume) -> InodeNo {
         let request = InodeRequest { parent: InodeNo::ROOT, directory: false, top_level: false };
@@ -580,19 +536,7 @@ mod tests {
     }
 
     fn volume() -> Volume {
-        let geometry = Geometry {
-            block_size: crate::types::BlockSize::MIN,
-            blocks: 8193,
-            first_data_block: 1,
-            blocks_per_group: 2048,
-            inodes_per_group: 256,
-            inode_size: 128,
-            first_inode: InodeNo(11),
-            groups: 4,
-            sparse_super: false,
-            sparse_super2: false,
-            reserved_descriptor_blocks: 0,
-        };
+        let geometry = geometry(4, 2048);
         let policy = (super::super::POLICIES[0].build)(&geometry, 1);
         Volume::new(MemorySpace::new(geometry, 40, 11), policy, Clustering::Smart)
     }
@@ -623,8 +567,12 @@ mod tests {
             let dense: Vec<u32> = (0..mapped.len() as u32).collect();
             let found = volume.logical_blocks(inode).unwrap_or(&dense);
             assert!(found.iter().eq(&mapped), "step {step}");
-            let all: Vec<_> =
-                volume.blocks(inode).iter().copied().chain(volume.indirect_blocks(inode)).collect();
+            let all: Vec<_> = volume
+                .blocks(inode)
+                .iter()
+                .copied()
+                .chain(indirect_blocks(&volume, inode))
+                .collect();
             let distinct: BTreeSet<_> = all.iter().collect();
             assert_eq!(distinct.len(), all.len(), "step {step}");
             assert_eq!(free - volume.space().totals().blocks, all.len() as u32, "step {step}");
@@ -640,9 +588,9 @@ mod tests {
         let inode = file_with(&mut volume);
         let far = 12 + 256 + 65_536 + 70_000;
         assert_eq!(volume.write(inode, far..far + 1, true).ok(), Some(Grown::Whole));
-        assert_eq!((volume.blocks(inode).len(), volume.indirect_blocks(inode).count()), (1, 3));
+        assert_eq!((volume.blocks(inode).len(), indirect_blocks(&volume, inode).len()), (1, 3));
         assert_eq!((volume.end(inode), volume.logical_blocks(inode)), (far + 1, Some(&[far][..])));
         assert_eq!(volume.write(inode, 0..13, true).ok(), Some(Grown::Whole));
-        assert_eq!((volume.blocks(inode).len(), volume.indirect_blocks(inode).count()), (14, 4));
+        assert_eq!((volume.blocks(inode).len(), indirect_blocks(&volume, inode).len()), (14, 4));
     }
 }

@@ -7,11 +7,12 @@
 
 use std::ops::Range;
 
-use super::{Slot, Volume, Way};
+use super::{Reached, Volume};
 use crate::alloc::cluster::{Cluster, Written};
 use crate::alloc::{BlockRequest, Run};
 use crate::error::Result;
 use crate::inode::Inode;
+use crate::pointer_tree::PointerPath;
 use crate::types::{BlockNo, FileBlock, InodeNo};
 
 impl Volume {
@@ -87,22 +88,20 @@ impl Volume {
         inode: &Inode,
         range: &Range<u32>,
     ) -> Result<Option<BlockRequest>> {
-        let logical = FileBlock(range.start);
-        let way = self.way(logical)?;
-        let Some(slot) = self.last_slot(no, inode, &way)? else { return Ok(None) };
-        let gap = super::Gap { level: way.length - 1, slot };
-        let request = self.block_request(no, inode, logical, &way, &gap, &[])?;
+        let path = self.path(FileBlock(range.start))?;
+        let Some(reached) = self.follow_to_end(no, inode, &path)? else { return Ok(None) };
+        let request = self.block_request(no, inode, &path, &reached, &[])?;
         Ok(Some(BlockRequest { wanted: range.len() as u32, ..request }))
     }
 
     /// Where the pointer to a block is kept; `None` where an indirect block is missing.
-    fn last_slot(&self, no: InodeNo, inode: &Inode, way: &Way) -> Result<Option<Slot>> {
-        let mut slot = Slot::Inode(way.indexes[0]);
-        for index in &way.indexes[1..way.length] {
-            let Some(table) = self.checked(no, self.slot(inode, slot)?)? else { return Ok(None) };
-            slot = Slot::Indirect(table, *index);
-        }
-        Ok(Some(slot))
+    fn follow_to_end(
+        &self,
+        no: InodeNo,
+        inode: &Inode,
+        path: &PointerPath,
+    ) -> Result<Option<Reached>> {
+        Ok(Some(self.follow(no, inode, path)?).filter(|reached| reached.depth == path.levels()))
     }
 
     fn copy_blocks(&mut self, old: &[BlockNo], run: Run) -> Result<()> {
@@ -125,9 +124,9 @@ impl Volume {
         run: Run,
     ) -> Result<()> {
         for ((logical, old), new) in (first..).zip(old).zip(run.blocks()) {
-            let way = self.way(FileBlock(logical))?;
-            if let Some(slot) = self.last_slot(no, inode, &way)? {
-                self.set_slot(inode, slot, new.0)?;
+            let path = self.path(FileBlock(logical))?;
+            if let Some(reached) = self.follow_to_end(no, inode, &path)? {
+                self.set_slot(inode, reached.slot, new.0)?;
                 self.space.free_block(&mut self.cache, no, *old)?;
             }
         }

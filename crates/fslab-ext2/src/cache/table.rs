@@ -4,8 +4,10 @@
 
 use std::collections::HashMap;
 
-use super::Hashing;
 use crate::types::BlockNo;
+
+/// Hashes the numbers of blocks, which an image may choose, not by a plain multiplication.
+pub(crate) type Hashing = ahash::RandomState;
 
 /// Blocks of a row. What a lone block costs is a row, so they are short.
 const ROW: u32 = 64;
@@ -64,9 +66,18 @@ impl<T: Copy> Table<T> {
     }
 }
 
+/// The same in each run, so that the same image is worked on in the same order.
+pub(crate) fn hashing() -> Hashing {
+    Hashing::with_seeds(
+        0x243f_6a88_85a3_08d3,
+        0x1319_8a2e_0370_7344,
+        0xa409_3822_299f_31d0,
+        0x082e_fa98_ec4e_6c89,
+    )
+}
+
 #[cfg(test)]
 mod tests {
-    use super::super::hashing;
     use super::*;
 
     #[test]

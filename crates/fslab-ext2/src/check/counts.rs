@@ -1,7 +1,7 @@
 //! Last passes: names counted against what inodes say, and what is in use against bitmaps and the
 //! counts of groups and superblock.
 
-use super::finding::{Finding, Problem, Subject};
+use super::finding::{Problem, Subject};
 use super::image::Image;
 use crate::bits;
 use crate::error::Result;
@@ -67,13 +67,7 @@ fn total(image: &mut Image, what: &'static str, stored: u32, counted: u32) {
 }
 
 fn of_superblock(image: &mut Image, problem: Problem) {
-    image.report.push(Finding {
-        subject: Subject::Superblock,
-        problem,
-        block: None,
-        path: None,
-        beyond_e2fsck: true,
-    });
+    image.report.add_beyond(Subject::Superblock, None, problem, true);
 }
 
 fn count(image: &mut Image, subject: Subject, what: &'static str, stored: u32, counted: u32) {
@@ -84,53 +78,52 @@ fn count(image: &mut Image, subject: Subject, what: &'static str, stored: u32, c
 
 /// Answers the free blocks of a group.
 fn check_group_blocks(image: &mut Image, no: GroupNo) -> Result<u32> {
-    let geometry = *image.geometry();
-    let group = image.groups[no.0 as usize];
-    let bitmap = image.cache.read(group.block_bitmap)?;
-    let length = geometry.blocks_in(no);
-    let mut free = 0;
-    for bit in 0..length {
-        let block = BlockNo(geometry.first_block(no).0 + bit);
-        let used = image.is_claimed(block);
-        free += u32::from(!used);
-        if used != bits::is_set(&bitmap, bit) {
-            let problem = Problem::BlockBit { used };
-            image.report.add(Subject::Block(block), Some(group.block_bitmap), problem);
-        }
-    }
-    padding(image, no, group.block_bitmap, length)?;
+    let (geometry, group) = (*image.geometry(), image.groups[no.0 as usize]);
+    let first = geometry.first_block(no).0;
+    let used = |image: &Image, bit| image.is_claimed(BlockNo(first + bit));
+    let wrong = |bit, used| (Subject::Block(BlockNo(first + bit)), Problem::BlockBit { used });
+    let free = check_bits(image, no, group.block_bitmap, geometry.blocks_in(no), used, wrong)?;
     count(image, Subject::Group(no), "free blocks", group.free_blocks, free);
     Ok(free)
 }
 
 /// Answers the free inodes of a group.
 fn check_group_inodes(image: &mut Image, no: GroupNo) -> Result<u32> {
-    let geometry = *image.geometry();
-    let group = image.groups[no.0 as usize];
-    let bitmap = image.cache.read(group.inode_bitmap)?;
+    let (geometry, group) = (*image.geometry(), image.groups[no.0 as usize]);
     let length = geometry.inodes_per_group;
-    let (mut free, mut directories) = (0, 0);
-    for bit in 0..length {
-        let inode = geometry.inode_at(no, bit);
-        let used = image.kind(inode).is_some() || image.is_reserved(inode);
-        free += u32::from(!used);
-        directories += u32::from(image.directories.contains_key(&inode));
-        if used != bits::is_set(&bitmap, bit) {
-            let problem = Problem::InodeBit { used };
-            image.report.add(Subject::Inode(inode), Some(group.inode_bitmap), problem);
-        }
-    }
-    padding(image, no, group.inode_bitmap, length)?;
+    let used = |image: &Image, bit| image.is_inode_used(geometry.inode_at(no, bit));
+    let wrong =
+        |bit, used| (Subject::Inode(geometry.inode_at(no, bit)), Problem::InodeBit { used });
+    let free = check_bits(image, no, group.inode_bitmap, length, used, wrong)?;
+    let inodes = (0..length).map(|bit| geometry.inode_at(no, bit));
+    let directories = inodes.filter(|inode| image.directories.contains_key(inode)).count() as u32;
     count(image, Subject::Group(no), "free inodes", group.free_inodes, free);
     count(image, Subject::Group(no), "directories", group.directories, directories);
     Ok(free)
 }
 
-fn padding(image: &mut Image, no: GroupNo, block: BlockNo, length: u32) -> Result<()> {
+/// Compares the bitmap of a group with what is in use; answers how many bits should be free.
+fn check_bits(
+    image: &mut Image,
+    no: GroupNo,
+    block: BlockNo,
+    length: u32,
+    is_used: impl Fn(&Image, u32) -> bool,
+    wrong: impl Fn(u32, bool) -> (Subject, Problem),
+) -> Result<u32> {
     let bitmap = image.cache.read(block)?;
+    let mut free = 0;
+    for bit in 0..length {
+        let used = is_used(image, bit);
+        free += u32::from(!used);
+        if used != bits::is_set(&bitmap, bit) {
+            let (subject, problem) = wrong(bit, used);
+            image.report.add(subject, Some(block), problem);
+        }
+    }
     let end = image.geometry().block_size.bits();
     if (length..end).any(|bit| !bits::is_set(&bitmap, bit)) {
         image.report.add(Subject::Group(no), Some(block), Problem::Padding);
     }
-    Ok(())
+    Ok(free)
 }

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use crate::flaw::{Flaw, kebab};
 use crate::lazy_features::Feature;
 use crate::types::{BlockNo, GroupNo, InodeNo};
 
@@ -10,10 +11,10 @@ use crate::types::{BlockNo, GroupNo, InodeNo};
 pub enum Problem {
     /// A block or inode can't be read as what it is.
     #[error("{0}")]
-    Unreadable(&'static str),
+    Unreadable(Flaw),
     /// The inode contradicts itself.
     #[error("the inode {0}")]
-    BadInode(&'static str),
+    BadInode(Flaw),
     /// A pointer leads to no block of a file.
     #[error("points to block {0}, which can't belong to a file")]
     BadPointer(u32),
@@ -45,7 +46,7 @@ pub enum Problem {
         /// Which block, counted within the directory.
         block: u32,
         /// What is wrong.
-        what: &'static str,
+        what: Flaw,
     },
     /// An entry of a directory that can't be.
     #[error("has an entry for inode {target}, at byte {offset}, that {what}")]
@@ -55,7 +56,7 @@ pub enum Problem {
         /// Where it is in its block, in bytes.
         offset: u32,
         /// What is wrong.
-        what: &'static str,
+        what: Flaw,
     },
     /// `..` leads elsewhere.
     #[error("has inode {stored} as '..', and is in inode {parent}")]
@@ -123,6 +124,21 @@ pub enum Problem {
     },
 }
 
+impl Problem {
+    /// A stable name in kebab-case: that of the flaw, where there is one.
+    #[must_use]
+    pub fn code(&self) -> String {
+        match self {
+            Self::Unreadable(flaw) | Self::BadInode(flaw) => flaw.code(),
+            Self::DirectoryBlock { what, .. } | Self::Entry { what, .. } => what.code(),
+            other => {
+                let shown = format!("{other:?}");
+                kebab(shown.split(|one: char| !one.is_alphanumeric()).next().unwrap_or(&shown))
+            }
+        }
+    }
+}
+
 /// Where a problem is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Subject {
@@ -165,7 +181,7 @@ impl fmt::Display for Finding {
         if let Some(block) = self.block {
             write!(formatter, ", at block {block}")?;
         }
-        write!(formatter, ": {}", self.problem)
+        write!(formatter, ": {} [{}]", self.problem, self.problem.code())
     }
 }
 
@@ -218,12 +234,19 @@ impl Report {
     }
 
     pub(crate) fn add(&mut self, subject: Subject, block: Option<BlockNo>, problem: Problem) {
-        self.push(Finding { subject, problem, block, path: None, beyond_e2fsck: false });
+        self.add_beyond(subject, block, problem, false);
     }
 
-    pub(crate) fn push(&mut self, finding: Finding) {
+    /// Adds a finding; `beyond_e2fsck` where e2fsck does not count it.
+    pub(crate) fn add_beyond(
+        &mut self,
+        subject: Subject,
+        block: Option<BlockNo>,
+        problem: Problem,
+        beyond_e2fsck: bool,
+    ) {
         if self.findings.len() < self.limit.0 {
-            self.findings.push(finding);
+            self.findings.push(Finding { subject, problem, block, path: None, beyond_e2fsck });
         } else {
             self.more = true;
         }
@@ -233,4 +256,39 @@ impl Report {
 /// What a bit says, against what is so.
 fn contradiction(used: bool) -> &'static str {
     if used { "in use and free" } else { "unused and taken" }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn format_document_lists_every_problem() {
+        let document = include_str!("../../../../docs/formats/ext2.md");
+        let (stored, counted, no) = (1, 2, InodeNo::ROOT);
+        let all = [
+            Problem::BadPointer(1),
+            Problem::SharedBlock(1),
+            Problem::Sectors { stored, counted: 2 },
+            Problem::Size { size: 1, blocks: 0 },
+            Problem::Hole(0),
+            Problem::Parent { stored: no, parent: no },
+            Problem::Unattached,
+            Problem::Links { stored, counted },
+            Problem::BlockBit { used: true },
+            Problem::InodeBit { used: true },
+            Problem::Padding,
+            Problem::Count { what: "free blocks", stored, counted },
+            Problem::Orphans(no),
+            Problem::NotInOrder,
+            Problem::StrayJournal,
+            Problem::UnnamedFeature(Feature::ALL[0]),
+            Problem::AttributeOwners { stored, counted },
+        ];
+        for problem in all {
+            let start = format!("{:<29} ", problem.code());
+            assert!(document.lines().any(|line| line.starts_with(&start)), "missing: {start}");
+        }
+        assert_eq!(Problem::BadInode(Flaw::BadMode).code(), "bad-mode");
+    }
 }

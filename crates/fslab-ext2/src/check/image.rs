@@ -4,15 +4,17 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
 use fslab_vfs::{BlockDevice, FileKind};
+use zerocopy::FromBytes;
 
 use super::finding::{Problem, Report, Subject};
-use crate::bits;
-use crate::cache::BlockCache;
-use crate::dir::{DirectoryBlocks, Form, Hasher, Rules};
+use crate::alloc::Bitmap;
+use crate::cache::{BlockCache, Role};
+use crate::dir::{DirectoryBlocks, Rules};
 use crate::error::Result;
-use crate::format::{compat, incompat};
+use crate::format::{RawInode, compat};
 use crate::geometry::Geometry;
 use crate::group::Group;
+use crate::inode::Inode;
 use crate::lazy_features::Feature;
 use crate::superblock::Superblock;
 use crate::types::{BlockNo, BlockSize, FileBlock, GroupNo, InodeNo};
@@ -26,10 +28,8 @@ pub(super) struct Image {
     pub(super) groups: Vec<Group>,
     pub(super) cache: BlockCache,
     pub(super) report: Report,
-    /// A bit for each block in use.
-    claimed: Vec<u8>,
-    /// Blocks before this one are all in use, since nothing is given back.
-    unclaimed_from: u32,
+    /// The blocks in use.
+    claimed: Bitmap,
     /// By inode number, from 0.
     pub(super) inodes: Vec<Known>,
     pub(super) directories: BTreeMap<InodeNo, Directory>,
@@ -79,8 +79,7 @@ impl Image {
             groups,
             cache,
             report: Report::default(),
-            claimed: vec![0; geometry.blocks.div_ceil(8) as usize + 8],
-            unclaimed_from: 0,
+            claimed: Bitmap::new(geometry.blocks),
             inodes: vec![Known::default(); geometry.inodes() as usize + 1],
             directories: BTreeMap::new(),
             attributes: HashMap::new(),
@@ -100,17 +99,23 @@ impl Image {
         let geometry = *self.geometry();
         for no in geometry.all_groups() {
             let group = self.groups[no.0 as usize];
-            let head = geometry.first_block(no).0;
-            bits::set_range(&mut self.claimed, head..head + geometry.head_blocks(no));
-            let table = group.inode_table.0;
-            bits::set_range(&mut self.claimed, table..table + geometry.inode_table_blocks());
-            bits::set(&mut self.claimed, group.block_bitmap.0);
-            bits::set(&mut self.claimed, group.inode_bitmap.0);
+            let pieces = [
+                (geometry.first_block(no), geometry.head_blocks(no)),
+                (group.inode_table, geometry.inode_table_blocks()),
+                (group.block_bitmap, 1),
+                (group.inode_bitmap, 1),
+            ];
+            for (start, length) in pieces {
+                // They don't overlap, or the group could not have been read.
+                let _taken = self.claimed.take(start.0..start.0 + length);
+            }
         }
+        // Nothing is ever put before the first group.
+        let _taken = self.claimed.take(0..geometry.first_data_block);
     }
 
     pub(super) fn is_claimed(&self, block: BlockNo) -> bool {
-        bits::is_set(&self.claimed, block.0)
+        !self.claimed.is_free(block.0)
     }
 
     /// Notes that an inode has a block; `false` where it can't have it.
@@ -121,27 +126,62 @@ impl Image {
             self.report.add(subject, None, Problem::BadPointer(pointer));
             return false;
         }
-        if self.is_claimed(block) {
+        let is_free = self.claimed.take(pointer..pointer + 1);
+        if !is_free {
             self.report.add(subject, Some(block), Problem::SharedBlock(pointer));
-            return false;
         }
-        bits::set(&mut self.claimed, pointer);
-        true
+        is_free
     }
 
-    /// Takes a block that nobody has; `None` where there is none.
+    /// Takes the first block that nobody has; `None` where there is none.
     pub(super) fn take_unclaimed(&mut self) -> Option<BlockNo> {
-        let geometry = self.geometry();
-        let all = geometry.first_data_block.max(self.unclaimed_from)..geometry.blocks;
-        let block = all.map(BlockNo).find(|block| !self.is_claimed(*block))?;
-        bits::set(&mut self.claimed, block.0);
-        self.unclaimed_from = block.0 + 1;
-        Some(block)
+        let block = self.claimed.next_free(0)?;
+        self.claimed.take(block..block + 1).then_some(BlockNo(block))
+    }
+
+    /// Where an inode's bytes are: block and offset.
+    pub(super) fn place_of_inode(&self, no: InodeNo) -> Option<(BlockNo, usize)> {
+        Group::place_of_inode(&self.groups, self.geometry(), no)
+    }
+
+    /// An inode's fields; `None` for an inode that does not exist.
+    pub(super) fn raw_inode(&self, no: InodeNo) -> Result<Option<RawInode>> {
+        let Some((block, offset)) = self.place_of_inode(no) else { return Ok(None) };
+        let bytes = self.cache.read(block)?;
+        Ok(RawInode::read_from_prefix(&bytes[offset..]).ok().map(|(raw, _)| raw))
+    }
+
+    /// Changes an inode's fields; `false` for an inode that does not exist.
+    pub(super) fn change_inode(
+        &mut self,
+        no: InodeNo,
+        change: impl FnOnce(&mut RawInode),
+    ) -> Result<bool> {
+        let Some((block, offset)) = self.place_of_inode(no) else { return Ok(false) };
+        self.cache.modify(block, Role::Inodes, |bytes| {
+            let raw = RawInode::mut_from_prefix(&mut bytes[offset..]);
+            raw.map(|(raw, _)| change(raw)).is_ok()
+        })
+    }
+
+    /// Makes an inode's bytes those of a new file.
+    pub(super) fn store_inode(&mut self, no: InodeNo, new: &Inode) -> Result<()> {
+        let Some((block, offset)) = self.place_of_inode(no) else { return Ok(()) };
+        let end = offset + self.geometry().inode_size as usize;
+        self.cache.modify(block, Role::Inodes, |bytes| {
+            Inode::clear(&mut bytes[offset..end]);
+            new.store(&mut bytes[offset..end]);
+        })
     }
 
     /// What an inode is; `None` for one that is not in use or does not exist.
     pub(super) fn kind(&self, no: InodeNo) -> Option<FileKind> {
         self.inodes.get(no.0 as usize).and_then(|known| known.kind)
+    }
+
+    /// Whether an inode is in use, or one of the file system's own.
+    pub(super) fn is_inode_used(&self, no: InodeNo) -> bool {
+        self.kind(no).is_some() || self.is_reserved(no)
     }
 
     /// Whether an inode is one of the file system's own.
@@ -150,19 +190,7 @@ impl Image {
     }
 
     pub(super) fn rules(&self) -> Rules {
-        let superblock = &self.superblock;
-        let large = superblock.has_incompat(incompat::LARGE_DIR);
-        Rules {
-            hasher: Hasher::new(
-                superblock.hash_version(),
-                superblock.hash_is_signed(),
-                superblock.hash_seed(),
-            ),
-            form: if self.has_index() { Form::Indexed } else { Form::Linear },
-            levels: if large { Rules::LEVELS_LARGE } else { Rules::LEVELS },
-            shrink: false,
-            kinds: superblock.has_incompat(incompat::FILETYPE),
-        }
+        self.superblock.directory_rules()
     }
 
     pub(super) fn has_index(&self) -> bool {

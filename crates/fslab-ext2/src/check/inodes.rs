@@ -6,11 +6,11 @@ use zerocopy::FromBytes;
 use super::finding::{Problem, Subject};
 use super::image::{Directory, Image, Known};
 use crate::error::{Error, Result};
-use crate::format::{
-    DIRECT_BLOCKS, INODE_BYTES, INODE_FOREIGN, INODE_INDEX, MAP_ENTRIES, RawInode, compat,
-};
+use crate::flaw::Flaw;
+use crate::format::{INODE_BYTES, INODE_FOREIGN, INODE_INDEX, MAP_ENTRIES, RawInode, compat};
 use crate::inode::{FAST_TARGET_MAX, Inode};
 use crate::lazy_features::Feature;
+use crate::pointer_tree::{self, Pointer, WHOLE_FILE};
 use crate::types::{BlockNo, InodeNo};
 use crate::xattr_region::{Region, reference_count};
 
@@ -26,12 +26,6 @@ const IMAGIC: u32 = 0x2000;
 const BOOT_LOADER: InodeNo = InodeNo(5);
 /// The inodes of the quotas of users and groups, and of the journal.
 const QUOTAS_AND_JOURNAL: [InodeNo; 3] = [InodeNo(3), InodeNo(4), InodeNo(8)];
-/// What is said of an inode that lacks a time of deletion.
-pub(super) const NOT_DELETED: &str = "has no name, and is not deleted";
-/// What is said of one that uses fields of other formats.
-pub(super) const FIELDS_TO_BE_ZERO: &str = "has values in fields that only newer formats use";
-/// What is said of one that should have none.
-pub(super) const DELETED_IN_USE: &str = "is in use and has a time of deletion";
 
 /// Looks at every inode.
 pub(super) fn check(image: &mut Image) -> Result<()> {
@@ -85,7 +79,7 @@ fn check_inode(image: &mut Image, no: InodeNo, bytes: &[u8]) -> Result<()> {
         // A small time is an inode number: the inode was in a list of orphans.
         let is_orphan = dtime != 0 && dtime < image.geometry().inodes();
         if is_orphan || (was_used && dtime == 0) {
-            bad(image, no, NOT_DELETED);
+            bad(image, no, Flaw::NotDeleted);
         }
         return Ok(());
     }
@@ -94,7 +88,7 @@ fn check_inode(image: &mut Image, no: InodeNo, bytes: &[u8]) -> Result<()> {
         return Ok(());
     }
     if raw.i_dtime.get() != 0 {
-        bad(image, no, DELETED_IN_USE);
+        bad(image, no, Flaw::DeletedInUse);
     }
     check_used(image, no, raw, bytes)
 }
@@ -103,7 +97,7 @@ fn check_inode(image: &mut Image, no: InodeNo, bytes: &[u8]) -> Result<()> {
 fn check_bad_blocks(image: &mut Image, raw: &RawInode) -> Result<()> {
     let half_words = [raw.i_mode, raw.i_uid, raw.i_gid, raw.i_links_count];
     if half_words.iter().any(|word| word.get() != 0) || raw.i_file_acl_lo.get() != 0 {
-        bad(image, BAD_BLOCKS, "is for bad blocks, and has more than these");
+        bad(image, BAD_BLOCKS, Flaw::BadBlocksInode);
     }
     let mut walk = Walk { keep: true, ..Walk::default() };
     walk_map(image, BAD_BLOCKS, &raw.i_block.map(zerocopy::little_endian::U32::get), &mut walk)?;
@@ -119,17 +113,17 @@ fn check_bad_blocks(image: &mut Image, raw: &RawInode) -> Result<()> {
 fn check_unused_reserved(image: &mut Image, no: InodeNo, raw: &RawInode) {
     let has_names = raw.i_links_count.get() != 0 || raw.i_block[0].get() != 0;
     if QUOTAS_AND_JOURNAL.contains(&no) && has_names {
-        bad(image, no, "is not in use, and has names or blocks");
+        bad(image, no, Flaw::ReservedInUse);
     }
     if has_wrong_mode(no, raw) {
-        bad(image, no, "is reserved, and has a mode");
+        bad(image, no, Flaw::ReservedMode);
     }
     let size = u64::from(raw.i_size_high.get()) << 32 | u64::from(raw.i_size_lo.get());
     if size > image.geometry().size_max() {
         image.report.add(Subject::Inode(no), None, Problem::Size { size, blocks: 0 });
     }
     if raw.i_file_acl_lo.get() != 0 {
-        bad(image, no, "is reserved, and has attributes");
+        bad(image, no, Flaw::ReservedAttributes);
     }
     let stored = raw.i_blocks_lo.get();
     if stored != 0 && raw.i_file_acl_lo.get() == 0 {
@@ -146,7 +140,7 @@ fn has_wrong_mode(no: InodeNo, raw: &RawInode) -> bool {
     }
 }
 
-fn bad(image: &mut Image, no: InodeNo, what: &'static str) {
+fn bad(image: &mut Image, no: InodeNo, what: Flaw) {
     image.report.add(Subject::Inode(no), None, Problem::BadInode(what));
 }
 
@@ -154,23 +148,23 @@ fn check_used(image: &mut Image, no: InodeNo, raw: &RawInode, bytes: &[u8]) -> R
     let mode = u32::from(raw.i_mode.get());
     let stored = u32::from(raw.i_links_count.get());
     let Some(kind) = FileKind::from_mode(mode) else {
-        bad(image, no, "is of no known kind");
+        bad(image, no, Flaw::BadMode);
         return Ok(());
     };
     image.inodes[no.0 as usize] = Known { kind: Some(kind), stored, counted: 0 };
     image.report.inodes += 1;
     if raw.i_obso_faddr.get() != 0 || raw.i_blocks_high.get() != 0 || raw.i_file_acl_high.get() != 0
     {
-        bad(image, no, FIELDS_TO_BE_ZERO);
+        bad(image, no, Flaw::NewerFields);
     }
     if raw.i_size_high.get() != 0 && !matches!(kind, FileKind::Regular | FileKind::Directory) {
-        bad(image, no, "is neither file nor directory, and has a size beyond 4 GiB");
+        bad(image, no, Flaw::SizeBeyondFormat);
     }
     if raw.i_flags.get() & IMAGIC != 0 {
-        bad(image, no, "has the flag of AFS directories");
+        bad(image, no, Flaw::AfsFlag);
     }
     if raw.i_flags.get() & INODE_FOREIGN != 0 {
-        bad(image, no, "has flags of features that the file system doesn't have");
+        bad(image, no, Flaw::ForeignFlags);
     }
     let inode = match Inode::parse(no, bytes) {
         Ok(Some(inode)) => inode,
@@ -192,9 +186,9 @@ fn check_flags(image: &mut Image, no: InodeNo, inode: &Inode) {
         return;
     }
     if inode.kind != FileKind::Directory {
-        bad(image, no, "is indexed and no directory");
+        bad(image, no, Flaw::IndexedFile);
     } else if !image.has_index() {
-        bad(image, no, "is an indexed directory, which the file system doesn't have");
+        bad(image, no, Flaw::IndexWithoutFeature);
     }
 }
 
@@ -211,14 +205,14 @@ struct Walk {
 }
 
 fn check_blocks(image: &mut Image, no: InodeNo, inode: &Inode) -> Result<()> {
-    let block_sectors = image.geometry().block_size.bytes_u32() / 512;
+    let block_sectors = image.geometry().block_size.sectors();
     let has_map = match inode.kind {
         FileKind::Regular | FileKind::Directory => true,
         FileKind::Symlink => return check_symlink(image, no, inode, block_sectors),
         _ => false,
     };
     if !has_map && inode.size != 0 {
-        bad(image, no, "is a special file and has a size");
+        bad(image, no, Flaw::SpecialSize);
     }
     let mut walk = Walk { keep: inode.kind == FileKind::Directory, ..Walk::default() };
     if has_map {
@@ -252,10 +246,10 @@ fn check_symlink(image: &mut Image, no: InodeNo, inode: &Inode, block_sectors: u
     };
     let length = target.iter().position(|byte| *byte == 0);
     if size == 0 || length.is_none_or(|length| length as u64 != size) {
-        bad(image, no, "is a symbolic link whose target contradicts its size");
+        bad(image, no, Flaw::SymlinkSize);
     }
     if walk.end > 1 {
-        bad(image, no, "is a symbolic link with more than one block");
+        bad(image, no, Flaw::SymlinkBlocks);
     }
     check_sectors(image, no, inode, &walk, block_sectors);
     Ok(())
@@ -267,40 +261,19 @@ fn walk_map(
     map: &[u32; MAP_ENTRIES],
     walk: &mut Walk,
 ) -> Result<()> {
-    let fan = u64::from(image.geometry().block_size.pointers());
-    let mut first = 0;
-    for (slot, pointer) in map.iter().enumerate() {
-        let level = slot.saturating_sub(DIRECT_BLOCKS - 1) as u32;
-        walk_pointer(image, no, *pointer, level, first, walk)?;
-        first += fan.pow(level);
-    }
-    Ok(())
-}
-
-fn walk_pointer(
-    image: &mut Image,
-    no: InodeNo,
-    pointer: u32,
-    level: u32,
-    first: u64,
-    walk: &mut Walk,
-) -> Result<()> {
-    if pointer == 0 || !image.claim(no, pointer) {
-        return Ok(());
-    }
-    walk.blocks += 1;
-    if level == 0 {
-        walk.note(first, BlockNo(pointer));
-        return Ok(());
-    }
-    image.tables.insert(BlockNo(pointer), no);
-    let fan = u64::from(image.geometry().block_size.pointers());
-    let bytes = image.cache.read(BlockNo(pointer))?;
-    for (index, word) in (0..).zip(bytes.as_chunks::<4>().0) {
-        let first = first + index * fan.pow(level - 1);
-        walk_pointer(image, no, u32::from_le_bytes(*word), level - 1, first, walk)?;
-    }
-    Ok(())
+    let block_size = image.geometry().block_size;
+    pointer_tree::walk(map, block_size, WHOLE_FILE, &mut |at: &Pointer| {
+        if !image.claim(no, at.block.0) {
+            return Ok(None);
+        }
+        walk.blocks += 1;
+        if at.level == 0 {
+            walk.note(at.first, at.block);
+            return Ok(None);
+        }
+        image.tables.insert(at.block, no);
+        image.cache.read(at.block).map(Some)
+    })
 }
 
 impl Walk {

@@ -9,17 +9,15 @@ use std::collections::HashSet;
 use fslab_vfs::{FileKind, Permissions, Timestamp};
 
 use super::image::{Directory, Image, Known};
-use super::pointers::{self, Slot};
-use super::repair::{change_inode, inode, store_inode};
-use crate::block_map::Way;
+use super::pointers;
 use crate::cache::Role;
 use crate::dir;
 use crate::dir::entry::{self, Entries};
 use crate::error::Result;
-use crate::file_types::entry_kind;
 use crate::format::{INODE_INDEX, MAP_ENTRIES, RawInode};
 use crate::geometry::Geometry;
 use crate::inode::Inode;
+use crate::pointer_tree::{PointerPath, Slot};
 use crate::types::{BlockNo, FileBlock, InodeNo};
 
 /// The name of the directory in the root.
@@ -88,7 +86,7 @@ impl Opened {
             let clear = |raw: &mut RawInode| {
                 raw.i_flags = (raw.i_flags.get() & !INODE_INDEX).into();
             };
-            change_inode(image, no, clear)?;
+            image.change_inode(no, clear)?;
         }
         Ok(Some(Self { no, taken, first: 0 }))
     }
@@ -109,7 +107,7 @@ impl Opened {
         target: InodeNo,
         kind: FileKind,
     ) -> Result<bool> {
-        let told = image.rules().told(entry_kind(kind));
+        let told = image.rules().told(kind.into());
         loop {
             let blocks = image.directories.get(&self.no).map(|one| &one.blocks);
             let Some(block) = blocks.and_then(|blocks| blocks.get(self.first)).copied() else {
@@ -154,8 +152,8 @@ fn make(image: &mut Image, now: Timestamp) -> Result<Option<InodeNo>> {
     let rules = image.rules();
     image.cache.create(block);
     image.cache.modify(block, Role::Map, |bytes| dir::create(bytes, &rules, no, InodeNo::ROOT))?;
-    store_inode(image, no, &new_directory(image.geometry(), block, now))?;
-    change_inode(image, InodeNo::ROOT, |raw| raw.i_links_count += 1)?;
+    image.store_inode(no, &new_directory(image.geometry(), block, now))?;
+    image.change_inode(InodeNo::ROOT, |raw| raw.i_links_count += 1)?;
     image.inodes[no.0 as usize] = Known { kind: Some(FileKind::Directory), stored: 2, counted: 2 };
     let root = Some(InodeNo::ROOT);
     let made = Directory { blocks: vec![block], indexed: false, dotdot: root, parent: root };
@@ -168,22 +166,10 @@ fn new_directory(geometry: &Geometry, block: BlockNo, now: Timestamp) -> Inode {
     let mut map = [0; MAP_ENTRIES];
     map[0] = block.0;
     Inode {
-        kind: FileKind::Directory,
-        permissions: Permissions::new(0o700),
-        uid: 0,
-        gid: 0,
         size: geometry.block_size.bytes_u64(),
-        links: 2,
-        sectors: geometry.block_size.bytes_u32() / 512,
-        flags: 0,
-        generation: 0,
-        xattr_block: None,
+        sectors: geometry.block_size.sectors(),
         map,
-        accessed: now,
-        modified: now,
-        changed: now,
-        created: Some(now),
-        deleted: 0,
+        ..Inode::new(FileKind::Directory, Permissions::new(0o700), (0, 0), 2, now)
     }
 }
 
@@ -192,7 +178,7 @@ fn free_inode(image: &Image) -> Result<Option<InodeNo>> {
     let geometry = image.geometry();
     for no in (geometry.first_inode.0..=geometry.inodes()).map(InodeNo) {
         if image.kind(no).is_none()
-            && inode(image, no)?.is_some_and(|raw| raw.i_links_count.get() == 0)
+            && image.raw_inode(no)?.is_some_and(|raw| raw.i_links_count.get() == 0)
         {
             return Ok(Some(no));
         }
@@ -203,7 +189,7 @@ fn free_inode(image: &Image) -> Result<Option<InodeNo>> {
 /// Adds an empty block to the directory; `false` where there is no room, or where its size or its
 /// pointers are damaged.
 fn grow(image: &mut Image, no: InodeNo) -> Result<bool> {
-    let Some(raw) = inode(image, no)? else { return Ok(false) };
+    let Some(raw) = image.raw_inode(no)? else { return Ok(false) };
     let Some(count) = image.directories.get(&no).map(|one| one.blocks.len() as u32) else {
         return Ok(false);
     };
@@ -217,7 +203,7 @@ fn grow(image: &mut Image, no: InodeNo) -> Result<bool> {
     image.cache.create(block);
     image.cache.modify(block, Role::Map, |bytes| entry::clear(bytes, 0))?;
     let Some(tables) = map(image, no, count, block)? else { return Ok(false) };
-    change_inode(image, no, |raw| {
+    image.change_inode(no, |raw| {
         raw.i_size_lo = (grown as u32).into();
         raw.i_blocks_lo += (1 + tables) * (block_bytes / 512);
     })?;
@@ -230,11 +216,10 @@ fn grow(image: &mut Image, no: InodeNo) -> Result<bool> {
 /// Makes a directory's block lie at a place of the device; answers how many indirect blocks were
 /// added for that, or `None` where there is no room for them.
 fn map(image: &mut Image, no: InodeNo, index: u32, block: BlockNo) -> Result<Option<u32>> {
-    let way = Way::to(image.geometry().block_size, FileBlock(index));
-    let Some(way) = way else { return Ok(None) };
-    let Some((first, below)) = way.steps().split_first() else { return Ok(None) };
-    let (mut slot, mut added) = (Slot::Inode(*first as usize), 0);
-    for index in below {
+    let path = PointerPath::to(image.geometry().block_size, FileBlock(index));
+    let Some(path) = path else { return Ok(None) };
+    let (mut slot, mut added) = (Slot::Inode(path.steps()[0]), 0);
+    for index in &path.steps()[1..] {
         let table = match pointers::get(image, no, slot)? {
             0 => {
                 let Some(new) = image.take_unclaimed() else { return Ok(None) };
@@ -249,7 +234,7 @@ fn map(image: &mut Image, no: InodeNo, index: u32, block: BlockNo) -> Result<Opt
         if image.tables.get(&table) != Some(&no) {
             return Ok(None);
         }
-        slot = Slot::Table(table, *index as usize);
+        slot = Slot::Indirect(table, *index);
     }
     pointers::set(image, no, slot, block.0)?;
     Ok(Some(added))

@@ -5,12 +5,12 @@ use std::hash::{DefaultHasher, Hasher as _};
 
 use fslab_vfs::FileKind;
 
-use super::finding::{Finding, Problem, Subject};
+use super::finding::{Problem, Subject};
 use super::image::{Blocks, Directory, Image};
 use crate::dir::entry::{Entries, Entry, EntryKind, HEADER};
 use crate::dir::{Rules, verify};
 use crate::error::Result;
-use crate::file_types::entry_kind;
+use crate::flaw::Flaw;
 use crate::types::{BlockNo, InodeNo};
 
 /// Looks at every directory.
@@ -61,9 +61,6 @@ fn check_directory(
     Ok(())
 }
 
-/// What is said of an entry whose name the directory has already.
-const TWICE: &str = "has a name that is there twice";
-
 /// The names of a directory, as hashes: some bytes for each, however long they are.
 #[derive(Default)]
 struct AllNames {
@@ -109,13 +106,12 @@ fn check_repeated(
             let first = *places.entry(entry.name.to_vec()).or_insert(block);
             if first != block {
                 let offset = entry.offset as u32;
-                image.report.push(Finding {
-                    subject: Subject::Inode(no),
-                    problem: Problem::Entry { target, offset, what: TWICE },
-                    block: Some(block),
-                    path: None,
-                    beyond_e2fsck: true,
-                });
+                image.report.add_beyond(
+                    Subject::Inode(no),
+                    Some(block),
+                    Problem::Entry { target, offset, what: Flaw::NameTwice },
+                    true,
+                );
             }
         }
     }
@@ -127,13 +123,12 @@ fn check_index(image: &mut Image, rules: &Rules, no: InodeNo, directory: &Direct
     let flaws = verify::verify(&Blocks { cache, block_size, no, directory }, rules)?;
     for flaw in flaws {
         let block = flaw.block.0;
-        image.report.push(Finding {
-            subject: Subject::Inode(no),
-            problem: Problem::DirectoryBlock { block, what: flaw.what },
-            block: directory.blocks.get(block as usize).copied(),
-            path: None,
-            beyond_e2fsck: flaw.is_beyond_e2fsck(),
-        });
+        image.report.add_beyond(
+            Subject::Inode(no),
+            directory.blocks.get(block as usize).copied(),
+            Problem::DirectoryBlock { block, what: flaw.what },
+            flaw.is_beyond_e2fsck(),
+        );
     }
     Ok(())
 }
@@ -149,12 +144,12 @@ struct Page<'a> {
 }
 
 impl Page<'_> {
-    fn complain(&self, image: &mut Image, what: &'static str) {
+    fn complain(&self, image: &mut Image, what: Flaw) {
         let problem = Problem::DirectoryBlock { block: self.index, what };
         image.report.add(Subject::Inode(self.no), Some(self.block), problem);
     }
 
-    fn wrong(&self, image: &mut Image, entry: &Entry<'_>, what: &'static str) {
+    fn wrong(&self, image: &mut Image, entry: &Entry<'_>, what: Flaw) {
         let Some(target) = entry.inode else { return };
         let problem = Problem::Entry { target, offset: entry.offset as u32, what };
         image.report.add(Subject::Inode(self.no), Some(self.block), problem);
@@ -163,14 +158,13 @@ impl Page<'_> {
     /// An entry that tells no kind is one that e2fsck completes without a word.
     fn check_kind(&self, image: &mut Image, entry: &Entry<'_>, right: EntryKind) {
         let Some(target) = entry.inode.filter(|_| entry.kind != right) else { return };
-        let what = "has the wrong kind";
-        image.report.push(Finding {
-            subject: Subject::Inode(self.no),
-            problem: Problem::Entry { target, offset: entry.offset as u32, what },
-            block: Some(self.block),
-            path: None,
-            beyond_e2fsck: entry.kind == EntryKind::UNKNOWN,
-        });
+        let what = Flaw::WrongKind;
+        image.report.add_beyond(
+            Subject::Inode(self.no),
+            Some(self.block),
+            Problem::Entry { target, offset: entry.offset as u32, what },
+            entry.kind == EntryKind::UNKNOWN,
+        );
     }
 
     /// The first two entries; answers what `..` says.
@@ -183,16 +177,16 @@ impl Page<'_> {
     ) -> Option<InodeNo> {
         let expected: &[u8] = if number == 0 { b"." } else { b".." };
         let Some(target) = entry.inode.filter(|_| entry.name == expected) else {
-            self.complain(image, "doesn't start with '.' and '..'");
+            self.complain(image, Flaw::NoDots);
             return None;
         };
         if number == 0 && target != self.no {
-            self.wrong(image, entry, "is its '.'");
+            self.wrong(image, entry, Flaw::WrongDot);
         }
-        let told = self.rules.told(entry_kind(FileKind::Directory));
+        let told = self.rules.told(EntryKind::DIRECTORY);
         self.check_kind(image, entry, told);
         if bytes.get(entry.offset + HEADER + entry.name.len()) != Some(&0) {
-            self.wrong(image, entry, "is its '.' or '..', and does not end with a zero byte");
+            self.wrong(image, entry, Flaw::DotNotEnded);
         }
         if let Some(known) = image.inodes.get_mut(target.0 as usize) {
             known.counted += 1;
@@ -216,33 +210,33 @@ impl Page<'_> {
         image: &mut Image,
         entry: &Entry<'_>,
         target: InodeNo,
-    ) -> Option<&'static str> {
+    ) -> Option<Flaw> {
         if let Some(what) = self.flaw_of_name(entry.name) {
             return Some(what);
         }
         if target != InodeNo::ROOT && image.is_reserved(target)
             || target.0 > image.geometry().inodes()
         {
-            return Some("can't have a name");
+            return Some(Flaw::NamesReserved);
         }
-        let Some(kind) = image.kind(target) else { return Some("is not in use") };
+        let Some(kind) = image.kind(target) else { return Some(Flaw::NamesUnused) };
         if target == InodeNo::ROOT {
-            return Some("is the root directory");
+            return Some(Flaw::NamesRoot);
         }
-        self.check_kind(image, entry, self.rules.told(entry_kind(kind)));
+        self.check_kind(image, entry, self.rules.told(kind.into()));
         let is_another = kind == FileKind::Directory && !self.adopt(image, target);
-        is_another.then_some("is a directory with another name")
+        is_another.then_some(Flaw::DirectoryTwice)
     }
 
-    fn flaw_of_name(&mut self, name: &[u8]) -> Option<&'static str> {
+    fn flaw_of_name(&mut self, name: &[u8]) -> Option<Flaw> {
         if name.is_empty() {
-            Some("has no name")
+            Some(Flaw::NoName)
         } else if matches!(name, b"." | b"..") {
-            Some("is one more '.' or '..'")
+            Some(Flaw::ExtraDot)
         } else if name.contains(&b'/') || name.contains(&0) {
-            Some("has a name with a '/' or a zero byte")
+            Some(Flaw::BadName)
         } else if !self.names.insert(name.to_vec()) {
-            Some(TWICE)
+            Some(Flaw::NameTwice)
         } else {
             None
         }
@@ -265,7 +259,7 @@ impl Page<'_> {
 fn resolve_parents(image: &mut Image) {
     let mut reached: HashMap<InodeNo, bool> = HashMap::from([(InodeNo::ROOT, true)]);
     if !image.directories.contains_key(&InodeNo::ROOT) {
-        let problem = Problem::BadInode("is no directory, and should be the root");
+        let problem = Problem::BadInode(Flaw::RootNotDirectory);
         image.report.add(Subject::Inode(InodeNo::ROOT), None, problem);
     }
     let all: Vec<_> = image.directories.iter().map(|(no, one)| (*no, one.clone_place())).collect();

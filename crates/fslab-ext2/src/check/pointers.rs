@@ -6,21 +6,14 @@
 use std::collections::{HashMap, HashSet};
 
 use fslab_vfs::FileKind;
+use zerocopy::little_endian::U32;
 
 use super::finding::{Finding, Problem, Subject};
 use super::image::Image;
-use super::repair::{change_inode, inode};
 use crate::cache::Role;
 use crate::error::Result;
-use crate::format::{DIRECT_BLOCKS, MAP_ENTRIES};
+use crate::pointer_tree::{self, Pointer, Slot, WHOLE_FILE, pointer, set_pointer};
 use crate::types::{BlockNo, InodeNo};
-
-/// Where a pointer is kept.
-#[derive(Clone, Copy)]
-pub(super) enum Slot {
-    Inode(usize),
-    Table(BlockNo, usize),
-}
 
 /// Where pointers that are to be mended are kept: of one inode at a time and found in one search,
 /// because damage can give a file thousands of them.
@@ -82,8 +75,7 @@ impl Places {
     /// The places of a pointer, in the order of the map.
     fn slots(&mut self, image: &Image, no: InodeNo, pointer: u32) -> Result<&mut Vec<Slot>> {
         if self.of != Some(no) {
-            let wanted = self.wanted.get(&no).cloned().unwrap_or_default();
-            self.found = search(image, no, wanted)?;
+            self.found = search(image, no, self.wanted.entry(no).or_default())?;
             self.of = Some(no);
         }
         Ok(self.found.entry(pointer).or_default())
@@ -94,70 +86,43 @@ impl Places {
 pub(super) fn get(image: &Image, no: InodeNo, slot: Slot) -> Result<u32> {
     match slot {
         Slot::Inode(index) => {
-            let raw = inode(image, no)?;
-            Ok(raw.and_then(|raw| Some(raw.i_block.get(index)?.get())).unwrap_or(0))
+            let raw = image.raw_inode(no)?;
+            Ok(raw.and_then(|raw| Some(raw.i_block.get(index as usize)?.get())).unwrap_or(0))
         }
-        Slot::Table(table, index) => {
-            let bytes = image.cache.read(table)?;
-            let word = bytes.get(index * 4..).and_then(<[u8]>::first_chunk);
-            Ok(word.map_or(0, |word| u32::from_le_bytes(*word)))
-        }
+        Slot::Indirect(table, index) => image.cache.look(table, |bytes| pointer(bytes, index)),
     }
 }
 
 /// Changes a pointer; `false` where there is none.
 pub(super) fn set(image: &mut Image, no: InodeNo, slot: Slot, value: u32) -> Result<bool> {
     match slot {
-        Slot::Inode(index) => change_inode(image, no, |raw| raw.i_block[index] = value.into()),
-        Slot::Table(table, index) => image.cache.modify(table, Role::Map, |bytes| {
-            bytes[index * 4..][..4].copy_from_slice(&value.to_le_bytes());
+        Slot::Inode(index) => {
+            image.change_inode(no, |raw| raw.i_block[index as usize] = value.into())
+        }
+        Slot::Indirect(table, index) => image.cache.modify(table, Role::Map, |bytes| {
+            set_pointer(bytes, index, value);
             true
         }),
     }
 }
 
-/// A search through an inode's pointers, in the indirect blocks that belong to it: damage can make
-/// others lead to the blocks of other files and of the file system, which are not to be changed.
-/// Each is looked at once: damage can make their tree a circle.
-struct Search<'a> {
-    image: &'a Image,
-    no: InodeNo,
-    wanted: HashSet<u32>,
-    seen: HashSet<u32>,
-    found: HashMap<u32, Vec<Slot>>,
-}
-
-fn search(image: &Image, no: InodeNo, wanted: HashSet<u32>) -> Result<HashMap<u32, Vec<Slot>>> {
-    let (seen, found) = (HashSet::new(), HashMap::new());
-    let mut search = Search { image, no, wanted, seen, found };
-    let Some(raw) = inode(image, no)? else { return Ok(search.found) };
-    for index in 0..MAP_ENTRIES {
-        let level = index.saturating_sub(DIRECT_BLOCKS - 1);
-        search.look(Slot::Inode(index), raw.i_block[index].get(), level)?;
-    }
-    Ok(search.found)
-}
-
-impl Search<'_> {
-    fn look(&mut self, slot: Slot, value: u32, level: usize) -> Result<()> {
-        if value == 0 {
-            return Ok(());
+/// Searches an inode's pointers, in the indirect blocks that belong to it: damage can make others
+/// lead to the blocks of other files and of the file system, which are not to be changed. Each is
+/// looked at once: damage can make their tree a circle.
+fn search(image: &Image, no: InodeNo, wanted: &HashSet<u32>) -> Result<HashMap<u32, Vec<Slot>>> {
+    let (mut seen, mut found) = (HashSet::new(), HashMap::<u32, Vec<Slot>>::new());
+    let Some(raw) = image.raw_inode(no)? else { return Ok(found) };
+    let (map, block_size) = (raw.i_block.map(U32::get), image.geometry().block_size);
+    pointer_tree::walk(&map, block_size, WHOLE_FILE, &mut |at: &Pointer| {
+        if wanted.contains(&at.block.0) {
+            found.entry(at.block.0).or_default().push(at.slot);
         }
-        if self.wanted.contains(&value) {
-            self.found.entry(value).or_default().push(slot);
+        let is_own = at.level > 0 && image.tables.get(&at.block) == Some(&no);
+        if is_own && seen.insert(at.block) {
+            image.cache.read(at.block).map(Some)
+        } else {
+            Ok(None)
         }
-        if level == 0 {
-            return Ok(());
-        }
-        let is_own = self.image.tables.get(&BlockNo(value)) == Some(&self.no);
-        if !is_own || !self.seen.insert(value) {
-            return Ok(());
-        }
-        let bytes = self.image.cache.read(BlockNo(value))?;
-        for (index, word) in bytes.as_chunks::<4>().0.iter().enumerate() {
-            let below = Slot::Table(BlockNo(value), index);
-            self.look(below, u32::from_le_bytes(*word), level - 1)?;
-        }
-        Ok(())
-    }
+    })?;
+    Ok(found)
 }

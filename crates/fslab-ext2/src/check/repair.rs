@@ -16,7 +16,6 @@
 use std::sync::Arc;
 
 use fslab_vfs::{BlockDevice, Timestamp};
-use zerocopy::FromBytes;
 
 use super::finding::{FINDINGS_MAX, Finding, Problem, Report, Subject};
 use super::image::Image;
@@ -27,11 +26,10 @@ use crate::bits;
 use crate::cache::Role;
 use crate::dir::entry::{self, Entries, EntryKind};
 use crate::error::Result;
-use crate::file_types::entry_kind;
-use crate::format::{INODE_INDEX, RawInode, STATE_CLEAN, STATE_ERRORS, SUPERBLOCK_OFFSET};
+use crate::flaw::Flaw;
+use crate::format::{INODE_INDEX, STATE_CLEAN, STATE_ERRORS, SUPERBLOCK_OFFSET};
 use crate::geometry::Geometry;
 use crate::group::descriptor_table;
-use crate::inode::Inode;
 use crate::types::{BlockNo, InodeNo};
 
 /// Findings that are mended in one round: some 10 MiB. A round reads all metadata.
@@ -150,19 +148,19 @@ fn mend_inode(
         Problem::SharedBlock(_) if no == BAD_BLOCKS => Ok(false),
         Problem::SharedBlock(pointer) => places.copy_shared(image, no, pointer),
         Problem::Links { counted, .. } => {
-            change_inode(image, no, |raw| raw.i_links_count = (counted as u16).into())
+            image.change_inode(no, |raw| raw.i_links_count = (counted as u16).into())
         }
         Problem::Sectors { counted, .. } => {
-            change_inode(image, no, |raw| raw.i_blocks_lo = (counted as u32).into())
+            image.change_inode(no, |raw| raw.i_blocks_lo = (counted as u32).into())
         }
-        Problem::BadInode(super::inodes::DELETED_IN_USE) => {
-            change_inode(image, no, |raw| raw.i_dtime = 0.into())
+        Problem::BadInode(Flaw::DeletedInUse) => {
+            image.change_inode(no, |raw| raw.i_dtime = 0.into())
         }
-        Problem::BadInode(super::inodes::NOT_DELETED) => {
+        Problem::BadInode(Flaw::NotDeleted) => {
             let seconds = now.seconds.clamp(1 << 30, i64::from(u32::MAX)) as u32;
-            change_inode(image, no, |raw| raw.i_dtime = seconds.into())
+            image.change_inode(no, |raw| raw.i_dtime = seconds.into())
         }
-        Problem::BadInode(super::inodes::FIELDS_TO_BE_ZERO) => change_inode(image, no, |raw| {
+        Problem::BadInode(Flaw::NewerFields) => image.change_inode(no, |raw| {
             raw.i_obso_faddr = 0.into();
             raw.i_blocks_high = 0.into();
             raw.i_file_acl_high = 0.into();
@@ -172,45 +170,6 @@ fn mend_inode(
         Problem::DirectoryBlock { .. } => mend_directory_block(image, no, finding.block),
         _ => Ok(false),
     }
-}
-
-/// Where an inode's bytes are: block and offset.
-pub(super) fn place_of_inode(image: &Image, no: InodeNo) -> Option<(BlockNo, usize)> {
-    let geometry = image.geometry();
-    let (group, index) = geometry.place_of_inode(no)?;
-    let per_block = geometry.inodes_per_block();
-    let table = image.groups[group.0 as usize].inode_table;
-    let offset = (index % per_block * geometry.inode_size) as usize;
-    Some((BlockNo(table.0 + index / per_block), offset))
-}
-
-/// An inode's fields.
-pub(super) fn inode(image: &Image, no: InodeNo) -> Result<Option<RawInode>> {
-    let Some((block, offset)) = place_of_inode(image, no) else { return Ok(None) };
-    let bytes = image.cache.read(block)?;
-    Ok(RawInode::read_from_prefix(&bytes[offset..]).ok().map(|(raw, _)| raw))
-}
-
-pub(super) fn change_inode(
-    image: &mut Image,
-    no: InodeNo,
-    change: impl FnOnce(&mut RawInode),
-) -> Result<bool> {
-    let Some((block, offset)) = place_of_inode(image, no) else { return Ok(false) };
-    image.cache.modify(block, Role::Inodes, |bytes| {
-        let raw = RawInode::mut_from_prefix(&mut bytes[offset..]);
-        raw.map(|(raw, _)| change(raw)).is_ok()
-    })
-}
-
-/// Makes an inode's bytes those of a new file.
-pub(super) fn store_inode(image: &mut Image, no: InodeNo, new: &Inode) -> Result<()> {
-    let Some((block, offset)) = place_of_inode(image, no) else { return Ok(()) };
-    let end = offset + image.geometry().inode_size as usize;
-    image.cache.modify(block, Role::Inodes, |bytes| {
-        Inode::clear(&mut bytes[offset..end]);
-        new.store(&mut bytes[offset..end]);
-    })
 }
 
 fn set_dotdot(image: &mut Image, no: InodeNo, parent: InodeNo) -> Result<bool> {
@@ -229,7 +188,7 @@ fn set_dotdot(image: &mut Image, no: InodeNo, parent: InodeNo) -> Result<bool> {
 /// Gives an entry the kind of its inode, or takes it out.
 fn mend_entry(image: &mut Image, finding: &Finding, target: InodeNo, offset: u32) -> Result<bool> {
     let Some(block) = finding.block else { return Ok(false) };
-    let right = image.kind(target).map(|kind| image.rules().told(entry_kind(kind)));
+    let right = image.kind(target).map(|kind| image.rules().told(kind.into()));
     image.cache.modify(block, Role::Directory, |bytes| {
         let offset = offset as usize;
         let Ok(found) = entry::entry_at(bytes, offset) else { return false };
@@ -275,7 +234,7 @@ fn mend_directory_block(image: &mut Image, no: InodeNo, block: Option<BlockNo>) 
     if !indexed {
         return Ok(false);
     }
-    change_inode(image, no, |raw| raw.i_flags = (raw.i_flags.get() & !INODE_INDEX).into())
+    image.change_inode(no, |raw| raw.i_flags = (raw.i_flags.get() & !INODE_INDEX).into())
 }
 
 fn unreadable_from(bytes: &[u8]) -> Option<usize> {
@@ -306,10 +265,7 @@ pub(super) fn write_counts(image: &mut Image) -> Result<()> {
         let block_used = |bit| bit >= length || image.is_claimed(BlockNo(first + bit));
         let blocks = bitmap(&geometry, block_used);
         let inode_used = |bit| {
-            let inode = geometry.inode_at(no, bit);
-            bit >= geometry.inodes_per_group
-                || image.kind(inode).is_some()
-                || image.is_reserved(inode)
+            bit >= geometry.inodes_per_group || image.is_inode_used(geometry.inode_at(no, bit))
         };
         let inodes = bitmap(&geometry, inode_used);
         let free_blocks = write_bitmap(image, group.block_bitmap, &blocks)?;
@@ -321,10 +277,7 @@ pub(super) fn write_counts(image: &mut Image) -> Result<()> {
         group.free_inodes = free_inodes;
         group.directories = here as u32;
     }
-    let free_blocks: u32 = image.groups.iter().map(|group| group.free_blocks).sum();
-    let free_inodes: u32 = image.groups.iter().map(|group| group.free_inodes).sum();
-    image.superblock.raw_mut().s_free_blocks_count = free_blocks.into();
-    image.superblock.raw_mut().s_free_inodes_count = free_inodes.into();
+    image.superblock.set_free(&image.groups);
     write_out(image)?;
     let device = image.cache.device();
     let table = geometry.descriptors_of(crate::types::GroupNo(0));
@@ -374,9 +327,7 @@ mod tests {
         ext2.shutdown().unwrap();
         let mut image = Image::open(Arc::clone(&device)).unwrap();
         let no = InodeNo(directory.0 as u32);
-        assert!(
-            change_inode(&mut image, no, |raw| *raw = zerocopy::FromZeros::new_zeroed()).unwrap()
-        );
+        assert!(image.change_inode(no, |raw| *raw = zerocopy::FromZeros::new_zeroed()).unwrap());
         write_out(&mut image).unwrap();
         let repaired = repair_in_rounds(&device, Timestamp::default(), 10).unwrap();
         assert!(repaired.left.findings.is_empty(), "{:?}", repaired.left.findings);

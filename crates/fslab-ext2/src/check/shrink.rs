@@ -13,16 +13,17 @@ use fslab_vfs::{BlockDevice, FileKind};
 
 use super::finding::FINDINGS_MAX;
 use super::image::Image;
-use super::repair::{place_of_inode, write_counts};
-use crate::cache::Role;
+use super::repair::write_counts;
+use crate::cache::{Block, Role};
 use crate::dir::entry::{self, Entries, EntryKind};
 use crate::error::{Error, Result};
-use crate::format::{DIRECT_BLOCKS, STATE_CLEAN, SUPERBLOCK_OFFSET, compat};
+use crate::format::{MAP_ENTRIES, STATE_CLEAN, SUPERBLOCK_OFFSET, compat};
 use crate::geometry::Geometry;
 use crate::group::descriptor_table;
 use crate::grow::Resized;
 use crate::inode::Inode;
 use crate::mkfs::cut_last_group;
+use crate::pointer_tree::{Pointer, Slot, WHOLE_FILE, set_pointer, walk};
 use crate::types::{BlockNo, GroupNo, InodeNo};
 
 /// Changed metadata that is gathered before it is written, in bytes.
@@ -76,8 +77,6 @@ struct Shrinking {
     image: Image,
     before: Geometry,
     after: Geometry,
-    /// The next block that may be free.
-    next: u32,
     /// Where blocks of attributes and directories went; several inodes may have one of the former.
     blocks: HashMap<BlockNo, BlockNo>,
     inodes: BTreeMap<InodeNo, InodeNo>,
@@ -86,8 +85,7 @@ struct Shrinking {
 impl Shrinking {
     fn new(image: Image, after: Geometry) -> Self {
         let before = *image.geometry();
-        let next = before.first_data_block;
-        Self { image, before, after, next, blocks: HashMap::new(), inodes: BTreeMap::new() }
+        Self { image, before, after, blocks: HashMap::new(), inodes: BTreeMap::new() }
     }
 
     fn is_outside(&self, block: BlockNo) -> bool {
@@ -164,20 +162,15 @@ impl Shrinking {
     }
 
     fn move_blocks_of(&mut self, no: InodeNo, kind: FileKind) -> Result<()> {
-        let Some((block, offset)) = place_of_inode(&self.image, no) else { return Ok(()) };
+        let Some((block, offset)) = self.image.place_of_inode(no) else { return Ok(()) };
         let end = offset + self.before.inode_size as usize;
         let inode =
             self.image.cache.look(block, |bytes| Inode::parse(no, &bytes[offset..end]))??;
         let Some(inode) = inode else { return Ok(()) };
-        let sectors = self.before.block_size.bytes_u32() / 512;
-        let mut map = inode.map;
-        if matches!(kind, FileKind::Regular | FileKind::Directory)
-            || (kind == FileKind::Symlink && inode.fast_target(sectors).is_none())
-        {
-            for (index, pointer) in map.iter_mut().enumerate() {
-                let depth = (index + 1).saturating_sub(DIRECT_BLOCKS) as u32;
-                *pointer = self.move_below(*pointer, depth, kind)?;
-            }
+        let (mut map, block_size) = (inode.map, self.before.block_size);
+        if inode.has_map(block_size.sectors()) {
+            let mut visitor = |at: &Pointer| self.move_mapped(at, kind, &mut map);
+            walk(&inode.map, block_size, WHOLE_FILE, &mut visitor)?;
         }
         let attributes = self.move_attributes(inode.xattr_block)?;
         if map == inode.map && attributes == inode.xattr_block {
@@ -199,40 +192,30 @@ impl Shrinking {
         }
     }
 
-    /// Moves a block and all below it; answers where it is then.
-    fn move_below(&mut self, pointer: u32, depth: u32, kind: FileKind) -> Result<u32> {
-        if pointer == 0 {
-            return Ok(0);
-        }
-        let old = BlockNo(pointer);
-        let is_data = depth == 0 && kind == FileKind::Regular;
-        let new = self.move_block(old, |shrinking, to| match is_data {
-            true => shrinking.copy_data(old, to),
-            false => shrinking.copy_metadata(old, to),
+    /// Moves the block that a pointer leads to, and changes the pointer. Answers the bytes of an
+    /// indirect block.
+    fn move_mapped(
+        &mut self,
+        at: &Pointer,
+        kind: FileKind,
+        map: &mut [u32; MAP_ENTRIES],
+    ) -> Result<Option<Block>> {
+        let is_data = at.level == 0 && kind == FileKind::Regular;
+        let new = self.move_block(at.block, |shrinking, to| match is_data {
+            true => shrinking.copy_data(at.block, to),
+            false => shrinking.copy_metadata(at.block, to),
         })?;
-        if depth > 0 {
-            self.move_table(new, depth, kind)?;
-        }
-        Ok(new.0)
-    }
-
-    /// Moves what an indirect block leads to.
-    fn move_table(&mut self, table: BlockNo, depth: u32, kind: FileKind) -> Result<()> {
-        let bytes = self.image.cache.read(table)?;
-        let mut words: Vec<u32> =
-            bytes.as_chunks::<4>().0.iter().map(|word| u32::from_le_bytes(*word)).collect();
-        let before = words.clone();
-        for word in &mut words {
-            *word = self.move_below(*word, depth - 1, kind)?;
-        }
-        if words == before {
-            return Ok(());
-        }
-        self.image.cache.modify(table, Role::Map, |bytes| {
-            for (place, word) in bytes.as_chunks_mut::<4>().0.iter_mut().zip(words) {
-                *place = word.to_le_bytes();
+        match at.slot {
+            _ if new == at.block => {}
+            Slot::Inode(index) => map[index as usize] = new.0,
+            Slot::Indirect(table, index) => {
+                // It may have been moved itself.
+                let table = self.blocks.get(&table).copied().unwrap_or(table);
+                let change = |bytes: &mut [u8]| set_pointer(bytes, index, new.0);
+                self.image.cache.modify(table, Role::Map, change)?;
             }
-        })
+        }
+        if at.level > 0 { self.image.cache.read(new).map(Some) } else { Ok(None) }
     }
 
     /// Gives a block that is outside a place inside; answers where it is then.
@@ -254,13 +237,9 @@ impl Shrinking {
     }
 
     fn take_block(&mut self) -> Result<BlockNo> {
-        let free = (self.next..self.after.blocks)
-            .map(BlockNo)
-            .find(|block| !self.image.is_claimed(*block));
+        let block = self.image.take_unclaimed().filter(|block| !self.is_outside(*block));
         // Was counted before.
-        let block = free.ok_or(fslab_vfs::Errno::NOSPC)?;
-        self.next = block.0 + 1;
-        Ok(block)
+        Ok(block.ok_or(fslab_vfs::Errno::NOSPC)?)
     }
 
     fn copy_metadata(&mut self, from: BlockNo, to: BlockNo) -> Result<()> {
@@ -286,7 +265,7 @@ impl Shrinking {
             }
             let new = free.find(|no| self.image.kind(*no).is_none());
             let new = new.ok_or(fslab_vfs::Errno::NOSPC)?;
-            let places = (place_of_inode(&self.image, old), place_of_inode(&self.image, new));
+            let places = (self.image.place_of_inode(old), self.image.place_of_inode(new));
             let (Some((from, at)), Some((to, start))) = places else { continue };
             let bytes = self.image.cache.look(from, |bytes| bytes[at..at + size].to_vec())?;
             self.image.cache.modify(to, Role::Inodes, |target| {
@@ -338,7 +317,7 @@ impl Shrinking {
             let length = self.after.blocks_in(GroupNo(self.after.groups - 1));
             last.free_blocks = last.free_blocks.min(length);
         }
-        self.set_sizes();
+        self.image.superblock.set_sizes(&self.after);
         let table = self.after.descriptors_of(GroupNo(0));
         device.write_at(self.after.offset_of(table), &descriptor_table(&groups))?;
         device.write_at(SUPERBLOCK_OFFSET, self.image.superblock.as_bytes())?;
@@ -347,33 +326,11 @@ impl Shrinking {
         let mut image = image.ok_or(Error::BadParameters("it can't be read when it is smaller"))?;
         let state = image.superblock.raw().s_state.get() | STATE_CLEAN;
         image.superblock.raw_mut().s_state = state.into();
-        write_copies(&mut image)?;
+        // Copies are for repair: their counts are not kept.
+        let geometry = *image.geometry();
+        let device = image.cache.shared_device();
+        image.superblock.write_copies(&*device, &geometry, &image.groups)?;
+        device.flush()?;
         write_counts(&mut image)
     }
-
-    /// The share of blocks that is kept for the super-user stays.
-    fn set_sizes(&mut self) {
-        let reserved = u64::from(self.image.superblock.reserved_blocks())
-            * u64::from(self.after.blocks)
-            / u64::from(self.before.blocks);
-        let raw = self.image.superblock.raw_mut();
-        raw.s_blocks_count = self.after.blocks.into();
-        raw.s_inodes_count = self.after.inodes().into();
-        raw.s_r_blocks_count = (reserved as u32).into();
-    }
-}
-
-/// Copies of the superblock and the descriptors, which are for repair: their counts are not kept.
-fn write_copies(image: &mut Image) -> Result<()> {
-    let geometry = *image.geometry();
-    let table = descriptor_table(&image.groups);
-    for no in geometry.all_groups().skip(1).filter(|no| geometry.has_superblock(*no)) {
-        image.superblock.raw_mut().s_block_group_nr = (no.0 as u16).into();
-        let device = image.cache.device();
-        device.write_at(geometry.offset_of(geometry.descriptors_of(no)), &table)?;
-        device
-            .write_at(geometry.offset_of(geometry.first_block(no)), image.superblock.as_bytes())?;
-    }
-    image.superblock.raw_mut().s_block_group_nr = 0.into();
-    Ok(image.cache.device().flush()?)
 }

@@ -9,6 +9,9 @@
 //! The records of a block fill it without gaps; `length` is a multiple of 4. A record with inode 0
 //! is free space, and so is whatever a record has beyond its name.
 
+use fslab_vfs::FileKind;
+
+use crate::flaw::{Checked, Flaw};
 use crate::types::InodeNo;
 
 /// What an entry says its inode is, as the format stores it.
@@ -22,8 +25,31 @@ impl EntryKind {
     pub const REGULAR: Self = Self(1);
     /// A directory.
     pub const DIRECTORY: Self = Self(2);
-    /// A symbolic link.
-    pub const SYMLINK: Self = Self(7);
+}
+
+/// All kinds, each at the number that entries store.
+const KINDS: [FileKind; 7] = [
+    FileKind::Regular,
+    FileKind::Directory,
+    FileKind::CharDevice,
+    FileKind::BlockDevice,
+    FileKind::Fifo,
+    FileKind::Socket,
+    FileKind::Symlink,
+];
+
+impl From<FileKind> for EntryKind {
+    fn from(kind: FileKind) -> Self {
+        let at = KINDS.iter().position(|candidate| *candidate == kind);
+        Self(at.map_or(0, |at| at as u8 + 1))
+    }
+}
+
+impl EntryKind {
+    /// `None` for an entry that does not tell.
+    pub(crate) fn file_kind(self) -> Option<FileKind> {
+        KINDS.get(usize::from(self.0).checked_sub(1)?).copied()
+    }
 }
 
 /// Bytes of a record before the name.
@@ -68,12 +94,6 @@ impl Entry<'_> {
     }
 }
 
-/// What is wrong with a block; the place is known to whoever reads it.
-pub type Flaw = &'static str;
-
-/// What was found in a block, if that was not damage.
-pub type Checked<T> = std::result::Result<T, Flaw>;
-
 /// The records of a block in order; ends after the first that is damaged.
 #[derive(Clone, Debug)]
 pub struct Entries<'a> {
@@ -116,20 +136,20 @@ impl<'a> Iterator for Entries<'a> {
 #[inline]
 pub(crate) fn entry_at(block: &[u8], offset: usize) -> Checked<Entry<'_>> {
     let Some(header) = block.get(offset..).and_then(<[u8]>::first_chunk::<HEADER>) else {
-        return Err("a directory record goes beyond its block");
+        return Err(Flaw::RecordBeyondBlock);
     };
     let header = u64::from_le_bytes(*header);
     let inode = header as u32;
     let length = decode_length((header >> 32) as u16, block.len());
     let name_length = (header >> 48) as usize & 0xff;
     if length < RECORD_MIN || !length.is_multiple_of(4) {
-        return Err("a directory record has an impossible length");
+        return Err(Flaw::RecordLength);
     }
     if length > block.len() - offset {
-        return Err("a directory record goes beyond its block");
+        return Err(Flaw::RecordBeyondBlock);
     }
     if HEADER + name_length > length {
-        return Err("a name is longer than its directory record");
+        return Err(Flaw::NameBeyondRecord);
     }
     Ok(Entry {
         offset,
@@ -220,7 +240,7 @@ pub(crate) fn insert(
 ) -> Checked<()> {
     let host = entry_at(block, offset)?;
     if host.room() < record_size(name.len()) {
-        return Err("a directory record has less room than it had");
+        return Err(Flaw::RecordChanged);
     }
     let (start, length) = match host.is_live() {
         true => (offset + host.length - host.room(), host.room()),
@@ -246,7 +266,7 @@ pub(crate) fn remove(block: &mut [u8], offset: usize, previous: Option<usize>) -
     };
     let before = entry_at(block, previous)?;
     if previous + before.length != offset {
-        return Err("directory records are not where they were");
+        return Err(Flaw::RecordChanged);
     }
     let whole = before.length + length;
     set_length(block, previous, whole);
@@ -271,18 +291,45 @@ pub(crate) fn live_bytes(block: &[u8], start: usize) -> Checked<usize> {
     })
 }
 
-/// Adds records to the end of a block without slack, and gives the last one the rest.
+/// A name and what it is to stand for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct NewEntry<'a> {
+    pub(crate) name: &'a [u8],
+    pub(crate) inode: InodeNo,
+    pub(crate) kind: EntryKind,
+}
+
+impl NewEntry<'_> {
+    /// Bytes that its record needs.
+    pub(crate) fn size(&self) -> usize {
+        record_size(self.name.len())
+    }
+
+    /// Puts it into the first record of a block that has room; `false` when there is none.
+    pub(crate) fn put_anywhere(&self, block: &mut [u8]) -> Checked<bool> {
+        let room = Wanted::new(self.name).scan(block)?.room;
+        match room {
+            Some(offset) => self.put_at(block, offset).map(|()| true),
+            None => Ok(false),
+        }
+    }
+
+    pub(crate) fn put_at(&self, block: &mut [u8], offset: u32) -> Checked<()> {
+        insert(block, offset as usize, self.name, self.inode, self.kind)
+    }
+}
+
+/// Fills a block with records without slack, and gives the last one the rest.
 pub(crate) struct Packer<'a> {
     block: &'a mut [u8],
-    start: usize,
     end: usize,
     last: Option<usize>,
 }
 
 impl<'a> Packer<'a> {
-    /// Begins at `start`; what is there is overwritten.
-    pub(crate) fn new(block: &'a mut [u8], start: usize) -> Self {
-        Self { block, start, end: start, last: None }
+    /// Begins with the block; what is there is overwritten.
+    pub(crate) fn new(block: &'a mut [u8]) -> Self {
+        Self { block, end: 0, last: None }
     }
 
     /// Adds a record; the caller counted that it fits.
@@ -293,13 +340,27 @@ impl<'a> Packer<'a> {
         self.end += size;
     }
 
+    /// Adds the live ones of these records; the caller counted that they fit.
+    pub(crate) fn push_all<'b>(
+        &mut self,
+        entries: impl Iterator<Item = Checked<Entry<'b>>>,
+    ) -> Checked<()> {
+        for entry in entries {
+            let entry = entry?;
+            if let Some(inode) = entry.inode.filter(|_| entry.is_live()) {
+                self.push(inode, entry.kind, entry.name);
+            }
+        }
+        Ok(())
+    }
+
     /// Stretches the last record to the end of the block; the slack is zeros.
     pub(crate) fn finish(self) {
-        let Self { block, start, end, last } = self;
+        let Self { block, end, last } = self;
         block[end..].fill(0);
         match last {
             Some(last) => set_length(block, last, block.len() - last),
-            None => clear(block, start),
+            None => clear(block, 0),
         }
     }
 }

@@ -7,14 +7,13 @@
 
 use fslab_vfs::Errno;
 
-use super::entry::{self, Checked, Entries, EntryKind, Packer};
+use super::entry::{self, Entries, EntryKind, NewEntry, Packer};
 use super::hash::Hasher;
 use super::index::{self, RootInfo, Table, TableMut, entries_from};
-use super::insert::NewEntry;
-use super::linear;
 use super::path::{Frame, Path};
 use super::{DirectoryBlocks, DirectoryBlocksMut, Rules, dots, read_checked, write_checked};
 use crate::error::Result;
+use crate::flaw::{Checked, Flaw};
 use crate::types::FileBlock;
 
 /// Makes the root of an index of a linear directory of one block; its names move to block 1.
@@ -33,18 +32,13 @@ pub(crate) fn convert<B: DirectoryBlocksMut>(blocks: &mut B, rules: &Rules) -> R
     blocks.set_indexed(true)
 }
 
-/// Fills a block with these records.
+/// Fills a block with those of these records that are live.
 pub(crate) fn pack<'a>(
     bytes: &mut [u8],
     entries: impl Iterator<Item = Checked<entry::Entry<'a>>>,
 ) -> Checked<()> {
-    let mut packer = Packer::new(bytes, 0);
-    for entry in entries {
-        let entry = entry?;
-        if let Some(inode) = entry.inode {
-            packer.push(inode, entry.kind, entry.name);
-        }
-    }
+    let mut packer = Packer::new(bytes);
+    packer.push_all(entries)?;
     packer.finish();
     Ok(())
 }
@@ -92,12 +86,23 @@ fn pack_and_put<B: DirectoryBlocksMut>(
         if new.put_anywhere(bytes)? {
             return Ok(());
         }
-        linear::pack_in_place(bytes, leaf)?;
+        pack_in_place(bytes, leaf)?;
         match new.put_anywhere(bytes)? {
             true => Ok(()),
-            false => Err("a directory leaf has less room than was counted"),
+            false => Err(Flaw::LeafChanged),
         }
     })
+}
+
+/// Joins the free space of a block at its end.
+fn pack_in_place(bytes: &mut [u8], block: FileBlock) -> Checked<()> {
+    let old = bytes.to_vec();
+    // What can fail comes before the change.
+    entry::live_bytes(&old, 0)?;
+    if block.0 == 0 {
+        dots(&old)?;
+    }
+    pack(bytes, Entries::of(&old))
 }
 
 fn is_full<B: DirectoryBlocks>(blocks: &B, frame: &Frame) -> bool {
@@ -135,9 +140,7 @@ fn split_node<B: DirectoryBlocksMut>(
     let keep = node.count / 2;
     let moved = read_checked(blocks, node.block, |bytes| {
         let table = Table::of_node(bytes)?;
-        (table.count() == node.count)
-            .then(|| entries_from(table, keep))
-            .ok_or("an index node has another count than before")
+        (table.count() == node.count).then(|| entries_from(table, keep)).ok_or(Flaw::IndexChanged)
     })?;
     let new = blocks.grow()?;
     blocks.write(new, |bytes| index::write_node(bytes, &moved))?;
@@ -184,7 +187,7 @@ fn split_leaf<B: DirectoryBlocksMut>(blocks: &mut B, rules: &Rules, path: &Path)
     let (old, records) = read_checked(blocks, left, |bytes| {
         let records = records_by_hash(bytes, hasher)?;
         if records.len() < 2 {
-            return Err("a directory leaf is full of one name");
+            return Err(Flaw::LeafOfOneName);
         }
         Ok((bytes.to_vec(), records))
     })?;
@@ -254,15 +257,10 @@ pub(crate) fn flatten<B: DirectoryBlocksMut>(blocks: &mut B, leaf: FileBlock) ->
     write_checked(blocks, root, |bytes| {
         let [own, parent] = dots(bytes)?;
         let kind = entry::entry_at(bytes, 0)?.kind;
-        let mut packer = Packer::new(bytes, 0);
+        let mut packer = Packer::new(bytes);
         packer.push(own, kind, b".");
         packer.push(parent, kind, b"..");
-        for entry in Entries::of(&old) {
-            let entry = entry?;
-            if let (true, Some(inode)) = (entry.is_live(), entry.inode) {
-                packer.push(inode, entry.kind, entry.name);
-            }
-        }
+        packer.push_all(Entries::of(&old))?;
         packer.finish();
         Ok(())
     })?;

@@ -18,8 +18,9 @@
 use zerocopy::little_endian::U32;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-use super::entry::{self, Checked, EntryKind};
+use super::entry::{self, EntryKind};
 use super::hash::HashVersion;
+use crate::flaw::{Checked, Flaw};
 use crate::types::{FileBlock, InodeNo};
 
 /// Where the table starts in the root, in bytes.
@@ -76,7 +77,7 @@ impl<'a> Table<'a> {
     pub fn of_node(block: &'a [u8]) -> Checked<Self> {
         let record = entry::entry_at(block, 0)?;
         if record.inode.is_some() || record.length != block.len() {
-            return Err("an index node doesn't start with a free record of its size");
+            return Err(Flaw::IndexNodeStart);
         }
         Self::read(block, NODE_TABLE)
     }
@@ -88,15 +89,15 @@ impl<'a> Table<'a> {
 
     fn read(block: &'a [u8], start: usize) -> Checked<Self> {
         let Ok(slots) = <[Slot]>::ref_from_bytes(&block[start..]) else {
-            return Err("an index table doesn't fill its block");
+            return Err(Flaw::IndexTableSize);
         };
         let header = slots[0].hash.get();
         let (limit, count) = (header & 0xffff, header >> 16);
         if limit as usize != slots.len() {
-            return Err("an index table has the wrong limit");
+            return Err(Flaw::IndexLimit);
         }
         if count == 0 || count > limit {
-            return Err("an index table has an impossible count");
+            return Err(Flaw::IndexCount);
         }
         Ok(Self { slots, count: count as usize })
     }
@@ -142,14 +143,14 @@ impl<'a> Table<'a> {
 impl RootInfo {
     fn read(block: &[u8]) -> Checked<Self> {
         let Some(info) = block.get(ROOT_INFO..).and_then(<[u8]>::first_chunk::<8>) else {
-            return Err("an index root doesn't fit its block");
+            return Err(Flaw::IndexRootSize);
         };
         let &[r0, r1, r2, r3, version, length, levels, flags] = info;
         if [r0, r1, r2, r3] != [0; 4] || length != INFO_LENGTH || flags & 1 != 0 {
-            return Err("an index root has unknown fields");
+            return Err(Flaw::IndexRootFields);
         }
         let Some(version) = HashVersion::from_code(version) else {
-            return Err("an index root names an unknown hash function");
+            return Err(Flaw::IndexHashVersion);
         };
         Ok(Self { version, levels })
     }
@@ -216,7 +217,7 @@ impl<'a> TableMut<'a> {
         let start = if level == 0 { ROOT_TABLE } else { NODE_TABLE };
         match <[Slot]>::mut_from_bytes(&mut block[start..]) {
             Ok(slots) => Ok(Self { slots, count }),
-            Err(_) => Err("an index table doesn't fill its block"),
+            Err(_) => Err(Flaw::IndexTableSize),
         }
     }
 
@@ -236,7 +237,7 @@ impl<'a> TableMut<'a> {
     /// Puts an entry behind entry `at`.
     pub(crate) fn insert_after(&mut self, at: usize, hash: u32, block: FileBlock) -> Checked<()> {
         if self.count >= self.slots.len() || at >= self.count {
-            return Err("an index table has less room than it had");
+            return Err(Flaw::IndexChanged);
         }
         self.slots.copy_within(at + 1..self.count, at + 2);
         self.slots[at + 1] = Slot { hash: hash.into(), block: block.0.into() };
@@ -248,7 +249,7 @@ impl<'a> TableMut<'a> {
     /// the first entry has no room for, is answered.
     pub(crate) fn remove(&mut self, at: usize) -> Checked<Option<u32>> {
         if at >= self.count || self.count < 2 {
-            return Err("an index table has fewer entries than it had");
+            return Err(Flaw::IndexChanged);
         }
         let next = (at == 0).then(|| self.slots[1].hash.get());
         self.slots.copy_within(at + 1..self.count, at);

@@ -2,41 +2,13 @@
 
 use fslab_vfs::Errno;
 
-use super::entry::{self, Checked, EntryKind};
+use super::entry::{self, EntryKind, NewEntry, Packer};
 use super::{
-    DirectoryBlocksMut, Form, Rules, Vacancy, damaged, drop_unused_index, htree, linear,
-    write_checked,
+    DirectoryBlocksMut, Form, Rules, Vacancy, damaged, drop_unused_index, htree, write_checked,
 };
 use crate::error::Result;
+use crate::flaw::Flaw;
 use crate::types::{FileBlock, InodeNo};
-
-/// A name and what it is to stand for.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct NewEntry<'a> {
-    pub(crate) name: &'a [u8],
-    pub(crate) inode: InodeNo,
-    pub(crate) kind: EntryKind,
-}
-
-impl NewEntry<'_> {
-    /// Bytes that its record needs.
-    pub(crate) fn size(&self) -> usize {
-        entry::record_size(self.name.len())
-    }
-
-    /// Puts it into the first record of a block that has room; `false` when there is none.
-    pub(crate) fn put_anywhere(&self, block: &mut [u8]) -> Checked<bool> {
-        let room = entry::Wanted::new(self.name).scan(block)?.room;
-        match room {
-            Some(offset) => self.put_at(block, offset).map(|()| true),
-            None => Ok(false),
-        }
-    }
-
-    fn put_at(&self, block: &mut [u8], offset: u32) -> Checked<()> {
-        entry::insert(block, offset as usize, self.name, self.inode, self.kind)
-    }
-}
 
 /// Puts a name of 1 to 255 bytes, which [`super::find()`] did not find, into the directory.
 ///
@@ -69,13 +41,23 @@ pub fn insert<B: DirectoryBlocksMut>(
 /// one block is indexed.
 fn outgrow<B: DirectoryBlocksMut>(blocks: &mut B, rules: &Rules, new: &NewEntry<'_>) -> Result<()> {
     if blocks.count() == 0 {
-        return Err(damaged(blocks, FileBlock(0), "a directory has no blocks"));
+        return Err(damaged(blocks, FileBlock(0), Flaw::NoDirectoryBlocks));
     }
     if rules.form == Form::Indexed && blocks.count() == 1 {
         htree::convert(blocks, rules)?;
         let hash = rules.hasher.hash(new.name).major;
         htree::insert(blocks, rules, hash, new)
     } else {
-        linear::append(blocks, new)
+        append(blocks, new)
     }
+}
+
+/// Adds a block that holds one name.
+fn append<B: DirectoryBlocksMut>(blocks: &mut B, new: &NewEntry<'_>) -> Result<()> {
+    let block = blocks.grow()?;
+    blocks.write(block, |bytes| {
+        let mut packer = Packer::new(bytes);
+        packer.push(new.inode, new.kind, new.name);
+        packer.finish();
+    })
 }

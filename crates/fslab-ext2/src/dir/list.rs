@@ -8,11 +8,12 @@
 
 use fslab_vfs::Errno;
 
-use super::entry::{Checked, Entry, EntryKind};
+use super::entry::{Entry, EntryKind};
 use super::hash::Hasher;
 use super::path::{LeafBudget, Path};
 use super::{DirectoryBlocks, Form, Rules, dots, has_usable_index, names, placed, read_checked};
 use crate::error::Result;
+use crate::flaw::Checked;
 use crate::types::{FileBlock, InodeNo};
 
 /// Where a listing goes on; [`Cookie::START`] begins one. Fits `telldir`: below 2^63.

@@ -4,6 +4,7 @@ use super::entry;
 use super::index::{Table, entries_from};
 use super::{DirectoryBlocks, read_checked};
 use crate::error::Result;
+use crate::flaw::Flaw;
 use crate::types::FileBlock;
 
 /// One block of an index, or a leaf.
@@ -36,7 +37,7 @@ pub fn outline<B: DirectoryBlocks>(blocks: &B, visit: &mut dyn FnMut(Branch)) ->
     let mut waiting = vec![(0, FileBlock(0), 0)];
     while let Some((level, block, hash)) = waiting.pop() {
         let Some(rest) = left.checked_sub(1) else {
-            let what = "an index leads to more blocks than there are";
+            let what = Flaw::IndexCircle;
             return Err(super::damaged(blocks, block, what));
         };
         left = rest;

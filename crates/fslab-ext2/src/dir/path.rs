@@ -1,10 +1,10 @@
 //! A way through an index from its root to a leaf, and the steps to the leaves beside it.
 
-use super::entry::Flaw;
 use super::hash::{Hasher, NameHash};
 use super::index::{RootInfo, Table};
-use super::{DirectoryBlocks, Rules, TOO_MANY_LEVELS, damaged, read_checked};
+use super::{DirectoryBlocks, Rules, damaged, read_checked};
 use crate::error::Result;
+use crate::flaw::Flaw;
 use crate::types::FileBlock;
 
 /// The most levels of index blocks any directory has.
@@ -82,7 +82,7 @@ impl Path {
             Ok((info, hash, Frame::new(root, table, table.search(hash))))
         })?;
         if usize::from(info.levels) >= LEVELS_MAX || info.levels >= rules.levels {
-            return Err(damaged(blocks, root, TOO_MANY_LEVELS));
+            return Err(damaged(blocks, root, Flaw::IndexTooDeep));
         }
         let mut path = Self { frames: [frame; LEVELS_MAX], levels: 1, info };
         path.complete(blocks, |table| table.search(hash))?;
@@ -171,7 +171,7 @@ impl Path {
             let table = Table::of_level(bytes, level)?;
             (at < table.count())
                 .then(|| Frame::new(block, table, at))
-                .ok_or::<Flaw>("an index table changed while it was read")
+                .ok_or::<Flaw>(Flaw::IndexChanged)
         })?;
         self.levels = level + 1;
         self.complete(blocks, choose)
@@ -193,9 +193,10 @@ impl LeafBudget {
     }
 
     pub(crate) fn spend<B: DirectoryBlocks>(&mut self, blocks: &B) -> Result<()> {
-        self.0 = self.0.checked_sub(1).ok_or_else(|| {
-            damaged(blocks, FileBlock(0), "an index leads to more leaves than there are blocks")
-        })?;
+        self.0 = self
+            .0
+            .checked_sub(1)
+            .ok_or_else(|| damaged(blocks, FileBlock(0), Flaw::IndexCircle))?;
         Ok(())
     }
 }

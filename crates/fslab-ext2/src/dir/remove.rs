@@ -11,10 +11,11 @@ use super::entry::{self, Entries};
 use super::index::{self, Table, TableMut, entries_from};
 use super::path::{Frame, Path};
 use super::{
-    DirectoryBlocks, DirectoryBlocksMut, Found, Rules, damaged, drop_unused_index, htree, linear,
+    DirectoryBlocks, DirectoryBlocksMut, Form, Found, Rules, damaged, drop_unused_index, htree,
     read_checked, write_checked,
 };
 use crate::error::Result;
+use crate::flaw::Flaw;
 use crate::types::FileBlock;
 
 /// Whether neighbours are looked at is decided at steps of this fraction of a block, not at each
@@ -47,7 +48,7 @@ pub fn remove<B: DirectoryBlocksMut>(
     write_checked(blocks, found.block, |bytes| {
         let entry = entry::entry_at(bytes, offset)?;
         if entry.inode != Some(found.spot.inode) {
-            return Err("a directory record is not where it was");
+            return Err(Flaw::RecordChanged);
         }
         let size = entry::record_size(entry.name.len());
         // What can fail comes before the change.
@@ -77,9 +78,26 @@ pub fn give_back<B: DirectoryBlocksMut>(
             settle(blocks, rules, path, hash.major, left)
         }
         Some(_) => Ok(()),
-        None if left == 0 && found.block.0 + 1 == blocks.count() => linear::trim(blocks, rules),
+        None if left == 0 && found.block.0 + 1 == blocks.count() => trim(blocks, rules),
         None => Ok(()),
     }
+}
+
+/// Gives back the blocks at the end that hold no name. The others stay where they are, because
+/// somebody may be reading the directory by offset. For the same reason two blocks stay where one
+/// would be indexed as soon as it is full.
+fn trim<B: DirectoryBlocksMut>(blocks: &mut B, rules: &Rules) -> Result<()> {
+    let least = if rules.form == Form::Indexed { 2 } else { 1 };
+    let mut count = blocks.count();
+    while count > least {
+        let block = FileBlock(count - 1);
+        let live = read_checked(blocks, block, |bytes| entry::live_bytes(bytes, 0))?;
+        if live > 0 {
+            break;
+        }
+        count -= 1;
+    }
+    if count < blocks.count() { blocks.shrink(count) } else { Ok(()) }
 }
 
 /// Whether a leaf that lost `size` bytes and has `left` crossed a step in its lower half; a small
@@ -135,14 +153,13 @@ fn join_leaves<B: DirectoryBlocksMut>(
 ) -> Result<()> {
     let (one, other) = (left.leaf(), right.leaf());
     if one == other {
-        return Err(damaged(blocks, one, "an index leads to a leaf twice"));
+        return Err(damaged(blocks, one, Flaw::IndexTwice));
     }
     let copy = |leaf| read_checked(&*blocks, leaf, |bytes| Ok(bytes.to_vec()));
     let (low, high) = (copy(one)?, copy(other)?);
     let keeper = blocks.join(one, other)?;
     write_checked(blocks, keeper, |bytes| {
-        let both = Entries::of(&low).chain(Entries::of(&high));
-        htree::pack(bytes, both.filter(|entry| entry.as_ref().map_or(true, |e| e.is_live())))
+        htree::pack(bytes, Entries::of(&low).chain(Entries::of(&high)))
     })?;
     if keeper == other {
         lead_to(blocks, left, keeper)?;
@@ -168,7 +185,7 @@ fn unlink<B: DirectoryBlocksMut>(blocks: &mut B, path: &Path) -> Result<Vec<File
     let mut freed = Vec::new();
     let frames = path.frames();
     let Some(level) = frames.iter().rposition(|frame| frame.count > 1) else {
-        return Err(damaged(blocks, path.leaf(), "the only leaf of an index has a neighbour"));
+        return Err(damaged(blocks, path.leaf(), Flaw::LoneLeafNeighbour));
     };
     freed.extend(frames[level + 1..].iter().map(|frame| frame.block));
     let frame = &frames[level];
@@ -229,7 +246,7 @@ fn find_owner<B: DirectoryBlocks>(blocks: &B, rules: &Rules, child: FileBlock) -
         }
         budget.spend(blocks)?;
         if !path.advance(blocks)? {
-            return Err(damaged(blocks, child, "a directory block is in no index"));
+            return Err(damaged(blocks, child, Flaw::BlockNotIndexed));
         }
     }
 }
@@ -299,7 +316,7 @@ fn read_pair<B: DirectoryBlocks>(
     let (left, right, hash) = read_checked(blocks, above.block, |bytes| {
         let table = Table::of_level(bytes, level)?;
         if left_at + 1 >= table.count() {
-            return Err("an index table has fewer entries than it had");
+            return Err(Flaw::IndexChanged);
         }
         Ok((table.block(left_at), table.block(left_at + 1), table.hash(left_at + 1)))
     })?;

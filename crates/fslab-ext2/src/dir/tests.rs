@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use fslab_vfs::FileKind;
 use fslab_vfs_testing::environment::seed;
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64;
@@ -447,4 +448,13 @@ fn damage_is_an_error_and_never_a_panic_or_a_hang() {
             }
         }
     }
+}
+
+#[test]
+fn kinds_are_told_as_the_format_does() {
+    let kinds = [FileKind::Regular, FileKind::Directory, FileKind::Symlink].map(EntryKind::from);
+    assert_eq!(kinds, [EntryKind::REGULAR, EntryKind::DIRECTORY, EntryKind(7)]);
+    assert_eq!(EntryKind::UNKNOWN.file_kind(), None);
+    let mut all = (1..=7).map(EntryKind);
+    assert!(all.all(|kind| kind.file_kind().map(EntryKind::from) == Some(kind)));
 }

@@ -3,11 +3,12 @@
 //! Stricter than e2fsck, which accepts names of one hash in two leaves without the bit that sends
 //! the kernel on to the second.
 
-use super::entry::{Checked, Entries, Flaw};
+use super::entry::Entries;
 use super::hash::Hasher;
 use super::index::Table;
-use super::{DirectoryBlocks, Rules, TOO_MANY_LEVELS};
+use super::{DirectoryBlocks, Rules};
 use crate::error::Result;
+use crate::flaw::{Checked, Flaw};
 use crate::types::FileBlock;
 
 /// Something wrong with an index.
@@ -19,14 +20,11 @@ pub struct IndexFlaw {
     pub what: Flaw,
 }
 
-/// e2fsck looks at the hashes of a leaf without the bit that says so.
-const UNREACHABLE: Flaw = "names of one hash lie in two leaves, and nothing leads to the second";
-
 impl IndexFlaw {
     /// Whether e2fsck overlooks it. The kernel does not find all names then.
     #[must_use]
     pub fn is_beyond_e2fsck(&self) -> bool {
-        self.what == UNREACHABLE
+        self.what == Flaw::HashUnreachable
     }
 }
 
@@ -44,7 +42,7 @@ pub fn verify<B: DirectoryBlocks>(blocks: &B, rules: &Rules) -> Result<Vec<Index
     walk.hasher = rules.hasher.with_version(info.version);
     walk.levels = usize::from(info.levels) + 1;
     if info.levels >= rules.levels {
-        walk.complain(FileBlock(0), TOO_MANY_LEVELS);
+        walk.complain(FileBlock(0), Flaw::IndexTooDeep);
         return Ok(walk.flaws);
     }
     walk.seen[0] = true;
@@ -116,7 +114,7 @@ impl<'a, B: DirectoryBlocks> Walk<'a, B> {
             let from = if at == 0 { bounds.from } else { hash };
             let within = Bounds { from, next: next.or(bounds.next) };
             if within.next.is_some_and(|next| next & !1 < from & !1) {
-                self.complain(block, "the hashes of an index are not in order");
+                self.complain(block, Flaw::HashOrder);
             }
             if !self.first_visit(block) {
                 continue;
@@ -134,8 +132,8 @@ impl<'a, B: DirectoryBlocks> Walk<'a, B> {
 
     fn first_visit(&mut self, block: FileBlock) -> bool {
         match self.seen.get_mut(block.0 as usize) {
-            None => self.complain(block, "an index leads beyond the directory's end"),
-            Some(true) => self.complain(block, "an index leads to a block twice"),
+            None => self.complain(block, Flaw::IndexBeyondEnd),
+            Some(true) => self.complain(block, Flaw::IndexTwice),
             Some(seen) => {
                 *seen = true;
                 return true;
@@ -165,7 +163,7 @@ impl<'a, B: DirectoryBlocks> Walk<'a, B> {
     fn unseen(&mut self) {
         for block in 0..self.seen.len() {
             if !self.seen[block] {
-                self.complain(FileBlock(block as u32), "a directory block is in no index");
+                self.complain(FileBlock(block as u32), Flaw::BlockNotIndexed);
             }
         }
     }
@@ -174,11 +172,11 @@ impl<'a, B: DirectoryBlocks> Walk<'a, B> {
 impl Bounds {
     fn flaw_of(self, hash: u32) -> Option<Flaw> {
         if hash < self.from & !1 {
-            return Some("a name hashes to less than its leaf begins with");
+            return Some(Flaw::HashBelowLeaf);
         }
         match self.next {
-            Some(next) if hash > next & !1 => Some("a name hashes to more than its leaf ends with"),
-            Some(next) if hash == next => Some(UNREACHABLE),
+            Some(next) if hash > next & !1 => Some(Flaw::HashAboveLeaf),
+            Some(next) if hash == next => Some(Flaw::HashUnreachable),
             _ => None,
         }
     }

@@ -1,4 +1,5 @@
-//! Listing directories. Entries are copied out in pieces: a sink may call the file system again.
+//! Listing directories and their indexes. Entries are copied out in pieces: a sink may call the
+//! file system again.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -6,11 +7,12 @@ use std::os::unix::ffi::OsStrExt;
 use fslab_vfs::{DirectoryEntry, DirectorySink, Errno, FileKind, Ino, Request};
 
 use super::handles::Listing;
-use super::{Ext2, to_ino};
+use super::{Ext2, to_ino, to_no};
+use crate::dir::outline::{Branch, outline};
 use crate::dir::{self, Cookie};
 use crate::dir_blocks::DirectoryView;
 use crate::error::Result;
-use crate::file_types::file_kind;
+use crate::format::INODE_INDEX;
 use crate::types::InodeNo;
 
 /// Entries that are copied out of a directory under one hold of the lock.
@@ -24,6 +26,23 @@ struct Item {
 }
 
 impl Ext2 {
+    /// Gives every block of a directory's index and its leaves to `visit`, each before those
+    /// below it. Answers `false` for a directory that is not indexed.
+    ///
+    /// # Errors
+    /// `ENOTDIR`, damage, and what the device answers.
+    pub fn index_of(&self, directory: Ino, visit: &mut dyn FnMut(Branch)) -> Result<bool> {
+        let volume = self.volume();
+        let no = to_no(directory)?;
+        let inode = volume.inode(no)?;
+        let view = DirectoryView::new(&volume, no, &inode)?;
+        let indexed = inode.flags & INODE_INDEX != 0;
+        if indexed {
+            outline(&view, visit)?;
+        }
+        Ok(indexed)
+    }
+
     /// Lists a directory from `offset` on until the sink refuses.
     pub(super) fn list(
         &self,
@@ -69,7 +88,7 @@ impl Ext2 {
             }
             piece.push(Item {
                 ino: to_ino(listed.inode),
-                kind: file_kind(listed.kind),
+                kind: listed.kind.file_kind(),
                 name: listed.name.to_vec(),
                 next: listed.next.0,
             });

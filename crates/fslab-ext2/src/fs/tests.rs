@@ -9,7 +9,7 @@ use fslab_vfs_testing::client::Client;
 use super::*;
 use crate::mkfs::{MkfsOptions, mkfs};
 use crate::types::BlockSize;
-use crate::write_order::closure::PendingInodes;
+use crate::write_order::order::PendingInodes;
 
 const BLOCK: u32 = 1024;
 

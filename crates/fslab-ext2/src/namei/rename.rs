@@ -6,6 +6,7 @@ use fslab_vfs::{Errno, FileKind, Name, RenameMode, Request};
 use crate::dir;
 use crate::dir_blocks::{DirectoryEdit, DirectoryView};
 use crate::error::{Error, Place, Result};
+use crate::flaw::Flaw;
 use crate::namei::{New, is_privileged};
 use crate::types::InodeNo;
 use crate::volume::Volume;
@@ -128,7 +129,7 @@ impl Volume {
             }
             at = dir::parent(&DirectoryView::new(self, at, &inode)?)?;
         }
-        Err(Error::damaged(Place::Inode(directory), "lies within itself"))
+        Err(Error::damaged(Place::Inode(directory), Flaw::DirectoryCircle))
     }
 
     fn replace(

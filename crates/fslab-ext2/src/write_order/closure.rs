@@ -23,12 +23,12 @@
 //! names that left any directory wait: where they came to it, they must be gone from the other. The
 //! caller then flushes everything.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 use fslab_vfs::FileKind;
 
-use crate::cache::{Hashing, Left, Role, Written, hashing};
+use crate::cache::{Left, Role, Written};
 use crate::dir::entry::Entries;
 use crate::dir::{self, Search};
 use crate::dir_blocks::DirectoryView;
@@ -41,94 +41,6 @@ use crate::volume::Volume;
 
 /// New names that an fsync of a directory writes; with more, a full flush is no slower.
 const NAMES_MAX: usize = 1024;
-/// What a name takes in memory, on average.
-const NAME_BYTES: usize = 32;
-
-/// What the device does not have of an inode.
-#[derive(Default)]
-pub(crate) struct Pending {
-    /// The inode itself is new.
-    is_new: bool,
-    /// Its name and the name's directory; `None` for an inode that has no name yet, several new
-    /// ones, or was renamed.
-    name: Option<(InodeNo, Box<[u8]>)>,
-}
-
-/// The inodes and names that the device does not have. Each is noted after it was made:
-/// an operation may flush the volume while it makes room, and a flush clears all notes.
-pub(crate) struct PendingInodes {
-    inodes: HashMap<InodeNo, Pending, Hashing>,
-    /// Names that the device may have although they were removed: directories, and hashes.
-    removed: HashSet<(InodeNo, u64), Hashing>,
-    /// A change was made whose order on the device no closure tells.
-    is_unordered: bool,
-}
-
-impl Default for PendingInodes {
-    fn default() -> Self {
-        Self {
-            inodes: HashMap::with_hasher(hashing()),
-            removed: HashSet::with_hasher(hashing()),
-            is_unordered: false,
-        }
-    }
-}
-
-impl PendingInodes {
-    /// A new inode was taken.
-    pub fn taken(&mut self, no: InodeNo) {
-        self.inodes.insert(no, Pending { is_new: true, name: None });
-    }
-
-    /// A new inode was given its first name. It may have been written since it was
-    /// [taken](Self::taken), and then it is not among these any more.
-    pub fn named(&mut self, no: InodeNo, parent: InodeNo, name: &[u8]) {
-        self.inodes.insert(no, Pending { is_new: true, name: Some((parent, name.into())) });
-    }
-
-    /// An inode was given a name that is not its first.
-    pub fn renamed(&mut self, no: InodeNo) {
-        self.inodes.entry(no).or_default().name = None;
-    }
-
-    /// A name was taken out of a directory.
-    pub fn name_removed(&mut self, parent: InodeNo, name: &[u8]) {
-        let hash = self.removed.hasher().hash_one(name);
-        self.removed.insert((parent, hash));
-    }
-
-    /// Whether a name was removed; of some that were not, too.
-    fn was_removed(&self, parent: InodeNo, name: &[u8]) -> bool {
-        self.removed.contains(&(parent, self.removed.hasher().hash_one(name)))
-    }
-
-    /// A directory was moved, or two names were exchanged.
-    pub fn unordered(&mut self) {
-        self.is_unordered = true;
-    }
-
-    /// An inode was deleted with its name.
-    pub fn deleted(&mut self, no: InodeNo) {
-        self.inodes.remove(&no);
-    }
-
-    fn is_new(&self, no: InodeNo) -> bool {
-        self.inodes.get(&no).is_some_and(|pending| pending.is_new)
-    }
-
-    /// Bytes of memory that this takes, about.
-    pub fn bytes(&self) -> usize {
-        self.inodes.len() * (size_of::<(InodeNo, Pending)>() + NAME_BYTES)
-            + self.removed.len() * size_of::<(InodeNo, u64)>()
-    }
-
-    /// The device has everything.
-    pub fn settled(&mut self) {
-        self.inodes.clear();
-        self.removed.clear();
-        self.is_unordered = false;
-    }
-}
 
 /// The blocks and inodes of a closure.
 #[derive(Default)]

@@ -10,8 +10,6 @@
 //! written before the other. Until the next sync, a power cut may leave one of the two inodes
 //! without a name; a checker finds it.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
-
 use fslab_vfs::Name;
 
 use crate::cache::{Role, STEPS_MAX};
@@ -19,33 +17,6 @@ use crate::error::Result;
 use crate::free_space::Reuse;
 use crate::types::{BlockNo, InodeNo};
 use crate::volume::Volume;
-use crate::write_order::closure::PendingInodes;
-
-/// What must reach the device after something else.
-#[derive(Default)]
-pub(crate) struct Order {
-    /// Inodes whose change must not be seen before the directories', as they were before it.
-    pub late_inodes: BTreeMap<InodeNo, Box<[u8]>>,
-    /// Directory blocks that names were moved to, or that lead to new directories: others are
-    /// written after them.
-    pub early_blocks: HashSet<BlockNo>,
-    /// Inodes that were given one more name, and the block that it went to.
-    pub linked: HashMap<InodeNo, BlockNo>,
-    /// Directories that names left for other places.
-    pub left: HashSet<InodeNo>,
-    /// Inodes and names that the device does not have, for an fsync of one file.
-    pub pending: PendingInodes,
-}
-
-impl Order {
-    /// All that waited for something was written after it.
-    pub fn settled(&mut self) {
-        self.early_blocks.clear();
-        self.linked.clear();
-        self.left.clear();
-        self.pending.settled();
-    }
-}
 
 impl Volume {
     /// The next changes of an inode must not be seen on the device before those of directories.

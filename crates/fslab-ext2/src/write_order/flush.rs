@@ -175,7 +175,7 @@ impl Volume {
             by_block.entry(block).or_default().push((offset, before));
         }
         for (block, patches) in &by_block {
-            self.cache.write_patched(*block, |bytes| {
+            self.cache.put_changed(*block, |bytes| {
                 for (offset, before) in patches {
                     bytes[*offset..offset + before.len()].copy_from_slice(before);
                 }

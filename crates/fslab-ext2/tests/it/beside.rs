@@ -6,36 +6,26 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use fslab_ext2::{Ext2, VolumeOptions, mkfs};
-use fslab_vfs::{BlockDevice, Ino, MemoryDevice, OpenMode};
+use fslab_vfs::{Ino, MemoryDevice, OpenMode};
 use fslab_vfs_testing::client::Client;
 use parking_lot::{Condvar, Mutex};
 
-use crate::support::options;
+use crate::support::{Access, Watch, Watched, options};
 
-/// A device in memory whose writes and flushes take as long as they are told to.
-struct SlowDevice {
-    memory: MemoryDevice,
+/// Writes and flushes of a device take as long as these.
+struct Delays {
     write: Box<dyn Fn() + Send + Sync>,
     flush: Box<dyn Fn() + Send + Sync>,
 }
 
-impl BlockDevice for SlowDevice {
-    fn size(&self) -> u64 {
-        self.memory.size()
-    }
-    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> fslab_vfs::Result<()> {
-        self.memory.read_at(offset, buffer)
-    }
-    fn write_at(&self, offset: u64, data: &[u8]) -> fslab_vfs::Result<()> {
-        (self.write)();
-        self.memory.write_at(offset, data)
-    }
-    fn discard(&self, offset: u64, length: u64) -> fslab_vfs::Result<()> {
-        self.memory.discard(offset, length)
-    }
-    fn flush(&self) -> fslab_vfs::Result<()> {
-        (self.flush)();
-        self.memory.flush()
+impl Watch for Delays {
+    fn see(&self, access: Access<'_>) -> fslab_vfs::Result<()> {
+        match access {
+            Access::Write { .. } => (self.write)(),
+            Access::Flush => (self.flush)(),
+            _ => {}
+        }
+        Ok(())
     }
 }
 
@@ -45,7 +35,8 @@ fn on_device(
 ) -> Ext2 {
     let memory = MemoryDevice::new(1 << 30);
     mkfs(&memory, &options(4096)).unwrap();
-    let device = Arc::new(SlowDevice { memory, write: Box::new(write), flush: Box::new(flush) });
+    let watch = Delays { write: Box::new(write), flush: Box::new(flush) };
+    let device = Arc::new(Watched { memory, watch });
     let volume = VolumeOptions { dirty_bytes_max: 512 << 20, ..VolumeOptions::default() };
     Ext2::open(device, volume).unwrap()
 }

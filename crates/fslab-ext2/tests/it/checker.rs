@@ -11,7 +11,7 @@ use fslab_vfs_testing::environment::seed;
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64;
 
-use crate::support::{Image, NOW, has, options};
+use crate::support::{Image, NOW, add_every_kind, has, options};
 
 /// An image with some of everything.
 fn furnished() -> Image {
@@ -25,13 +25,7 @@ fn furnished() -> Image {
     }
     let deep = client.mkdir(large, "deep").unwrap();
     let file = client.file(deep, "file", &[7; 40_000]).unwrap();
-    client.link(file, Ino::ROOT, "link").unwrap();
-    client.symlink(deep, "fast", "target").unwrap();
-    client.symlink(deep, "slow", "t".repeat(200)).unwrap();
-    client.setxattr(file, "user.small", b"value").unwrap();
-    client.setxattr(file, "user.block", &[1; 400]).unwrap();
-    client.mknod(deep, "pipe", 0o010_644, 0).unwrap();
-    client.mknod(deep, "null", 0o020_666, 0x103).unwrap();
+    add_every_kind(&client, deep, file);
     engine.sync().unwrap();
     drop(client);
     drop(engine);

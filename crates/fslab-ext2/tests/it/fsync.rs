@@ -14,37 +14,21 @@ use fslab_vfs_testing::crash::{CrashDevice, Plan};
 use fslab_vfs_testing::environment::seed;
 
 use crate::power::{image_of, repair};
-use crate::support::{has, options};
+use crate::support::{Access, Watch, Watched, has, options};
 
 const BLOCK: usize = 4096;
 /// Files that are dirty beside the one that is synced.
 const OTHERS: u32 = 20_000;
 
 /// A device in memory that counts the bytes of metadata that are written.
-struct CountingDevice {
-    memory: MemoryDevice,
-    written: AtomicU64,
-}
+type CountingDevice = Watched<AtomicU64>;
 
-impl BlockDevice for CountingDevice {
-    fn size(&self) -> u64 {
-        self.memory.size()
-    }
-    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> fslab_vfs::Result<()> {
-        self.memory.read_at(offset, buffer)
-    }
-    fn write_at(&self, offset: u64, data: &[u8]) -> fslab_vfs::Result<()> {
-        self.written.fetch_add(data.len() as u64, Ordering::Relaxed);
-        self.memory.write_at(offset, data)
-    }
-    fn write_data_at(&self, offset: u64, data: &[u8]) -> fslab_vfs::Result<()> {
-        self.memory.write_at(offset, data)
-    }
-    fn discard(&self, offset: u64, length: u64) -> fslab_vfs::Result<()> {
-        self.memory.discard(offset, length)
-    }
-    fn flush(&self) -> fslab_vfs::Result<()> {
-        self.memory.flush()
+impl Watch for AtomicU64 {
+    fn see(&self, access: Access<'_>) -> fslab_vfs::Result<()> {
+        if let Access::Write { bytes, is_metadata: true, .. } = access {
+            self.fetch_add(bytes.len() as u64, Ordering::Relaxed);
+        }
+        Ok(())
     }
 }
 
@@ -52,7 +36,7 @@ impl BlockDevice for CountingDevice {
 fn counted() -> (Arc<CountingDevice>, Ext2) {
     let memory = MemoryDevice::new(256 << 20);
     mkfs(&memory, &options(BLOCK as u32)).unwrap();
-    let device = Arc::new(CountingDevice { memory, written: AtomicU64::new(0) });
+    let device = Arc::new(Watched { memory, watch: AtomicU64::new(0) });
     let shared: Arc<dyn BlockDevice> = device.clone();
     let volume = VolumeOptions { dirty_bytes_max: 256 << 20, ..VolumeOptions::default() };
     (device, Ext2::open(shared, volume).unwrap())
@@ -66,9 +50,9 @@ fn dirty(client: &Client<'_>, directory: Ino) {
 }
 
 fn blocks_written(device: &CountingDevice, work: impl FnOnce()) -> u64 {
-    let before = device.written.load(Ordering::Relaxed);
+    let before = device.watch.load(Ordering::Relaxed);
     work();
-    (device.written.load(Ordering::Relaxed) - before).div_ceil(BLOCK as u64)
+    (device.watch.load(Ordering::Relaxed) - before).div_ceil(BLOCK as u64)
 }
 
 #[test]

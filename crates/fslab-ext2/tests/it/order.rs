@@ -62,6 +62,29 @@ fn after_cuts(
         .unwrap_or_else(|problem| panic!("FSLAB_SEED={seed}: {problem}"))
 }
 
+/// Each file must have one of its names in one of these directories of the root, at every power cut
+/// after `begin`.
+#[track_caller]
+fn lose_none(
+    device: &CrashDevice,
+    bytes: u64,
+    begin: usize,
+    directories: &[&str],
+    files: &[Vec<String>],
+) {
+    after_cuts(device, bytes, begin, &mut |client| {
+        let mut places = Vec::new();
+        for name in directories {
+            let found = client.lookup(Ino::ROOT, name).map_err(|error| error.to_string())?;
+            places.push(found.ino);
+        }
+        let is_there =
+            |name: &String| places.iter().any(|place| client.exists(*place, name).unwrap());
+        let lost = files.iter().find(|names| !names.iter().any(is_there));
+        lost.map_or(Ok(()), |names| Err(format!("{names:?} are lost")))
+    });
+}
+
 /// Looks at what power cuts at all points after `begin` leave, as it is.
 #[track_caller]
 fn in_all_states(
@@ -117,13 +140,8 @@ fn deletion_in_masses_flushes_nothing_and_keeps_the_other_names() {
     let size = client.attr(names).unwrap().size;
     assert!(size <= 8 * BLOCK as u64, "30 names of {NAMES} take {size} bytes of {full}");
     ext2.sync().unwrap();
-    after_cuts(&device, BYTES, begin, &mut |client| {
-        let names = client.lookup(Ino::ROOT, "names").map_err(|error| error.to_string())?.ino;
-        let lost = (0..NAMES)
-            .filter(|index| is_kept(*index))
-            .find(|index| !client.exists(names, name(*index)).unwrap());
-        lost.map_or(Ok(()), |index| Err(format!("{} is lost", name(index))))
-    });
+    let kept: Vec<_> = (0..NAMES).filter(|at| is_kept(*at)).map(|at| vec![name(at)]).collect();
+    lose_none(&device, BYTES, begin, &["names"], &kept);
 }
 
 /// Leaves are split, joined, and moved from the directory's end into gaps, all between two orders
@@ -163,13 +181,8 @@ fn split_and_joined_leaves_lose_no_name_in_a_power_cut() {
         }
     }
     ext2.sync().unwrap();
-    after_cuts(&device, BYTES, begin, &mut |client| {
-        let names = client.lookup(Ino::ROOT, "names").map_err(|error| error.to_string())?.ino;
-        let lost = (0..KEPT)
-            .filter(|index| index % 4 < 2)
-            .find(|index| !client.exists(names, kept(*index)).unwrap());
-        lost.map_or(Ok(()), |index| Err(format!("{} is lost", kept(index))))
-    });
+    let kept: Vec<_> = (0..KEPT).filter(|at| at % 4 < 2).map(|at| vec![kept(at)]).collect();
+    lose_none(&device, BYTES, begin, &["names"], &kept);
 }
 
 /// Names go from block to block, and others come to the blocks that they left.
@@ -204,14 +217,7 @@ fn moved_names_are_in_one_place_at_least_behind_a_power_cut() {
         names[file].push(new);
     }
     ext2.sync().unwrap();
-    after_cuts(&device, BYTES, begin, &mut |client| {
-        let directories = ["a", "b"].map(|name| client.lookup(Ino::ROOT, name).unwrap().ino);
-        let is_there = |name: &String| {
-            directories.iter().any(|directory| client.exists(*directory, name).unwrap())
-        };
-        let lost = names.iter().find(|names| !names.iter().any(is_there));
-        lost.map_or(Ok(()), |names| Err(format!("{names:?} are lost")))
-    });
+    lose_none(&device, BYTES, begin, &["a", "b"], &names);
 }
 
 /// Names move from leaf to leaf of one directory, and then most leaves are joined and what is left
@@ -260,12 +266,7 @@ fn moved_names_outlive_the_joining_of_their_leaves() {
         }
         ext2.sync().unwrap();
     }
-    after_cuts(&device, BYTES, begin, &mut |client| {
-        let directory = client.lookup(Ino::ROOT, "names").map_err(|error| error.to_string())?.ino;
-        let is_there = |name: &String| client.exists(directory, name).unwrap();
-        let lost = names.iter().find(|names| !names.iter().any(is_there));
-        lost.map_or(Ok(()), |names| Err(format!("{names:?} are lost")))
-    });
+    lose_none(&device, BYTES, begin, &["names"], &names);
 }
 
 /// Not even where nobody repairs the file system: what a name leads to is there before it.

@@ -1,5 +1,6 @@
 //! A name that a directory has twice, in different blocks.
 
+use fslab_ext2::Flaw;
 use fslab_ext2::MkfsOptions;
 use fslab_ext2::check::Problem;
 use fslab_vfs::{BlockDevice, FileSystem, Ino};
@@ -50,16 +51,15 @@ fn linear() -> MkfsOptions {
 fn find_and_repair(image: &Image) {
     rename_last(image);
     let report = image.report();
-    let twice = report.findings.iter().find(
-        |finding| matches!(finding.problem, Problem::Entry { what, .. } if what.contains("twice")),
-    );
+    let twice = report
+        .findings
+        .iter()
+        .find(|finding| matches!(finding.problem, Problem::Entry { what: Flaw::NameTwice, .. }));
     let twice = twice.unwrap_or_else(|| panic!("not found: {:?}", report.findings));
     assert!(twice.beyond_e2fsck, "e2fsck looks at single blocks");
     let (clean, text) = image.e2fsck();
     assert_eq!(report.is_clean(), clean, "{text}");
-    let repaired = image.repair();
-    assert!(repaired.left.findings.is_empty(), "{:?}", repaired.left.findings);
-    image.check("repaired");
+    image.repair_whole();
 }
 
 /// The contents of everything in lost+found.

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use fslab_ext2::check::{Repaired, Report, check, repair};
 use fslab_ext2::{BlockSize, Ext2, MkfsOptions, VolumeOptions, mkfs};
 use fslab_vfs::{BlockDevice, Errno, FileDevice, Ino, MemoryDevice, Timestamp};
+use fslab_vfs_testing::client::Client;
 use rustix::process::{Resource, Rlimit, setrlimit};
 use tempfile::TempDir;
 
@@ -53,12 +54,59 @@ pub fn ran_within(bytes: u64, test: &str) -> bool {
     true
 }
 
-/// A device in memory that fails on demand, with `EIO`.
-pub struct FaultyDevice {
-    memory: MemoryDevice,
-    /// By [`Fault`]: how often it works yet; less than 0 for always.
-    left: [AtomicI64; 3],
+/// What a device is asked to do.
+pub enum Access<'a> {
+    DataRead,
+    Write { offset: u64, bytes: &'a [u8], is_metadata: bool },
+    Discard { offset: u64, length: u64 },
+    Flush,
 }
+
+/// Sees what a device is asked to do before it does it, and may refuse it.
+pub trait Watch: Send + Sync {
+    fn see(&self, access: Access<'_>) -> fslab_vfs::Result<()>;
+}
+
+/// A device in memory that is watched.
+pub struct Watched<W> {
+    pub memory: MemoryDevice,
+    pub watch: W,
+}
+
+impl<W: Watch> BlockDevice for Watched<W> {
+    fn size(&self) -> u64 {
+        self.memory.size()
+    }
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> fslab_vfs::Result<()> {
+        self.memory.read_at(offset, buffer)
+    }
+    fn write_at(&self, offset: u64, bytes: &[u8]) -> fslab_vfs::Result<()> {
+        self.watch.see(Access::Write { offset, bytes, is_metadata: true })?;
+        self.memory.write_at(offset, bytes)
+    }
+    fn read_data_at(&self, offset: u64, buffer: &mut [u8]) -> fslab_vfs::Result<()> {
+        self.watch.see(Access::DataRead)?;
+        self.memory.read_at(offset, buffer)
+    }
+    fn write_data_at(&self, offset: u64, bytes: &[u8]) -> fslab_vfs::Result<()> {
+        self.watch.see(Access::Write { offset, bytes, is_metadata: false })?;
+        self.memory.write_at(offset, bytes)
+    }
+    fn discard(&self, offset: u64, length: u64) -> fslab_vfs::Result<()> {
+        self.watch.see(Access::Discard { offset, length })?;
+        self.memory.discard(offset, length)
+    }
+    fn flush(&self) -> fslab_vfs::Result<()> {
+        self.watch.see(Access::Flush)?;
+        self.memory.flush()
+    }
+}
+
+/// A device in memory that fails on demand, with `EIO`.
+pub type FaultyDevice = Watched<Faults>;
+
+/// By [`Fault`]: how often it works yet; less than 0 for always.
+pub struct Faults([AtomicI64; 3]);
 
 /// What fails.
 #[derive(Clone, Copy)]
@@ -76,7 +124,7 @@ impl FaultyDevice {
     pub fn new(bytes: u64, options: &MkfsOptions) -> Arc<Self> {
         let memory = MemoryDevice::new(bytes);
         mkfs(&memory, options).unwrap();
-        Arc::new(Self { memory, left: std::array::from_fn(|_| AtomicI64::new(-1)) })
+        Arc::new(Self { memory, watch: Faults(std::array::from_fn(|_| AtomicI64::new(-1))) })
     }
 
     pub fn open(self: &Arc<Self>, options: VolumeOptions) -> Ext2 {
@@ -85,16 +133,24 @@ impl FaultyDevice {
 
     /// Has something fail from now on, after it has worked so often.
     pub fn fail_after(&self, fault: Fault, times: i64) {
-        self.left[fault as usize].store(times, Ordering::Relaxed);
+        self.watch.0[fault as usize].store(times, Ordering::Relaxed);
     }
 
     /// Has it work again.
     pub fn mend(&self, fault: Fault) {
         self.fail_after(fault, -1);
     }
+}
 
-    fn pass(&self, fault: Fault) -> fslab_vfs::Result<()> {
-        let left = &self.left[fault as usize];
+impl Watch for Faults {
+    fn see(&self, access: Access<'_>) -> fslab_vfs::Result<()> {
+        let fault = match access {
+            Access::DataRead => Fault::DataRead,
+            Access::Write { is_metadata: true, .. } => Fault::Write,
+            Access::Flush => Fault::Flush,
+            _ => return Ok(()),
+        };
+        let left = &self.0[fault as usize];
         match left.load(Ordering::Relaxed) {
             0 => Err(Errno::IO.into()),
             times => {
@@ -102,33 +158,6 @@ impl FaultyDevice {
                 Ok(())
             }
         }
-    }
-}
-
-impl BlockDevice for FaultyDevice {
-    fn size(&self) -> u64 {
-        self.memory.size()
-    }
-    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> fslab_vfs::Result<()> {
-        self.memory.read_at(offset, buffer)
-    }
-    fn write_at(&self, offset: u64, data: &[u8]) -> fslab_vfs::Result<()> {
-        self.pass(Fault::Write)?;
-        self.memory.write_at(offset, data)
-    }
-    fn read_data_at(&self, offset: u64, buffer: &mut [u8]) -> fslab_vfs::Result<()> {
-        self.pass(Fault::DataRead)?;
-        self.memory.read_at(offset, buffer)
-    }
-    fn write_data_at(&self, offset: u64, data: &[u8]) -> fslab_vfs::Result<()> {
-        self.memory.write_at(offset, data)
-    }
-    fn discard(&self, offset: u64, length: u64) -> fslab_vfs::Result<()> {
-        self.memory.discard(offset, length)
-    }
-    fn flush(&self) -> fslab_vfs::Result<()> {
-        self.pass(Fault::Flush)?;
-        self.memory.flush()
     }
 }
 
@@ -197,6 +226,14 @@ impl Image {
         check(Arc::new(self.device()) as Arc<dyn BlockDevice>).unwrap()
     }
 
+    /// Repairs it; nothing is left, and e2fsck is content.
+    #[track_caller]
+    pub fn repair_whole(&self) {
+        let left = self.repair().left.findings;
+        assert!(left.is_empty(), "{:?}", left.first());
+        self.check("repaired");
+    }
+
     /// What our repair does.
     #[track_caller]
     pub fn repair(&self) -> Repaired {
@@ -250,4 +287,15 @@ pub fn has(tool: &str) -> bool {
         fslab_vfs_testing::skip::skip("images", &format!("no {tool} here"));
         false
     }
+}
+
+/// Makes something of every other kind, and more names and attributes of a file.
+pub fn add_every_kind(client: &Client<'_>, directory: Ino, file: Ino) {
+    client.link(file, Ino::ROOT, "link").unwrap();
+    client.symlink(directory, "fast", "target").unwrap();
+    client.symlink(directory, "slow", "t".repeat(200)).unwrap();
+    client.setxattr(file, "user.small", b"value").unwrap();
+    client.setxattr(file, "user.block", &[1; 400]).unwrap();
+    client.mknod(directory, "pipe", 0o010_644, 0).unwrap();
+    client.mknod(directory, "null", 0o020_666, 0x103).unwrap();
 }

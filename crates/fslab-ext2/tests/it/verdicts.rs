@@ -28,7 +28,7 @@ use rand::seq::IndexedRandom;
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64;
 
-use crate::support::{Image, NOW, has, options};
+use crate::support::{Access, Image, NOW, Watch, Watched, add_every_kind, has, options};
 
 const IMAGE_BYTES: usize = 3 << 20;
 /// Repairable images, unless the environment says otherwise.
@@ -42,37 +42,17 @@ struct Write {
     is_metadata: bool,
 }
 
-/// A device in memory that records every write.
-struct Recorder {
-    memory: MemoryDevice,
-    writes: Mutex<Vec<Write>>,
-}
+/// Every write, as it was recorded.
+type Record = Mutex<Vec<Write>>;
 
-impl Recorder {
-    fn record(&self, offset: u64, bytes: &[u8], is_metadata: bool) -> fslab_vfs::Result<()> {
-        let write = Write { offset: offset as usize, bytes: bytes.to_vec(), is_metadata };
-        self.writes.lock().push(write);
-        self.memory.write_at(offset, bytes)
-    }
-}
-
-impl BlockDevice for Recorder {
-    fn size(&self) -> u64 {
-        self.memory.size()
-    }
-    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> fslab_vfs::Result<()> {
-        self.memory.read_at(offset, buffer)
-    }
-    fn write_at(&self, offset: u64, data: &[u8]) -> fslab_vfs::Result<()> {
-        self.record(offset, data, true)
-    }
-    fn write_data_at(&self, offset: u64, data: &[u8]) -> fslab_vfs::Result<()> {
-        self.record(offset, data, false)
-    }
-    fn discard(&self, offset: u64, length: u64) -> fslab_vfs::Result<()> {
-        self.record(offset, &vec![0; length as usize], false)
-    }
-    fn flush(&self) -> fslab_vfs::Result<()> {
+impl Watch for Record {
+    fn see(&self, access: Access<'_>) -> fslab_vfs::Result<()> {
+        let (offset, bytes, is_metadata) = match access {
+            Access::Write { offset, bytes, is_metadata } => (offset, bytes.to_vec(), is_metadata),
+            Access::Discard { offset, length } => (offset, vec![0; length as usize], false),
+            _ => return Ok(()),
+        };
+        self.lock().push(Write { offset: offset as usize, bytes, is_metadata });
         Ok(())
     }
 }
@@ -91,14 +71,14 @@ struct Sample {
 impl Sample {
     fn new(options: &MkfsOptions) -> Self {
         let memory = MemoryDevice::new(IMAGE_BYTES as u64);
-        let device = Arc::new(Recorder { memory, writes: Mutex::default() });
+        let device = Arc::new(Watched { memory, watch: Record::default() });
         mkfs(&*device, options).unwrap();
-        let begin = device.writes.lock().len();
+        let begin = device.watch.lock().len();
         let ext2 = Ext2::open(device.clone(), VolumeOptions::default()).unwrap();
         work(&Client::new(&ext2));
         ext2.shutdown().unwrap();
         drop(ext2);
-        let writes = std::mem::take(&mut *device.writes.lock());
+        let writes = std::mem::take(&mut *device.watch.lock());
         let block = options.block_size.bytes();
         let mut sample = Self { block, writes, begin, whole: Vec::new(), metadata: Vec::new() };
         sample.whole = sample.replayed(sample.writes.len(), &mut |_| None);
@@ -200,13 +180,7 @@ fn work(client: &Client<'_>) {
     open.fsync(false).unwrap();
     open.write_all(2_000_000, b"far behind").unwrap();
     open.close().unwrap();
-    client.link(file, Ino::ROOT, "link").unwrap();
-    client.symlink(deep, "fast", "target").unwrap();
-    client.symlink(deep, "slow", "t".repeat(200)).unwrap();
-    client.setxattr(file, "user.small", b"value").unwrap();
-    client.setxattr(file, "user.block", &[1; 400]).unwrap();
-    client.mknod(deep, "pipe", 0o010_644, 0).unwrap();
-    client.mknod(deep, "null", 0o020_666, 0x103).unwrap();
+    add_every_kind(client, deep, file);
     for number in 0..8 {
         let at = client.mkdir(deep, format!("d{number}")).unwrap();
         let file = client.file(at, "inner", &vec![number; 20_000]).unwrap();

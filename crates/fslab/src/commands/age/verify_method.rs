@@ -11,7 +11,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use anyhow::{Context, Result};
 use fslab_age::DAY_NS;
 use fslab_age::derive::{Days, Options, ShortLived, derive};
-use fslab_age::replay::{Data, Observer, Replayed, Replayer, Settings, WhenFull};
+use fslab_age::replay::{Observer, Replayer, Settings};
 use fslab_age::score::{Rules, Score, score_directory};
 use fslab_age::snapshot::{Capture, Entry, SnapshotReader, SnapshotWriter, Taken, capture};
 use fslab_age::verify::{Finding, Limits, moments, verify};
@@ -361,10 +361,6 @@ impl Side {
 }
 
 impl Observer for Side {
-    fn progress(&mut self, _replayed: &Replayed, _time_ns: u64) -> fslab_age::Result<bool> {
-        Ok(true)
-    }
-
     fn day(&mut self, _day: u64) -> fslab_age::Result<()> {
         self.capture()
     }
@@ -377,17 +373,7 @@ fn now_ns() -> i64 {
 
 /// How both trees are written.
 fn settings(sync_every_ns: u64, observe_every_days: u32) -> Settings {
-    Settings {
-        data: Data::Real,
-        when_full: WhenFull::Stop,
-        owner: None,
-        threads: 1,
-        sync_every_ns,
-        checkpoint: None,
-        checkpoint_every: u64::MAX / 4,
-        workload_hash: String::new(),
-        observe_every_days,
-    }
+    Settings { sync_every_ns, observe_every_days, ..Settings::default() }
 }
 
 /// How near the last snapshots of both sides are.

@@ -104,13 +104,10 @@ impl Args {
         Ok(Settings {
             data: self.data.into(),
             when_full: if self.stop_when_full { WhenFull::Stop } else { WhenFull::Skip },
-            owner: None,
             threads: self.threads.clamp(1, 256),
             sync_every_ns: (self.sync_every * 3.6e12).min(1e18) as u64,
-            checkpoint: None,
-            checkpoint_every: u64::MAX / 4,
             workload_hash: hash.to_owned(),
-            observe_every_days: 0,
+            ..Settings::default()
         })
     }
 
