@@ -13,7 +13,7 @@ use std::ops::Bound;
 use std::path::{Path, PathBuf};
 
 use fslab_vfs::Timestamp;
-use redb::{Database, ReadableDatabase, ReadableTable, TableDefinition, TableHandle};
+use redb::{Database, ReadableDatabase, ReadableTable, TableDefinition};
 
 use crate::error::{Error, Result};
 use crate::id::Id;
@@ -87,7 +87,8 @@ impl Catalogue {
             transaction.open_table(OBJECTS)?;
             transaction.open_table(CONTAINERS)?;
             transaction.open_table(FACTS)?;
-            note_pending(transaction)
+            transaction.open_table(PENDING)?;
+            Ok(())
         })?;
         Ok(catalogue)
     }
@@ -200,12 +201,7 @@ impl Catalogue {
             let pending = transaction.open_table(PENDING)?;
             pending.iter()?.map(|entry| Ok(Id(entry?.0.value()))).collect::<Result<Vec<_>, _>>()
         })?;
-        let mut rows = Vec::new();
-        for object in objects {
-            // What an earlier version of fslab did meanwhile is not noted.
-            rows.extend(self.get(object)?.filter(|row| row.state == ObjectState::Pending));
-        }
-        Ok(rows)
+        objects.into_iter().filter_map(|object| self.get(object).transpose()).collect()
     }
 
     /// Whether any row names a container.
@@ -283,22 +279,6 @@ impl Catalogue {
 pub fn sequence_at(time: Timestamp) -> u64 {
     let seconds = u64::try_from(time.seconds).unwrap_or(0);
     seconds.saturating_mul(1_000_000_000).saturating_add(time.nanoseconds.into())
-}
-
-/// Notes what is pending, in a catalogue of a version that did not do that: all rows are read once.
-fn note_pending(transaction: &redb::WriteTransaction) -> Result<(), redb::Error> {
-    if transaction.list_tables()?.any(|table| table.name() == PENDING.name()) {
-        return Ok(());
-    }
-    let (objects, mut pending) =
-        (transaction.open_table(OBJECTS)?, transaction.open_table(PENDING)?);
-    for row in objects.iter()? {
-        let (object, row) = row?;
-        if row::is_pending(row.value()) {
-            pending.insert(object.value(), ())?;
-        }
-    }
-    Ok(())
 }
 
 fn insert(transaction: &redb::WriteTransaction, rows: &[ObjectRow]) -> Result<(), redb::Error> {
@@ -484,13 +464,6 @@ mod tests {
         catalogue.turn(Id([2; 16]), ObjectState::Removed, Timestamp::default()).unwrap();
         catalogue.remove(&rows[2..3]).unwrap();
         assert_eq!(pending(&catalogue), [4]);
-        // As an earlier version leaves it.
-        catalogue
-            .change(|transaction| {
-                transaction.delete_table(PENDING)?;
-                Ok(())
-            })
-            .unwrap();
         drop(catalogue);
         assert_eq!(pending(&Catalogue::open(&path).unwrap()), [4]);
     }

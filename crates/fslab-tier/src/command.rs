@@ -38,11 +38,9 @@ pub enum Command {
         /// Files, or directories with all that is in them.
         paths: Vec<Vec<u8>>,
         /// Bytes a second, beside the tier's own limit; 0 for any.
-        #[serde(default)]
         rate: u64,
         /// Files of so many bytes or fewer go out together, 0 for none; as the tier has it if not
         /// said.
-        #[serde(default)]
         bundled: Option<u64>,
     },
     /// Free the bytes of archived files.
@@ -59,7 +57,6 @@ pub enum Command {
         /// Where in the file, in bytes; none for all of it.
         range: Option<(u64, u64)>,
         /// Bytes a second, beside the tier's own limit; 0 for any.
-        #[serde(default)]
         rate: u64,
     },
     /// Wait until nothing of files is being recalled; ask for nothing.
@@ -116,7 +113,6 @@ pub enum Command {
     /// Read every copy, repair copies from each other, and make those that are missing.
     Scrub {
         /// Bytes a second; 0 for any.
-        #[serde(default)]
         rate: u64,
     },
     /// Which archives there are.

@@ -667,7 +667,7 @@ mod tests {
         assert!(second.contains(&holder), "{second}");
         fs::write(archive.root.join(LEASE), "").unwrap();
         let second = DirectoryArchive::open(&archive.root, Id([2; 16])).unwrap_err().to_string();
-        assert!(second.contains("by another fslab, or"), "an earlier version: {second}");
+        assert!(second.contains("by another fslab, or"), "without a signature: {second}");
         let other = DirectoryArchive::open(&archive.root, Id([3; 16])).unwrap_err().to_string();
         assert!(other.contains("belongs to tier 0202"), "{other}");
         let root = archive.root.clone();

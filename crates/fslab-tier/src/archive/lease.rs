@@ -109,7 +109,7 @@ fn sign(lease: &File) -> io::Result<()> {
     lease.write_all_at(format!("process {pid} on {host}\n").as_bytes(), 0)
 }
 
-/// What the holder of a lease has said of itself; earlier versions said nothing.
+/// The holder's signature in a lease; empty where the archive was full.
 fn signature(lease: &File) -> String {
     let mut bytes = [0; 128];
     let count = lease.read_at(&mut bytes, 0).unwrap_or(0);

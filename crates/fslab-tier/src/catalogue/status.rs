@@ -113,7 +113,7 @@ impl Catalogue {
     }
 
     /// When the names of the tree went to archives last, in seconds since 1970; none if they
-    /// never did, or an earlier version did it.
+    /// never did.
     ///
     /// # Errors
     /// Errors of the database.

@@ -17,7 +17,7 @@ use crate::surroundings::Surroundings;
 /// How a tree came to be its tier's.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Origin {
-    /// With the tier, or before trees were told from each other.
+    /// With the tier.
     New,
     /// Made of archives, in which another tree may have its files.
     Rebuilt,
@@ -52,8 +52,8 @@ fn root(tree: &dyn FileSystem, around: &Surroundings) -> fslab_vfs::Result<Id> {
     Ok((around.inode_identity)(&tree.getattr(&own_request(), Ino::ROOT, None)?))
 }
 
-/// A tree as archives know it, which an earlier version may not have told. Nothing where it can't
-/// be told now either: then it writes where no other tree does.
+/// A tree as archives know it. None where the root takes no xattr: then the tree writes where no
+/// other tree does.
 ///
 /// # Errors
 /// Errors of the tree.

@@ -278,9 +278,7 @@ impl Marks {
 }
 
 const UNTRUSTED: &str = "its mark is one that ordinary users can set, and root believes none of \
-                         these: ask as the user whose tier it is. If root made the tier with an \
-                         earlier fslab, make it again in an empty directory with \
-                         `fslab tier rebuild`; stubs that stay here would read as zeros";
+                         these: ask as the user whose tier it is";
 
 /// Whether an xattr is ours: the mount neither shows nor sets it.
 #[must_use]
