@@ -1,10 +1,10 @@
 //! Operations as values: what was asked, and what was answered.
 
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 
 use fslab_vfs::{
     Attr, Entry, Errno, FallocateMode, FileAttr, FileAttrForm, Handle, Ino, Name, OpenMode, Opened,
-    Operation, RenameMode, SeekTo, SetAttr, WriteOptions, XattrMode,
+    Operation, RenameMode, SeekTo, SetAttr, StatFs, WriteOptions, XattrMode,
 };
 
 /// An operation with its arguments.
@@ -73,6 +73,64 @@ pub(super) enum Answer<'a> {
 /// How an operation ended.
 pub(super) type Outcome<'a> = Result<Answer<'a>, Errno>;
 
+/// A path that an operation names.
+#[derive(Clone, Copy)]
+pub(super) enum Named<'a> {
+    Inode(Ino),
+    Entry(Ino, &'a OsStr),
+}
+
+impl<'a> Call<'a> {
+    /// The paths that it names, one or two.
+    pub fn named(&self) -> [Option<Named<'a>>; 2] {
+        let entry = |parent, name: Name<'a>| Some(Named::Entry(parent, name.as_os_str()));
+        let first = match *self {
+            Self::Lookup { parent, name }
+            | Self::MkNod { parent, name, .. }
+            | Self::MkDir { parent, name, .. }
+            | Self::Symlink { parent, name, .. }
+            | Self::Unlink { parent, name }
+            | Self::RmDir { parent, name }
+            | Self::Create { parent, name, .. } => entry(parent, name),
+            Self::Rename { parent, name, new_parent, new_name, .. } => {
+                return [entry(parent, name), entry(new_parent, new_name)];
+            }
+            Self::Link { ino, new_parent, new_name } => {
+                return [Some(Named::Inode(ino)), entry(new_parent, new_name)];
+            }
+            Self::CopyFileRange { source, target, .. } => {
+                return [source.0, target.0].map(|ino| Some(Named::Inode(ino)));
+            }
+            Self::TmpFile { parent: ino, .. }
+            | Self::Forget { ino, .. }
+            | Self::GetAttr { ino, .. }
+            | Self::SetAttr { ino, .. }
+            | Self::ReadLink { ino }
+            | Self::Open { ino, .. }
+            | Self::Read { ino, .. }
+            | Self::Write { ino, .. }
+            | Self::Flush { ino, .. }
+            | Self::Release { ino, .. }
+            | Self::Fsync { ino, .. }
+            | Self::OpenDir { ino }
+            | Self::ReadDir { ino, .. }
+            | Self::ReleaseDir { ino, .. }
+            | Self::FsyncDir { ino, .. }
+            | Self::SyncFs { ino }
+            | Self::StatFs { ino }
+            | Self::GetXattr { ino, .. }
+            | Self::SetXattr { ino, .. }
+            | Self::ListXattr { ino }
+            | Self::RemoveXattr { ino, .. }
+            | Self::FileAttrGet { ino, .. }
+            | Self::FileAttrSet { ino, .. }
+            | Self::Fallocate { ino, .. }
+            | Self::Lseek { ino, .. } => Some(Named::Inode(ino)),
+        };
+        [first, None]
+    }
+}
+
 impl Call<'_> {
     pub fn operation(&self) -> Operation {
         match self {
@@ -113,4 +171,95 @@ impl Call<'_> {
             Self::CopyFileRange { .. } => Operation::CopyFileRange,
         }
     }
+}
+
+/// A value that an operation answers.
+pub(super) trait Reply: Sized {
+    /// The value as an observer sees it.
+    fn seen(&self, call: &Call<'_>) -> Answer<'_>;
+
+    /// The answer to an operation that is not done; `None` where it can't be made up.
+    fn skipped(_: &Call<'_>) -> Option<Self> {
+        None
+    }
+
+    /// Bytes of a file or an xattr in it.
+    fn bytes(&mut self) -> &mut [u8] {
+        &mut []
+    }
+}
+
+impl Reply for () {
+    fn seen(&self, _: &Call<'_>) -> Answer<'_> {
+        Answer::Done
+    }
+
+    fn skipped(_: &Call<'_>) -> Option<Self> {
+        Some(())
+    }
+}
+
+/// Bytes written.
+impl Reply for usize {
+    fn seen(&self, _: &Call<'_>) -> Answer<'_> {
+        Answer::Moved(*self as u64)
+    }
+
+    fn skipped(call: &Call<'_>) -> Option<Self> {
+        if let Call::Write { data, .. } = call { Some(data.len()) } else { None }
+    }
+}
+
+/// Bytes read.
+impl Reply for &mut [u8] {
+    fn seen(&self, _: &Call<'_>) -> Answer<'_> {
+        Answer::Moved(self.len() as u64)
+    }
+
+    fn bytes(&mut self) -> &mut [u8] {
+        self
+    }
+}
+
+/// The value of an xattr, or a list of names.
+impl Reply for Vec<u8> {
+    fn seen(&self, _: &Call<'_>) -> Answer<'_> {
+        Answer::Number(self.len() as u64)
+    }
+
+    fn bytes(&mut self) -> &mut [u8] {
+        self
+    }
+}
+
+impl Reply for u64 {
+    fn seen(&self, call: &Call<'_>) -> Answer<'_> {
+        match call {
+            Call::CopyFileRange { .. } => Answer::Moved(*self),
+            _ => Answer::Number(*self),
+        }
+    }
+}
+
+/// Replies that an observer sees in one way.
+macro_rules! replies {
+    ($($answer:ty: |$value:ident| $seen:expr;)*) => {$(
+        impl Reply for $answer {
+            fn seen(&self, _: &Call<'_>) -> Answer<'_> {
+                let $value = self;
+                $seen
+            }
+        }
+    )*};
+}
+
+replies! {
+    Attr: |attr| Answer::Attr(attr);
+    Entry: |entry| Answer::Entry(entry);
+    Opened: |opened| Answer::Opened(opened);
+    (Entry, Opened): |created| Answer::Created(&created.0, &created.1);
+    Handle: |handle| Answer::Directory(*handle);
+    StatFs: |_stat| Answer::Done;
+    FileAttr: |attr| Answer::Number(attr.flags().into());
+    OsString: |target| Answer::Target(target);
 }

@@ -1,4 +1,5 @@
-//! A file system under watch: every operation, before and after, as a value.
+//! A file system whose operations something comes between: every operation, before and after, as a
+//! value.
 //!
 //! One place that knows all operations, so that an observer of everything is two functions.
 
@@ -11,7 +12,40 @@ use fslab_vfs::{
     WriteOptions, XattrMode,
 };
 
-use super::call::{Answer, Call, Outcome};
+use super::call::{Call, Outcome, Reply};
+
+/// Comes between a file system and its callers, from many threads at once.
+pub(super) trait Interceptor: Send + Sync {
+    /// Does an operation by `perform`, which takes the arguments from the call that it is given, or
+    /// answers it. Interceptors may change arguments, but not the operation.
+    ///
+    /// # Errors
+    /// What `perform` or the interceptor answers.
+    fn around<T: Reply>(
+        &self,
+        inner: &dyn FileSystem,
+        request: Option<&Request>,
+        call: Call<'_>,
+        perform: impl FnOnce(&Call<'_>) -> Result<T>,
+    ) -> Result<T>;
+
+    /// May change how an opened file is used.
+    fn opened(&self, opened: &mut Opened);
+
+    /// An opened file, used as [`Self::opened`] has it.
+    fn checked(&self, mut opened: Opened) -> Opened {
+        self.opened(&mut opened);
+        opened
+    }
+
+    /// Called once after the last operation.
+    ///
+    /// # Errors
+    /// What the interceptor could not keep.
+    fn finish(&self) -> Result<()> {
+        Ok(())
+    }
+}
 
 /// Sees every operation begin and end, from many threads at once.
 pub(super) trait Watch: Send + Sync {
@@ -30,22 +64,16 @@ pub(super) trait Watch: Send + Sync {
         outcome: &Outcome<'_>,
     );
 
-    /// May change how an opened file is used.
+    /// See [`Interceptor::opened`].
     fn opened(&self, opened: &mut Opened);
 
-    /// Called once after the last operation.
+    /// See [`Interceptor::finish`].
     ///
     /// # Errors
     /// What the watch could not keep.
     fn finish(&self) -> Result<()> {
         Ok(())
     }
-}
-
-/// A file system under watch.
-pub(super) struct Watched<W> {
-    pub inner: Arc<dyn FileSystem>,
-    pub watch: W,
 }
 
 /// An operation under way; ends when dropped, so that a panic does not leave it open.
@@ -72,122 +100,117 @@ impl<W: Watch> Drop for Under<'_, W> {
     }
 }
 
-impl<W: Watch> Watched<W> {
-    fn around<T>(
+impl<W: Watch> Interceptor for W {
+    fn around<T: Reply>(
         &self,
+        _: &dyn FileSystem,
         request: Option<&Request>,
         call: Call<'_>,
-        perform: impl FnOnce(&dyn FileSystem) -> Result<T>,
-        view: impl for<'b> FnOnce(&'b T) -> Answer<'b>,
+        perform: impl FnOnce(&Call<'_>) -> Result<T>,
     ) -> Result<T> {
-        let begun = Some(self.watch.begin(&call));
-        let under = Under { watch: &self.watch, request, call, begun };
-        let answer = perform(&*self.inner);
+        let begun = Some(self.begin(&call));
+        let under = Under { watch: self, request, call, begun };
+        let answer = perform(&call);
         match &answer {
-            Ok(value) => under.end(&Ok(view(value))),
+            Ok(value) => under.end(&Ok(value.seen(&call))),
             Err(error) => under.end(&Err(error.errno())),
         }
         answer
     }
 
-    fn open_checked(&self, mut opened: Opened) -> Opened {
-        self.watch.opened(&mut opened);
-        opened
+    fn opened(&self, opened: &mut Opened) {
+        Watch::opened(self, opened);
+    }
+
+    fn finish(&self) -> Result<()> {
+        Watch::finish(self)
     }
 }
 
-/// Operations that are passed on with the arguments they came with: method, arguments, answer, the
-/// call as a value, and how the answer is seen.
+/// A file system with an interceptor.
+pub struct Intercepted<I> {
+    pub(super) inner: Arc<dyn FileSystem>,
+    pub(super) interceptor: I,
+}
+
+/// Operations that are passed on: method, arguments, answer, and the call as a value.
 macro_rules! passed_on {
-    ($(
-        $method:ident($($argument:ident: $type:ty),*) -> $answer:ty = $call:ident, $view:expr;
-    )*) => {$(
+    ($($method:ident($($argument:ident: $type:ty),*) -> $answer:ty = $call:ident;)*) => {$(
         fn $method(&self, request: &Request, $($argument: $type),*) -> Result<$answer> {
             let call = Call::$call { $($argument),* };
-            self.around(
-                Some(request),
-                call,
-                |inner| inner.$method(request, $($argument),*),
-                $view,
-            )
+            self.interceptor.around(&*self.inner, Some(request), call, |call| match *call {
+                Call::$call { $($argument),* } => self.inner.$method(request, $($argument),*),
+                // No interceptor changes the operation.
+                _ => Err(Errno::IO.into()),
+            })
         }
     )*};
 }
 
 #[allow(clippy::too_many_arguments, reason = "the operations have the kernel's arguments")]
-impl<W: Watch> FileSystem for Watched<W> {
+impl<I: Interceptor> FileSystem for Intercepted<I> {
     fn fallback(&self) -> Option<&dyn FileSystem> {
         Some(&*self.inner)
     }
 
     fn shutdown(&self) -> Result<()> {
         let inner = self.inner.shutdown();
-        let watch = self.watch.finish();
-        inner.and(watch)
+        let interceptor = self.interceptor.finish();
+        inner.and(interceptor)
     }
 
     fn forget(&self, ino: Ino, lookups: u64) {
-        let call = Call::Forget { ino, lookups };
-        let begun = Some(self.watch.begin(&call));
-        let under = Under { watch: &self.watch, request: None, call, begun };
-        self.inner.forget(ino, lookups);
-        under.end(&Ok(Answer::Done));
+        let done =
+            self.interceptor.around(&*self.inner, None, Call::Forget { ino, lookups }, |_| {
+                self.inner.forget(ino, lookups);
+                Ok(())
+            });
+        debug_assert!(done.is_ok(), "nobody is told of an error");
     }
 
     passed_on! {
-        lookup(parent: Ino, name: Name<'_>) -> Entry = Lookup, |entry| Answer::Entry(entry);
-        getattr(ino: Ino, handle: Option<Handle>) -> Attr = GetAttr, |attr| Answer::Attr(attr);
-        setattr(ino: Ino, handle: Option<Handle>, changes: &SetAttr) -> Attr = SetAttr,
-            |attr| Answer::Attr(attr);
-        readlink(ino: Ino) -> OsString = ReadLink, |target| Answer::Target(target);
-        mknod(parent: Ino, name: Name<'_>, mode: u32, device: u32) -> Entry = MkNod,
-            |entry| Answer::Entry(entry);
-        mkdir(parent: Ino, name: Name<'_>, mode: u32) -> Entry = MkDir,
-            |entry| Answer::Entry(entry);
-        symlink(parent: Ino, name: Name<'_>, target: &OsStr) -> Entry = Symlink,
-            |entry| Answer::Entry(entry);
-        unlink(parent: Ino, name: Name<'_>) -> () = Unlink, |()| Answer::Done;
-        rmdir(parent: Ino, name: Name<'_>) -> () = RmDir, |()| Answer::Done;
+        lookup(parent: Ino, name: Name<'_>) -> Entry = Lookup;
+        getattr(ino: Ino, handle: Option<Handle>) -> Attr = GetAttr;
+        setattr(ino: Ino, handle: Option<Handle>, changes: &SetAttr) -> Attr = SetAttr;
+        readlink(ino: Ino) -> OsString = ReadLink;
+        mknod(parent: Ino, name: Name<'_>, mode: u32, device: u32) -> Entry = MkNod;
+        mkdir(parent: Ino, name: Name<'_>, mode: u32) -> Entry = MkDir;
+        symlink(parent: Ino, name: Name<'_>, target: &OsStr) -> Entry = Symlink;
+        unlink(parent: Ino, name: Name<'_>) -> () = Unlink;
+        rmdir(parent: Ino, name: Name<'_>) -> () = RmDir;
         rename(
             parent: Ino, name: Name<'_>, new_parent: Ino, new_name: Name<'_>, mode: RenameMode
-        ) -> () = Rename, |()| Answer::Done;
-        link(ino: Ino, new_parent: Ino, new_name: Name<'_>) -> Entry = Link,
-            |entry| Answer::Entry(entry);
+        ) -> () = Rename;
+        link(ino: Ino, new_parent: Ino, new_name: Name<'_>) -> Entry = Link;
         write(
             ino: Ino, handle: Handle, offset: u64, data: &[u8], options: WriteOptions
-        ) -> usize = Write, |count| Answer::Moved(*count as u64);
-        flush(ino: Ino, handle: Handle) -> () = Flush, |()| Answer::Done;
-        release(ino: Ino, handle: Handle) -> () = Release, |()| Answer::Done;
-        fsync(ino: Ino, handle: Handle, data_only: bool) -> () = Fsync, |()| Answer::Done;
-        opendir(ino: Ino) -> Handle = OpenDir, |handle| Answer::Directory(*handle);
-        releasedir(ino: Ino, handle: Handle) -> () = ReleaseDir, |()| Answer::Done;
-        fsyncdir(ino: Ino, handle: Handle, data_only: bool) -> () = FsyncDir, |()| Answer::Done;
-        syncfs(ino: Ino) -> () = SyncFs, |()| Answer::Done;
-        statfs(ino: Ino) -> StatFs = StatFs, |_| Answer::Done;
-        getxattr(ino: Ino, name: &OsStr) -> Vec<u8> = GetXattr,
-            |value| Answer::Number(value.len() as u64);
-        setxattr(ino: Ino, name: &OsStr, value: &[u8], mode: XattrMode) -> () = SetXattr,
-            |()| Answer::Done;
-        listxattr(ino: Ino) -> Vec<u8> = ListXattr, |names| Answer::Number(names.len() as u64);
-        removexattr(ino: Ino, name: &OsStr) -> () = RemoveXattr, |()| Answer::Done;
-        fileattr_get(ino: Ino, form: FileAttrForm) -> FileAttr = FileAttrGet,
-            |attr| Answer::Number(attr.flags().into());
-        fileattr_set(ino: Ino, attr: &FileAttr) -> () = FileAttrSet, |()| Answer::Done;
+        ) -> usize = Write;
+        flush(ino: Ino, handle: Handle) -> () = Flush;
+        release(ino: Ino, handle: Handle) -> () = Release;
+        fsync(ino: Ino, handle: Handle, data_only: bool) -> () = Fsync;
+        opendir(ino: Ino) -> Handle = OpenDir;
+        releasedir(ino: Ino, handle: Handle) -> () = ReleaseDir;
+        fsyncdir(ino: Ino, handle: Handle, data_only: bool) -> () = FsyncDir;
+        syncfs(ino: Ino) -> () = SyncFs;
+        statfs(ino: Ino) -> StatFs = StatFs;
+        getxattr(ino: Ino, name: &OsStr) -> Vec<u8> = GetXattr;
+        setxattr(ino: Ino, name: &OsStr, value: &[u8], mode: XattrMode) -> () = SetXattr;
+        listxattr(ino: Ino) -> Vec<u8> = ListXattr;
+        removexattr(ino: Ino, name: &OsStr) -> () = RemoveXattr;
+        fileattr_get(ino: Ino, form: FileAttrForm) -> FileAttr = FileAttrGet;
+        fileattr_set(ino: Ino, attr: &FileAttr) -> () = FileAttrSet;
         fallocate(
             ino: Ino, handle: Handle, offset: u64, length: u64, mode: FallocateMode
-        ) -> () = Fallocate, |()| Answer::Done;
-        lseek(ino: Ino, handle: Handle, offset: u64, to: SeekTo) -> u64 = Lseek,
-            |found| Answer::Number(*found);
+        ) -> () = Fallocate;
+        lseek(ino: Ino, handle: Handle, offset: u64, to: SeekTo) -> u64 = Lseek;
         copy_file_range(
             source: (Ino, Handle, u64), target: (Ino, Handle, u64), length: u64
-        ) -> u64 = CopyFileRange, |count| Answer::Moved(*count);
+        ) -> u64 = CopyFileRange;
     }
 
     fn open(&self, request: &Request, ino: Ino, mode: OpenMode) -> Result<Opened> {
-        let perform =
-            |inner: &dyn FileSystem| Ok(self.open_checked(inner.open(request, ino, mode)?));
-        self.around(Some(request), Call::Open { ino, mode }, perform, |opened| {
-            Answer::Opened(opened)
+        self.interceptor.around(&*self.inner, Some(request), Call::Open { ino, mode }, |_| {
+            Ok(self.interceptor.checked(self.inner.open(request, ino, mode)?))
         })
     }
 
@@ -199,12 +222,15 @@ impl<W: Watch> FileSystem for Watched<W> {
         mode: u32,
         flags: OpenMode,
     ) -> Result<(Entry, Opened)> {
-        let call = Call::Create { parent, name, mode, flags };
-        let perform = |inner: &dyn FileSystem| {
-            let (entry, opened) = inner.create(request, parent, name, mode, flags)?;
-            Ok((entry, self.open_checked(opened)))
-        };
-        self.around(Some(request), call, perform, |(entry, opened)| Answer::Created(entry, opened))
+        self.interceptor.around(
+            &*self.inner,
+            Some(request),
+            Call::Create { parent, name, mode, flags },
+            |_| {
+                let (entry, opened) = self.inner.create(request, parent, name, mode, flags)?;
+                Ok((entry, self.interceptor.checked(opened)))
+            },
+        )
     }
 
     fn tmpfile(
@@ -214,12 +240,15 @@ impl<W: Watch> FileSystem for Watched<W> {
         mode: u32,
         flags: OpenMode,
     ) -> Result<(Entry, Opened)> {
-        let call = Call::TmpFile { parent, mode, flags };
-        let perform = |inner: &dyn FileSystem| {
-            let (entry, opened) = inner.tmpfile(request, parent, mode, flags)?;
-            Ok((entry, self.open_checked(opened)))
-        };
-        self.around(Some(request), call, perform, |(entry, opened)| Answer::Created(entry, opened))
+        self.interceptor.around(
+            &*self.inner,
+            Some(request),
+            Call::TmpFile { parent, mode, flags },
+            |_| {
+                let (entry, opened) = self.inner.tmpfile(request, parent, mode, flags)?;
+                Ok((entry, self.interceptor.checked(opened)))
+            },
+        )
     }
 
     fn read(
@@ -231,8 +260,12 @@ impl<W: Watch> FileSystem for Watched<W> {
         buffer: &mut [u8],
     ) -> Result<usize> {
         let call = Call::Read { ino, handle, offset, size: buffer.len() };
-        let perform = |inner: &dyn FileSystem| inner.read(request, ino, handle, offset, buffer);
-        self.around(Some(request), call, perform, |count| Answer::Moved(*count as u64))
+        let done = self.interceptor.around(&*self.inner, Some(request), call, |call| {
+            let size = if let Call::Read { size, .. } = call { *size } else { 0 };
+            let count = self.inner.read(request, ino, handle, offset, &mut buffer[..size])?;
+            Ok(&mut buffer[..count])
+        });
+        done.map(|bytes| bytes.len())
     }
 
     fn readdir(
@@ -243,9 +276,9 @@ impl<W: Watch> FileSystem for Watched<W> {
         offset: u64,
         sink: &mut DirectorySink<'_>,
     ) -> Result<()> {
-        let perform = |inner: &dyn FileSystem| {
-            let mut delivered = 0;
-            inner.readdir(request, ino, handle, offset, &mut |entry| {
+        let perform = |_: &Call<'_>| {
+            let mut delivered: u64 = 0;
+            self.inner.readdir(request, ino, handle, offset, &mut |entry| {
                 let taken = sink(entry);
                 delivered += u64::from(taken);
                 taken
@@ -253,6 +286,6 @@ impl<W: Watch> FileSystem for Watched<W> {
             Ok(delivered)
         };
         let call = Call::ReadDir { ino, handle, offset };
-        self.around(Some(request), call, perform, |count| Answer::Number(*count)).map(|_count| ())
+        self.interceptor.around(&*self.inner, Some(request), call, perform).map(|_count| ())
     }
 }

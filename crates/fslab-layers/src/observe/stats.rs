@@ -12,7 +12,7 @@ use std::sync::Arc;
 use fslab_vfs::{Clock, FileSystem, Opened, Request};
 
 use super::call::{Call, Outcome};
-use super::interceptor::{Watch, Watched};
+use super::interceptor::{Intercepted, Watch};
 use crate::layer_spec::{LayerKind, LayerSpec};
 use crate::options::{OptionSpec, Options, ValueKind};
 use crate::report::{Report, Reporter};
@@ -42,8 +42,8 @@ fn build(
     let counters = Arc::new(Counters::default());
     let passthrough = options.is_on("passthrough");
     surroundings.publish(Arc::new(Told { counters: Arc::clone(&counters), passthrough }));
-    let watch = Stats { counters, passthrough, clock: surroundings.clock() };
-    Ok(Arc::new(Watched { inner, watch }))
+    let interceptor = Stats { counters, passthrough, clock: surroundings.clock() };
+    Ok(Arc::new(Intercepted { inner, interceptor }))
 }
 
 struct Stats {

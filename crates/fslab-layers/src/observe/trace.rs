@@ -14,7 +14,7 @@ use fslab_trace::{
 use fslab_vfs::{Clock, Errno, FileSystem, Opened, Request, Result};
 
 use super::call::{Call, Outcome};
-use super::interceptor::{Watch, Watched};
+use super::interceptor::{Intercepted, Watch};
 use super::threads::own_number;
 use crate::error::Error;
 use crate::layer_spec::{LayerKind, LayerSpec};
@@ -88,7 +88,8 @@ fn build(
     let recorder = Arc::new(Recorder::start(writer, settings, Arc::clone(&clock))?);
     surroundings.publish(Arc::new(Told(Arc::clone(&recorder))));
     let start_ns = clock.now_ns();
-    Ok(Arc::new(Watched { inner, watch: Trace { recorder, clock, data, start_ns } }))
+    let interceptor = Trace { recorder, clock, data, start_ns };
+    Ok(Arc::new(Intercepted { inner, interceptor }))
 }
 
 struct Trace {
