@@ -21,7 +21,6 @@ mod extents;
 mod flags;
 mod inodes;
 mod lower;
-pub(crate) mod open_table;
 mod setattr;
 mod tree_lock;
 mod xattr;
@@ -49,9 +48,9 @@ use crate::access_times::AccessTimes;
 use crate::error::{Errno, Error, Result};
 use crate::file_attr::{FileAttr, FileAttrForm};
 use crate::file_system::{DirectorySink, FileSystem};
+use crate::handle_table::HandleTable;
 use crate::host::directory::OpenDirectory;
 use crate::host::lower::{ITSELF, Lower, proc_path, reopen_as_path};
-use crate::host::open_table::OpenTable;
 use crate::layout::Layout;
 use crate::types::{
     Attr, Claim, DirectoryEntry, Entry, FallocateMode, FileKind, Handle, Ino, Name, OpenMode,
@@ -80,8 +79,8 @@ impl Default for HostOptions {
 #[derive(Debug)]
 pub struct HostFs {
     lower: Lower,
-    files: OpenTable<Arc<OwnedFd>>,
-    directories: OpenTable<OpenDirectory>,
+    files: HandleTable<Arc<OwnedFd>>,
+    directories: HandleTable<OpenDirectory>,
     /// The directory itself, where it is used through a copy of its mount, from which no path leads
     /// to the directories above it.
     copied: Option<OwnedFd>,
@@ -129,7 +128,7 @@ impl HostFs {
                  for each remembered inode"
             );
         }
-        let (files, directories) = (OpenTable::default(), OpenTable::default());
+        let (files, directories) = (HandleTable::default(), HandleTable::default());
         let (claim, claiming) = (OnceLock::new(), Mutex::default());
         Ok(Self { lower, files, directories, copied, claim, claiming })
     }
