@@ -42,7 +42,6 @@ use fslab_sys::{clone, lease};
 use parking_lot::Mutex;
 use rustix::fs::{Advice, AtFlags, FallocateFlags, FileType, Mode, OFlags, RenameFlags, SeekFrom};
 use rustix::io::ReadWriteFlags;
-use rustix::thread::CapabilitySet;
 
 use crate::access_times::AccessTimes;
 use crate::error::{Errno, Error, Result};
@@ -735,15 +734,6 @@ fn unlink_or_say(directory: &OwnedFd, name: Name<'_>, kind: FileKind) {
     let flags = if is_directory { AtFlags::REMOVEDIR } else { AtFlags::empty() };
     if let Err(error) = rustix::fs::unlinkat(directory, name.as_os_str(), flags) {
         tracing::error!(%error, name = ?name.as_os_str(), "an unlabelled file is left behind");
-    }
-}
-
-/// Whether a caller has a capability. One in the same process gives no thread id and acts with the
-/// rights it takes for itself.
-fn has_capability(request: &Request, capability: CapabilitySet) -> bool {
-    match request.pid {
-        0 => request.credentials.uid == 0,
-        pid => fslab_sys::credentials::has_capability(pid, capability),
     }
 }
 
