@@ -24,7 +24,6 @@ mod status;
 mod updates;
 
 pub use row::{ObjectRow, ObjectState, RowChange};
-use status::{FACTS, SEQUENCE, last_scan};
 
 const OBJECTS: TableDefinition<[u8; 16], &[u8]> = TableDefinition::new("objects");
 /// Rows of a container: it goes with the last.
@@ -33,6 +32,12 @@ const CONTAINERS: TableDefinition<[u8; 16], u64> = TableDefinition::new("contain
 /// Objects whose rows say that they are pending: who starts asks for these, and there may be ten
 /// million others.
 const PENDING: TableDefinition<[u8; 16], ()> = TableDefinition::new("pending");
+
+/// Numbers of the catalogue as a whole, by name.
+const FACTS: TableDefinition<&str, u64> = TableDefinition::new("facts");
+const SEQUENCE: &str = "sequence";
+/// The last scan that has begun.
+const SCAN: &str = "scan";
 
 /// Rows that are read at once for who takes long.
 const TURN: usize = 64;
@@ -279,6 +284,12 @@ impl Catalogue {
 pub fn sequence_at(time: Timestamp) -> u64 {
     let seconds = u64::try_from(time.seconds).unwrap_or(0);
     seconds.saturating_mul(1_000_000_000).saturating_add(time.nanoseconds.into())
+}
+
+/// The number of the last scan that has begun.
+fn last_scan(transaction: &redb::WriteTransaction) -> Result<u64, redb::Error> {
+    let facts = transaction.open_table(FACTS)?;
+    Ok(facts.get(SCAN)?.map_or(0, |number| number.value()))
 }
 
 fn insert(transaction: &redb::WriteTransaction, rows: &[ObjectRow]) -> Result<(), redb::Error> {

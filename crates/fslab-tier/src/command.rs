@@ -6,24 +6,26 @@
 
 use std::sync::Arc;
 
-use fslab_vfs::{FileKind, Request};
+use fslab_vfs::Request;
 use serde::{Deserialize, Serialize};
 
 pub use crate::engine::PIN_NAME;
-use crate::engine::{Expired, Tier, Visit, WalkEntry};
+use crate::engine::{Expired, Tier};
 use crate::error::{Error, Result};
 pub use crate::event::{Event, EventSink, FileSummary, Residence, WaitingProgram};
-use crate::event::{go_on, owned, report_done, report_problem, total};
+use crate::event::{go_on, report_done, total};
 use crate::rate_limit::RateLimit;
 use crate::stored::BLOCK_BYTES;
 
 mod archive;
+mod each_file;
 mod inspect;
 mod recall;
 mod undelete_all;
 mod verify;
 
 use archive::archive;
+use each_file::each_file;
 use inspect::{archives, queue, states, usage, versions};
 use recall::recall;
 use undelete_all::{undelete, undelete_all};
@@ -226,27 +228,4 @@ pub fn execute(
             crate::policy::run(tier, rules, *dry_run, request, tell)
         }
     }
-}
-
-type Work<'a> = dyn FnMut(&WalkEntry<'_>, &mut EventSink<'_>) -> Result<()> + 'a;
-
-/// Does something to every regular file of some paths. What goes wrong with one is told.
-pub(crate) fn each_file(
-    tier: &Arc<Tier>,
-    paths: &[Vec<u8>],
-    request: &Request,
-    tell: &mut EventSink<'_>,
-    work: &mut Work<'_>,
-) -> Result<()> {
-    for path in paths {
-        tier.walk_on(path, request, &mut |place| {
-            let done = place.and_then(|place| match place.found.attr.kind {
-                FileKind::Regular => work(&place, tell),
-                _ => Ok(()),
-            });
-            done.or_else(|error| report_problem(tell, &error))?;
-            Ok(Visit::Descend)
-        })?;
-    }
-    Ok(())
 }

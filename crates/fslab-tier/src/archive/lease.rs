@@ -9,7 +9,7 @@ use rustix::fs::{FlockOperation, OFlags, flock};
 
 use super::ContainerKind;
 use super::confined_dir::{ConfinedDir, regular};
-use super::directory::directory_of;
+use super::description::directory_of;
 use super::writer_record::{self, Writer};
 use crate::error::{Error, Result};
 use crate::private;

@@ -16,8 +16,7 @@ use fslab_vfs::{Errno, FileSystem, Timestamp};
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
-use super::DirectoryArchive;
-use super::directory::{read_settings, settings_text};
+use super::description::{ArchiveDescription, read_settings, settings_text};
 use crate::atomic_write::write_durably;
 use crate::error::{Error, Result};
 use crate::id::Id;
@@ -184,7 +183,7 @@ fn has_opened_last(archive: &Path, writer: Option<&Writer>, known: &WriterRecord
     let openings = writer.and_then(|writer| writer.openings.as_ref());
     match (openings, known.opening) {
         (Some(openings), Some(opening)) => {
-            openings.has_opened(DirectoryArchive::describe(archive)?.id, opening)
+            openings.has_opened(ArchiveDescription::read(archive)?.id, opening)
         }
         _ => Ok(true),
     }
@@ -219,7 +218,7 @@ pub(super) fn take_over(archive: &Path, writer: &Writer) -> Result<()> {
     let opening = match &writer.openings {
         None => None,
         Some(openings) => {
-            let id = DirectoryArchive::describe(archive)?.id;
+            let id = ArchiveDescription::read(archive)?.id;
             Some(openings.begin(id, None).map_err(Error::below(b""))?)
         }
     };
@@ -235,7 +234,7 @@ pub(super) fn record_opening(archive: &Path, writer: &Writer) -> Result<()> {
     };
     let before = known.as_ref().and_then(|known| known.opening);
     let begin = |openings: &Openings| -> Result<Option<Id>> {
-        let id = DirectoryArchive::describe(archive)?.id;
+        let id = ArchiveDescription::read(archive)?.id;
         match openings.begin(id, before) {
             Ok(opening) => Ok(Some(opening)),
             // Whoever has no room may write all the same: both keep what they said before.
