@@ -7,41 +7,59 @@ use fslab_vfs::{
     Operation, RenameMode, SeekTo, SetAttr, StatFs, WriteOptions, XattrMode,
 };
 
-/// An operation with its arguments.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Call<'a> {
+/// Declares [`Call`], whose variants have the names of operations.
+macro_rules! calls {
+    ($($name:ident { $($arguments:tt)* }),* $(,)?) => {
+        /// An operation with its arguments.
+        #[derive(Clone, Copy, Debug)]
+        pub(super) enum Call<'a> {
+            $($name { $($arguments)* },)*
+        }
+
+        impl Call<'_> {
+            /// The operation.
+            pub fn operation(&self) -> Operation {
+                match self {
+                    $(Self::$name { .. } => Operation::$name,)*
+                }
+            }
+        }
+    };
+}
+
+calls! {
     Lookup { parent: Ino, name: Name<'a> },
     Forget { ino: Ino, lookups: u64 },
-    GetAttr { ino: Ino, handle: Option<Handle> },
-    SetAttr { ino: Ino, handle: Option<Handle>, changes: &'a SetAttr },
-    ReadLink { ino: Ino },
-    MkNod { parent: Ino, name: Name<'a>, mode: u32, device: u32 },
-    MkDir { parent: Ino, name: Name<'a>, mode: u32 },
+    Getattr { ino: Ino, handle: Option<Handle> },
+    Setattr { ino: Ino, handle: Option<Handle>, changes: &'a SetAttr },
+    Readlink { ino: Ino },
+    Mknod { parent: Ino, name: Name<'a>, mode: u32, device: u32 },
+    Mkdir { parent: Ino, name: Name<'a>, mode: u32 },
     Symlink { parent: Ino, name: Name<'a>, target: &'a OsStr },
     Unlink { parent: Ino, name: Name<'a> },
-    RmDir { parent: Ino, name: Name<'a> },
+    Rmdir { parent: Ino, name: Name<'a> },
     Rename { parent: Ino, name: Name<'a>, new_parent: Ino, new_name: Name<'a>, mode: RenameMode },
     Link { ino: Ino, new_parent: Ino, new_name: Name<'a> },
     Open { ino: Ino, mode: OpenMode },
     Create { parent: Ino, name: Name<'a>, mode: u32, flags: OpenMode },
-    TmpFile { parent: Ino, mode: u32, flags: OpenMode },
+    Tmpfile { parent: Ino, mode: u32, flags: OpenMode },
     Read { ino: Ino, handle: Handle, offset: u64, size: usize },
     Write { ino: Ino, handle: Handle, offset: u64, data: &'a [u8], options: WriteOptions },
     Flush { ino: Ino, handle: Handle },
     Release { ino: Ino, handle: Handle },
     Fsync { ino: Ino, handle: Handle, data_only: bool },
-    OpenDir { ino: Ino },
-    ReadDir { ino: Ino, handle: Handle, offset: u64 },
-    ReleaseDir { ino: Ino, handle: Handle },
-    FsyncDir { ino: Ino, handle: Handle, data_only: bool },
-    SyncFs { ino: Ino },
-    StatFs { ino: Ino },
-    GetXattr { ino: Ino, name: &'a OsStr },
-    SetXattr { ino: Ino, name: &'a OsStr, value: &'a [u8], mode: XattrMode },
-    ListXattr { ino: Ino },
-    RemoveXattr { ino: Ino, name: &'a OsStr },
-    FileAttrGet { ino: Ino, form: FileAttrForm },
-    FileAttrSet { ino: Ino, attr: &'a FileAttr },
+    Opendir { ino: Ino },
+    Readdir { ino: Ino, handle: Handle, offset: u64 },
+    Releasedir { ino: Ino, handle: Handle },
+    Fsyncdir { ino: Ino, handle: Handle, data_only: bool },
+    Syncfs { ino: Ino },
+    Statfs { ino: Ino },
+    Getxattr { ino: Ino, name: &'a OsStr },
+    Setxattr { ino: Ino, name: &'a OsStr, value: &'a [u8], mode: XattrMode },
+    Listxattr { ino: Ino },
+    Removexattr { ino: Ino, name: &'a OsStr },
+    FileattrGet { ino: Ino, form: FileAttrForm },
+    FileattrSet { ino: Ino, attr: &'a FileAttr },
     Fallocate { ino: Ino, handle: Handle, offset: u64, length: u64, mode: FallocateMode },
     Lseek { ino: Ino, handle: Handle, offset: u64, to: SeekTo },
     CopyFileRange { source: (Ino, Handle, u64), target: (Ino, Handle, u64), length: u64 },
@@ -86,11 +104,11 @@ impl<'a> Call<'a> {
         let entry = |parent, name: Name<'a>| Some(Named::Entry(parent, name.as_os_str()));
         let first = match *self {
             Self::Lookup { parent, name }
-            | Self::MkNod { parent, name, .. }
-            | Self::MkDir { parent, name, .. }
+            | Self::Mknod { parent, name, .. }
+            | Self::Mkdir { parent, name, .. }
             | Self::Symlink { parent, name, .. }
             | Self::Unlink { parent, name }
-            | Self::RmDir { parent, name }
+            | Self::Rmdir { parent, name }
             | Self::Create { parent, name, .. } => entry(parent, name),
             Self::Rename { parent, name, new_parent, new_name, .. } => {
                 return [entry(parent, name), entry(new_parent, new_name)];
@@ -101,75 +119,33 @@ impl<'a> Call<'a> {
             Self::CopyFileRange { source, target, .. } => {
                 return [source.0, target.0].map(|ino| Some(Named::Inode(ino)));
             }
-            Self::TmpFile { parent: ino, .. }
+            Self::Tmpfile { parent: ino, .. }
             | Self::Forget { ino, .. }
-            | Self::GetAttr { ino, .. }
-            | Self::SetAttr { ino, .. }
-            | Self::ReadLink { ino }
+            | Self::Getattr { ino, .. }
+            | Self::Setattr { ino, .. }
+            | Self::Readlink { ino }
             | Self::Open { ino, .. }
             | Self::Read { ino, .. }
             | Self::Write { ino, .. }
             | Self::Flush { ino, .. }
             | Self::Release { ino, .. }
             | Self::Fsync { ino, .. }
-            | Self::OpenDir { ino }
-            | Self::ReadDir { ino, .. }
-            | Self::ReleaseDir { ino, .. }
-            | Self::FsyncDir { ino, .. }
-            | Self::SyncFs { ino }
-            | Self::StatFs { ino }
-            | Self::GetXattr { ino, .. }
-            | Self::SetXattr { ino, .. }
-            | Self::ListXattr { ino }
-            | Self::RemoveXattr { ino, .. }
-            | Self::FileAttrGet { ino, .. }
-            | Self::FileAttrSet { ino, .. }
+            | Self::Opendir { ino }
+            | Self::Readdir { ino, .. }
+            | Self::Releasedir { ino, .. }
+            | Self::Fsyncdir { ino, .. }
+            | Self::Syncfs { ino }
+            | Self::Statfs { ino }
+            | Self::Getxattr { ino, .. }
+            | Self::Setxattr { ino, .. }
+            | Self::Listxattr { ino }
+            | Self::Removexattr { ino, .. }
+            | Self::FileattrGet { ino, .. }
+            | Self::FileattrSet { ino, .. }
             | Self::Fallocate { ino, .. }
             | Self::Lseek { ino, .. } => Some(Named::Inode(ino)),
         };
         [first, None]
-    }
-}
-
-impl Call<'_> {
-    pub fn operation(&self) -> Operation {
-        match self {
-            Self::Lookup { .. } => Operation::Lookup,
-            Self::Forget { .. } => Operation::Forget,
-            Self::GetAttr { .. } => Operation::Getattr,
-            Self::SetAttr { .. } => Operation::Setattr,
-            Self::ReadLink { .. } => Operation::Readlink,
-            Self::MkNod { .. } => Operation::Mknod,
-            Self::MkDir { .. } => Operation::Mkdir,
-            Self::Symlink { .. } => Operation::Symlink,
-            Self::Unlink { .. } => Operation::Unlink,
-            Self::RmDir { .. } => Operation::Rmdir,
-            Self::Rename { .. } => Operation::Rename,
-            Self::Link { .. } => Operation::Link,
-            Self::Open { .. } => Operation::Open,
-            Self::Create { .. } => Operation::Create,
-            Self::TmpFile { .. } => Operation::Tmpfile,
-            Self::Read { .. } => Operation::Read,
-            Self::Write { .. } => Operation::Write,
-            Self::Flush { .. } => Operation::Flush,
-            Self::Release { .. } => Operation::Release,
-            Self::Fsync { .. } => Operation::Fsync,
-            Self::OpenDir { .. } => Operation::Opendir,
-            Self::ReadDir { .. } => Operation::Readdir,
-            Self::ReleaseDir { .. } => Operation::Releasedir,
-            Self::FsyncDir { .. } => Operation::Fsyncdir,
-            Self::SyncFs { .. } => Operation::Syncfs,
-            Self::StatFs { .. } => Operation::Statfs,
-            Self::GetXattr { .. } => Operation::Getxattr,
-            Self::SetXattr { .. } => Operation::Setxattr,
-            Self::ListXattr { .. } => Operation::Listxattr,
-            Self::RemoveXattr { .. } => Operation::Removexattr,
-            Self::FileAttrGet { .. } => Operation::FileattrGet,
-            Self::FileAttrSet { .. } => Operation::FileattrSet,
-            Self::Fallocate { .. } => Operation::Fallocate,
-            Self::Lseek { .. } => Operation::Lseek,
-            Self::CopyFileRange { .. } => Operation::CopyFileRange,
-        }
     }
 }
 

@@ -208,7 +208,7 @@ impl Faults {
         perform: impl FnOnce(&Call<'_>) -> Result<T>,
     ) -> Result<T> {
         // What frees something is done in any case.
-        let frees = matches!(call, Call::Release { .. } | Call::ReleaseDir { .. });
+        let frees = matches!(call, Call::Release { .. } | Call::Releasedir { .. });
         let begun = match self.begin(&verdict, request) {
             Err(error) if !frees => return Err(error),
             begun => begun,
@@ -222,7 +222,7 @@ impl Faults {
                 stored = verdict.spoiled(*offset, &data[..verdict.limited(data.len())]);
                 *data = &stored;
             }
-            Call::SetXattr { value, .. } => {
+            Call::Setxattr { value, .. } => {
                 stored = verdict.spoiled(0, value);
                 *value = &stored;
             }
@@ -263,7 +263,7 @@ impl Faults {
     /// Notes where inodes are after a call that was done.
     fn learn(&self, call: &Call<'_>, answer: Answer<'_>) {
         match (*call, answer) {
-            (Call::Unlink { parent, name } | Call::RmDir { parent, name }, _) => {
+            (Call::Unlink { parent, name } | Call::Rmdir { parent, name }, _) => {
                 self.paths.write().removed((parent, name.as_os_str()));
             }
             (Call::Rename { parent, name, new_parent, new_name, mode }, _) => {
@@ -294,7 +294,7 @@ impl Faults {
         if let (Call::Open { ino, .. }, Answer::Opened(opened)) = (call, answer) {
             inner.release(request, *ino, opened.handle).ok();
         }
-        if let (Call::OpenDir { ino }, Answer::Directory(handle)) = (call, answer) {
+        if let (Call::Opendir { ino }, Answer::Directory(handle)) = (call, answer) {
             inner.releasedir(request, *ino, handle).ok();
         }
         if let Answer::Created(entry, opened) = answer {

@@ -170,14 +170,14 @@ impl<I: Interceptor> FileSystem for Intercepted<I> {
 
     passed_on! {
         lookup(parent: Ino, name: Name<'_>) -> Entry = Lookup;
-        getattr(ino: Ino, handle: Option<Handle>) -> Attr = GetAttr;
-        setattr(ino: Ino, handle: Option<Handle>, changes: &SetAttr) -> Attr = SetAttr;
-        readlink(ino: Ino) -> OsString = ReadLink;
-        mknod(parent: Ino, name: Name<'_>, mode: u32, device: u32) -> Entry = MkNod;
-        mkdir(parent: Ino, name: Name<'_>, mode: u32) -> Entry = MkDir;
+        getattr(ino: Ino, handle: Option<Handle>) -> Attr = Getattr;
+        setattr(ino: Ino, handle: Option<Handle>, changes: &SetAttr) -> Attr = Setattr;
+        readlink(ino: Ino) -> OsString = Readlink;
+        mknod(parent: Ino, name: Name<'_>, mode: u32, device: u32) -> Entry = Mknod;
+        mkdir(parent: Ino, name: Name<'_>, mode: u32) -> Entry = Mkdir;
         symlink(parent: Ino, name: Name<'_>, target: &OsStr) -> Entry = Symlink;
         unlink(parent: Ino, name: Name<'_>) -> () = Unlink;
-        rmdir(parent: Ino, name: Name<'_>) -> () = RmDir;
+        rmdir(parent: Ino, name: Name<'_>) -> () = Rmdir;
         rename(
             parent: Ino, name: Name<'_>, new_parent: Ino, new_name: Name<'_>, mode: RenameMode
         ) -> () = Rename;
@@ -188,17 +188,17 @@ impl<I: Interceptor> FileSystem for Intercepted<I> {
         flush(ino: Ino, handle: Handle) -> () = Flush;
         release(ino: Ino, handle: Handle) -> () = Release;
         fsync(ino: Ino, handle: Handle, data_only: bool) -> () = Fsync;
-        opendir(ino: Ino) -> Handle = OpenDir;
-        releasedir(ino: Ino, handle: Handle) -> () = ReleaseDir;
-        fsyncdir(ino: Ino, handle: Handle, data_only: bool) -> () = FsyncDir;
-        syncfs(ino: Ino) -> () = SyncFs;
-        statfs(ino: Ino) -> StatFs = StatFs;
-        getxattr(ino: Ino, name: &OsStr) -> Vec<u8> = GetXattr;
-        setxattr(ino: Ino, name: &OsStr, value: &[u8], mode: XattrMode) -> () = SetXattr;
-        listxattr(ino: Ino) -> Vec<u8> = ListXattr;
-        removexattr(ino: Ino, name: &OsStr) -> () = RemoveXattr;
-        fileattr_get(ino: Ino, form: FileAttrForm) -> FileAttr = FileAttrGet;
-        fileattr_set(ino: Ino, attr: &FileAttr) -> () = FileAttrSet;
+        opendir(ino: Ino) -> Handle = Opendir;
+        releasedir(ino: Ino, handle: Handle) -> () = Releasedir;
+        fsyncdir(ino: Ino, handle: Handle, data_only: bool) -> () = Fsyncdir;
+        syncfs(ino: Ino) -> () = Syncfs;
+        statfs(ino: Ino) -> StatFs = Statfs;
+        getxattr(ino: Ino, name: &OsStr) -> Vec<u8> = Getxattr;
+        setxattr(ino: Ino, name: &OsStr, value: &[u8], mode: XattrMode) -> () = Setxattr;
+        listxattr(ino: Ino) -> Vec<u8> = Listxattr;
+        removexattr(ino: Ino, name: &OsStr) -> () = Removexattr;
+        fileattr_get(ino: Ino, form: FileAttrForm) -> FileAttr = FileattrGet;
+        fileattr_set(ino: Ino, attr: &FileAttr) -> () = FileattrSet;
         fallocate(
             ino: Ino, handle: Handle, offset: u64, length: u64, mode: FallocateMode
         ) -> () = Fallocate;
@@ -243,7 +243,7 @@ impl<I: Interceptor> FileSystem for Intercepted<I> {
         self.interceptor.around(
             &*self.inner,
             Some(request),
-            Call::TmpFile { parent, mode, flags },
+            Call::Tmpfile { parent, mode, flags },
             |_| {
                 let (entry, opened) = self.inner.tmpfile(request, parent, mode, flags)?;
                 Ok((entry, self.interceptor.checked(opened)))
@@ -285,7 +285,7 @@ impl<I: Interceptor> FileSystem for Intercepted<I> {
             })?;
             Ok(delivered)
         };
-        let call = Call::ReadDir { ino, handle, offset };
+        let call = Call::Readdir { ino, handle, offset };
         self.interceptor.around(&*self.inner, Some(request), call, perform).map(|_count| ())
     }
 }

@@ -43,12 +43,12 @@ fn add_call(record: &mut Record, request: Option<&Request>, call: &Call<'_>, dat
     match *call {
         Call::Lookup { parent, name }
         | Call::Unlink { parent, name }
-        | Call::RmDir { parent, name } => add_name(record, parent, name),
-        Call::MkNod { parent, name, mode, device } => {
+        | Call::Rmdir { parent, name } => add_name(record, parent, name),
+        Call::Mknod { parent, name, mode, device } => {
             add_name(record, parent, name);
             (record.mode, record.umask, record.device) = (Some(mode), umask, Some(device));
         }
-        Call::MkDir { parent, name, mode } => {
+        Call::Mkdir { parent, name, mode } => {
             add_name(record, parent, name);
             (record.mode, record.umask) = (Some(mode), umask);
         }
@@ -69,7 +69,7 @@ fn add_call(record: &mut Record, request: Option<&Request>, call: &Call<'_>, dat
             add_name(record, parent, name);
             (record.mode, record.umask, record.flags) = (Some(mode), umask, Some(flags.bits()));
         }
-        Call::TmpFile { parent, mode, flags } => {
+        Call::Tmpfile { parent, mode, flags } => {
             record.parent = Some(parent.0);
             (record.mode, record.umask, record.flags) = (Some(mode), umask, Some(flags.bits()));
         }
@@ -82,34 +82,34 @@ fn add_call_on_inode(record: &mut Record, call: &Call<'_>, data: DataMode) {
         Call::Forget { ino, lookups } => {
             (record.inode, record.size) = (Some(ino.0), Some(lookups));
         }
-        Call::GetAttr { ino, handle } => {
+        Call::Getattr { ino, handle } => {
             (record.inode, record.handle) = (Some(ino.0), handle.map(|handle| handle.0));
         }
-        Call::SetAttr { ino, handle, changes } => {
+        Call::Setattr { ino, handle, changes } => {
             (record.inode, record.handle) = (Some(ino.0), handle.map(|handle| handle.0));
             add_changes(record, changes);
         }
-        Call::ReadLink { ino }
-        | Call::OpenDir { ino }
-        | Call::SyncFs { ino }
-        | Call::StatFs { ino }
-        | Call::ListXattr { ino } => record.inode = Some(ino.0),
+        Call::Readlink { ino }
+        | Call::Opendir { ino }
+        | Call::Syncfs { ino }
+        | Call::Statfs { ino }
+        | Call::Listxattr { ino } => record.inode = Some(ino.0),
         Call::Open { ino, mode } => {
             (record.inode, record.flags) = (Some(ino.0), Some(mode.bits()));
         }
-        Call::GetXattr { ino, name } | Call::RemoveXattr { ino, name } => {
+        Call::Getxattr { ino, name } | Call::Removexattr { ino, name } => {
             (record.inode, record.text) = (Some(ino.0), text(name));
         }
-        Call::SetXattr { ino, name, value, mode } => {
+        Call::Setxattr { ino, name, value, mode } => {
             (record.inode, record.text) = (Some(ino.0), text(name));
             record.flags = Some(mode.bits());
             add_data(record, value, data);
         }
-        Call::FileAttrGet { ino, form } => {
+        Call::FileattrGet { ino, form } => {
             record.inode = Some(ino.0);
             record.flags = Some(bit(form == FileAttrForm::Extended, flag::EXTENDED));
         }
-        Call::FileAttrSet { ino, attr } => {
+        Call::FileattrSet { ino, attr } => {
             record.inode = Some(ino.0);
             record.flags = Some(bit(attr.form() == FileAttrForm::Extended, flag::EXTENDED));
             add_data(record, &attr.to_bytes(), DataMode::Full);
@@ -132,12 +132,12 @@ fn add_call_on_file(record: &mut Record, call: &Call<'_>, data: DataMode) {
         }
         Call::Flush { ino, handle }
         | Call::Release { ino, handle }
-        | Call::ReleaseDir { ino, handle } => add_file(record, ino, handle),
-        Call::Fsync { ino, handle, data_only } | Call::FsyncDir { ino, handle, data_only } => {
+        | Call::Releasedir { ino, handle } => add_file(record, ino, handle),
+        Call::Fsync { ino, handle, data_only } | Call::Fsyncdir { ino, handle, data_only } => {
             add_file(record, ino, handle);
             record.flags = Some(bit(data_only, flag::DATA_ONLY));
         }
-        Call::ReadDir { ino, handle, offset } => {
+        Call::Readdir { ino, handle, offset } => {
             add_file(record, ino, handle);
             record.offset = Some(offset);
         }
