@@ -8,6 +8,7 @@
 
 mod access_times;
 mod block_device;
+mod call;
 mod clock;
 mod duration;
 mod errno_names;
@@ -17,6 +18,7 @@ mod file_system;
 mod handle_table;
 mod host;
 mod inode_paths;
+mod interceptor;
 mod layout;
 mod memory;
 mod operation;
@@ -29,6 +31,7 @@ mod types;
 
 pub use access_times::AccessTimes;
 pub use block_device::{BlockDevice, FileDevice, MemoryDevice, MetadataDevice};
+pub use call::{Answer, Call, Named, Outcome, Reply};
 pub use clock::{Clock, MonotonicClock, SteppingClock};
 pub use duration::parse_duration;
 pub use errno_names::{ERRNO_LAST, ERRNO_NAMES, errno_from_name, errno_name};
@@ -38,6 +41,7 @@ pub use file_system::{DirectorySink, FileSystem, KernelCache};
 pub use handle_table::HandleTable;
 pub use host::{HostFs, HostOptions, encode_device, is_lock_file_name};
 pub use inode_paths::InodePaths;
+pub use interceptor::{Intercepted, Interceptor, Watch};
 pub use layout::{Extent, Layout};
 pub use memory::{Capacity, MemFs};
 pub use operation::{Operation, UnknownOperation};

@@ -46,11 +46,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use fslab_vfs::{Cancellation, Errno, FileSystem, InodePaths, Opened, RenameMode, Request, Result};
+use fslab_vfs::{
+    Answer, Call, Cancellation, Errno, FileSystem, InodePaths, Intercepted, Interceptor, Named,
+    Opened, RenameMode, Reply, Request, Result,
+};
 use parking_lot::RwLock;
 
-use super::call::{Answer, Call, Named, Reply};
-use super::interceptor::{Intercepted, Interceptor};
 use crate::error::Error;
 use crate::layer_spec::{LayerKind, LayerSpec};
 use crate::observe::operation::Operation;
@@ -121,10 +122,10 @@ fn pause(duration: Duration, cancellation: &Cancellation) -> std::result::Result
 }
 
 /// The layer. See the module's description for what a program can do.
-pub type Fault = Intercepted<Faults>;
+pub struct Fault(Intercepted<Faults>);
 
 /// Injects the faults of a program into the operations of a file system.
-pub struct Faults {
+struct Faults {
     program: RwLock<Arc<Program>>,
     paths: RwLock<InodePaths>,
     wait: Box<Wait>,
@@ -135,19 +136,26 @@ impl Fault {
     #[must_use]
     pub fn new(inner: Arc<dyn FileSystem>, program: Program, wait: Box<Wait>) -> Self {
         let program = RwLock::new(Arc::new(program));
-        Self { inner, interceptor: Faults { program, paths: RwLock::default(), wait } }
+        let interceptor = Faults { program, paths: RwLock::default(), wait };
+        Self(Intercepted { inner, interceptor })
     }
 
     /// Puts another program in place; calls that are under way end by the old one, and files that
     /// are open keep the passthrough that they have.
     pub fn replace(&self, program: Program) {
-        *self.interceptor.program.write() = Arc::new(program);
+        *self.0.interceptor.program.write() = Arc::new(program);
     }
 
     /// How often each rule was met so far.
     #[must_use]
     pub fn counts(&self) -> Vec<RuleCount> {
-        self.interceptor.program.read().counts()
+        self.0.interceptor.program.read().counts()
+    }
+}
+
+impl FileSystem for Fault {
+    fn fallback(&self) -> Option<&dyn FileSystem> {
+        Some(&self.0)
     }
 }
 
@@ -243,7 +251,11 @@ impl Faults {
         verdict
             .spoil(if let Call::Read { offset, .. } = call { offset } else { 0 }, answer.bytes());
         let Some(errno) = verdict.late else { return Ok(answer) };
-        self.take_back(inner, request, &call, answer.seen(&call));
+        let answer = answer.seen(&call);
+        if let Answer::Created(entry, _) | Answer::Entry(entry) = answer {
+            self.paths.write().forget(entry.attr.ino, 1);
+        }
+        answer.take_back(inner, request, &call);
         Err(errno.into())
     }
 
@@ -279,30 +291,6 @@ impl Faults {
                 self.paths.write().learn(entry.attr.ino, place);
             }
             _ => {}
-        }
-    }
-
-    /// Takes back an answer that the caller will not get. The caller is told of an error; a second
-    /// one would not help.
-    fn take_back(
-        &self,
-        inner: &dyn FileSystem,
-        request: &Request,
-        call: &Call<'_>,
-        answer: Answer<'_>,
-    ) {
-        if let (Call::Open { ino, .. }, Answer::Opened(opened)) = (call, answer) {
-            inner.release(request, *ino, opened.handle).ok();
-        }
-        if let (Call::Opendir { ino }, Answer::Directory(handle)) = (call, answer) {
-            inner.releasedir(request, *ino, handle).ok();
-        }
-        if let Answer::Created(entry, opened) = answer {
-            inner.release(request, entry.attr.ino, opened.handle).ok();
-        }
-        if let Answer::Created(entry, _) | Answer::Entry(entry) = answer {
-            self.paths.write().forget(entry.attr.ino, 1);
-            inner.forget(entry.attr.ino, 1);
         }
     }
 }

@@ -5,10 +5,8 @@
 
 use std::sync::Arc;
 
-use fslab_vfs::{FileSystem, Opened, Request, Result};
+use fslab_vfs::{Call, FileSystem, Intercepted, Interceptor, Opened, Reply, Request, Result};
 
-use super::call::{Call, Reply};
-use super::interceptor::{Intercepted, Interceptor};
 use crate::layer_spec::{LayerKind, LayerSpec};
 use crate::options::{OptionSpec, Options, ValueKind};
 use crate::stack_context::Surroundings;

@@ -9,10 +9,8 @@ mod histogram;
 
 use std::sync::Arc;
 
-use fslab_vfs::{Clock, FileSystem, Opened, Request};
+use fslab_vfs::{Call, Clock, FileSystem, Intercepted, Opened, Outcome, Request, Watch};
 
-use super::call::{Call, Outcome};
-use super::interceptor::{Intercepted, Watch};
 use crate::layer_spec::{LayerKind, LayerSpec};
 use crate::options::{OptionSpec, Options, ValueKind};
 use crate::report::{Report, Reporter};

@@ -11,10 +11,10 @@ use fslab_trace::{
     Anonymiser, DataMode, Metadata, NameMode, Recorder, RecorderOptions, TraceWriter, VERSION,
     WhenFull,
 };
-use fslab_vfs::{Clock, Errno, FileSystem, Opened, Request, Result};
+use fslab_vfs::{
+    Call, Clock, Errno, FileSystem, Intercepted, Opened, Outcome, Request, Result, Watch,
+};
 
-use super::call::{Call, Outcome};
-use super::interceptor::{Intercepted, Watch};
 use super::threads::own_number;
 use crate::error::Error;
 use crate::layer_spec::{LayerKind, LayerSpec};

@@ -9,12 +9,11 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use fslab_vfs::{Errno, FallocateMode};
+use fslab_vfs::{Call, Errno, FallocateMode};
 use rand::RngExt;
 use rand_pcg::Pcg64Mcg;
 
 use crate::error::{Error, Result};
-use crate::observe::call::Call;
 use crate::observe::operation::{Operation, Operations};
 
 use super::rule::{Action, Rule};

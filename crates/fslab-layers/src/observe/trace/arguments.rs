@@ -5,9 +5,10 @@ use std::os::unix::ffi::OsStrExt;
 
 use fslab_trace::record_flag as flag;
 use fslab_trace::{DataMode, Record};
-use fslab_vfs::{Attr, FileAttrForm, Handle, Request, SeekTo, SetAttr, SetTime, Timestamp};
-
-use super::super::call::{Answer, Call, Named, Outcome};
+use fslab_vfs::{
+    Answer, Attr, Call, FileAttrForm, Handle, Named, Outcome, Request, SeekTo, SetAttr, SetTime,
+    Timestamp,
+};
 
 /// The record of an operation, but for its times and thread.
 pub(super) fn record(

@@ -2,9 +2,13 @@
 
 use std::ffi::{OsStr, OsString};
 
-use fslab_vfs::{
-    Attr, Entry, Errno, FallocateMode, FileAttr, FileAttrForm, Handle, Ino, Name, OpenMode, Opened,
-    Operation, RenameMode, SeekTo, SetAttr, StatFs, WriteOptions, XattrMode,
+use crate::error::Errno;
+use crate::file_attr::{FileAttr, FileAttrForm};
+use crate::file_system::FileSystem;
+use crate::operation::Operation;
+use crate::types::{
+    Attr, Entry, FallocateMode, Handle, Ino, Name, OpenMode, Opened, RenameMode, Request, SeekTo,
+    SetAttr, StatFs, WriteOptions, XattrMode,
 };
 
 /// Declares [`Call`], whose variants have the names of operations.
@@ -12,12 +16,14 @@ macro_rules! calls {
     ($($name:ident { $($arguments:tt)* }),* $(,)?) => {
         /// An operation with its arguments.
         #[derive(Clone, Copy, Debug)]
-        pub(super) enum Call<'a> {
+        #[allow(missing_docs, reason = "they are those of [`FileSystem`]")]
+        pub enum Call<'a> {
             $($name { $($arguments)* },)*
         }
 
         impl Call<'_> {
             /// The operation.
+            #[must_use]
             pub fn operation(&self) -> Operation {
                 match self {
                     $(Self::$name { .. } => Operation::$name,)*
@@ -67,7 +73,7 @@ calls! {
 
 /// What an operation answered.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Answer<'a> {
+pub enum Answer<'a> {
     /// Nothing more than that it is done.
     Done,
     /// Attributes.
@@ -88,18 +94,40 @@ pub(super) enum Answer<'a> {
     Target(&'a OsStr),
 }
 
+impl Answer<'_> {
+    /// Takes back what a caller will not get: lookups are forgotten and handles closed. The caller
+    /// is told of an error; a second one would not help.
+    pub fn take_back(&self, inner: &dyn FileSystem, request: &Request, call: &Call<'_>) {
+        if let (Call::Open { ino, .. }, Self::Opened(opened)) = (call, self) {
+            inner.release(request, *ino, opened.handle).ok();
+        }
+        if let (Call::Opendir { ino }, Self::Directory(handle)) = (call, self) {
+            inner.releasedir(request, *ino, *handle).ok();
+        }
+        if let Self::Created(entry, opened) = self {
+            inner.release(request, entry.attr.ino, opened.handle).ok();
+        }
+        if let Self::Created(entry, _) | Self::Entry(entry) = self {
+            inner.forget(entry.attr.ino, 1);
+        }
+    }
+}
+
 /// How an operation ended.
-pub(super) type Outcome<'a> = Result<Answer<'a>, Errno>;
+pub type Outcome<'a> = Result<Answer<'a>, Errno>;
 
 /// A path that an operation names.
-#[derive(Clone, Copy)]
-pub(super) enum Named<'a> {
+#[derive(Clone, Copy, Debug)]
+pub enum Named<'a> {
+    /// That of an inode.
     Inode(Ino),
+    /// That of a name in a directory.
     Entry(Ino, &'a OsStr),
 }
 
 impl<'a> Call<'a> {
     /// The paths that it names, one or two.
+    #[must_use]
     pub fn named(&self) -> [Option<Named<'a>>; 2] {
         let entry = |parent, name: Name<'a>| Some(Named::Entry(parent, name.as_os_str()));
         let first = match *self {
@@ -150,7 +178,7 @@ impl<'a> Call<'a> {
 }
 
 /// A value that an operation answers.
-pub(super) trait Reply: Sized {
+pub trait Reply: Sized {
     /// The value as an observer sees it.
     fn seen(&self, call: &Call<'_>) -> Answer<'_>;
 

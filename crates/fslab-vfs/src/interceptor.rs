@@ -6,16 +6,17 @@
 use std::ffi::{OsStr, OsString};
 use std::sync::Arc;
 
-use fslab_vfs::{
-    Attr, DirectorySink, Entry, Errno, FallocateMode, FileAttr, FileAttrForm, FileSystem, Handle,
-    Ino, Name, OpenMode, Opened, RenameMode, Request, Result, SeekTo, SetAttr, StatFs,
-    WriteOptions, XattrMode,
+use crate::call::{Call, Outcome, Reply};
+use crate::error::{Errno, Result};
+use crate::file_attr::{FileAttr, FileAttrForm};
+use crate::file_system::{DirectorySink, FileSystem};
+use crate::types::{
+    Attr, Entry, FallocateMode, Handle, Ino, Name, OpenMode, Opened, RenameMode, Request, SeekTo,
+    SetAttr, StatFs, WriteOptions, XattrMode,
 };
 
-use super::call::{Call, Outcome, Reply};
-
 /// Comes between a file system and its callers, from many threads at once.
-pub(super) trait Interceptor: Send + Sync {
+pub trait Interceptor: Send + Sync {
     /// Does an operation by `perform`, which takes the arguments from the call that it is given, or
     /// answers it. Interceptors may change arguments, but not the operation.
     ///
@@ -48,7 +49,7 @@ pub(super) trait Interceptor: Send + Sync {
 }
 
 /// Sees every operation begin and end, from many threads at once.
-pub(super) trait Watch: Send + Sync {
+pub trait Watch: Send + Sync {
     /// What is remembered from the beginning to the end.
     type Begun;
 
@@ -129,8 +130,10 @@ impl<W: Watch> Interceptor for W {
 
 /// A file system with an interceptor.
 pub struct Intercepted<I> {
-    pub(super) inner: Arc<dyn FileSystem>,
-    pub(super) interceptor: I,
+    /// The file system.
+    pub inner: Arc<dyn FileSystem>,
+    /// What comes between it and its callers.
+    pub interceptor: I,
 }
 
 /// Operations that are passed on: method, arguments, answer, and the call as a value.
