@@ -146,8 +146,8 @@ fn shown(tree: Option<&Path>) -> String {
 /// Why a tree may only read an archive, and what to do about it; none if it may write. One
 /// that can't tell who it is may write where no other does.
 ///
-/// An archive that `is_fresh` was never written to. Where another one names no tree, that tree could
-/// not record itself, and a tree that was made of the archive since must not write to it.
+/// An archive that `is_fresh` was never written to. Where another one names no tree, the tree that
+/// wrote there could not record itself, and one that was made of the archive since only reads it.
 pub(super) fn refusal(
     archive: &Path,
     writer: Option<&Writer>,

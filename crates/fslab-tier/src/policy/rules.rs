@@ -1,4 +1,4 @@
-//! The rules of a policy, and their parser: TOML into a valid [`Policy`], or an error with its line.
+//! The rules of a policy, and their parser: TOML into a [`Policy`], or an error with its line.
 
 use std::io;
 use std::path::Path;

@@ -342,7 +342,7 @@ impl Scrub<'_> {
         Ok(())
     }
 
-    /// Tells of a damaged copy and of its repair, where that was tried; returns whether it is whole.
+    /// Reports a damaged copy and its repair, where that was tried; returns whether it is whole.
     /// One that can't be repaired because an archive became unavailable counts as damaged.
     fn tell_mended(
         &mut self,
