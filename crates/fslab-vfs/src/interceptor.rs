@@ -212,8 +212,12 @@ impl<I: Interceptor> FileSystem for Intercepted<I> {
     }
 
     fn open(&self, request: &Request, ino: Ino, mode: OpenMode) -> Result<Opened> {
-        self.interceptor.around(&*self.inner, Some(request), Call::Open { ino, mode }, |_| {
-            Ok(self.interceptor.checked(self.inner.open(request, ino, mode)?))
+        let call = Call::Open { ino, mode };
+        self.interceptor.around(&*self.inner, Some(request), call, |call| match *call {
+            Call::Open { ino, mode } => {
+                Ok(self.interceptor.checked(self.inner.open(request, ino, mode)?))
+            }
+            _ => Err(Errno::IO.into()),
         })
     }
 
@@ -225,15 +229,14 @@ impl<I: Interceptor> FileSystem for Intercepted<I> {
         mode: u32,
         flags: OpenMode,
     ) -> Result<(Entry, Opened)> {
-        self.interceptor.around(
-            &*self.inner,
-            Some(request),
-            Call::Create { parent, name, mode, flags },
-            |_| {
+        let call = Call::Create { parent, name, mode, flags };
+        self.interceptor.around(&*self.inner, Some(request), call, |call| match *call {
+            Call::Create { parent, name, mode, flags } => {
                 let (entry, opened) = self.inner.create(request, parent, name, mode, flags)?;
                 Ok((entry, self.interceptor.checked(opened)))
-            },
-        )
+            }
+            _ => Err(Errno::IO.into()),
+        })
     }
 
     fn tmpfile(
@@ -243,15 +246,14 @@ impl<I: Interceptor> FileSystem for Intercepted<I> {
         mode: u32,
         flags: OpenMode,
     ) -> Result<(Entry, Opened)> {
-        self.interceptor.around(
-            &*self.inner,
-            Some(request),
-            Call::Tmpfile { parent, mode, flags },
-            |_| {
+        let call = Call::Tmpfile { parent, mode, flags };
+        self.interceptor.around(&*self.inner, Some(request), call, |call| match *call {
+            Call::Tmpfile { parent, mode, flags } => {
                 let (entry, opened) = self.inner.tmpfile(request, parent, mode, flags)?;
                 Ok((entry, self.interceptor.checked(opened)))
-            },
-        )
+            }
+            _ => Err(Errno::IO.into()),
+        })
     }
 
     fn read(
