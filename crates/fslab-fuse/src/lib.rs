@@ -22,6 +22,7 @@ mod failed_writes;
 mod features;
 mod idle_unmount;
 mod interrupts;
+mod job;
 mod monitor;
 mod negotiate;
 mod notifications;

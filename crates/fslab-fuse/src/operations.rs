@@ -9,40 +9,13 @@ mod open;
 mod seek;
 mod xattrs;
 
-use std::sync::Arc;
+use fslab_vfs::{Errno, Handle, Result};
 
-use fslab_vfs::{Errno, Handle, Ino, Request, Result};
-
-use crate::decode::Incoming;
 use crate::extension;
+use crate::job::{Answer, Job};
 use crate::protocol::flags::InitFlags;
 use crate::protocol::opcode::Opcode;
-use crate::reply_buffer::ReplyBuffer;
 use crate::server::Server;
-use crate::transport::Transport;
-
-/// A request being served.
-pub(crate) struct Job<'a> {
-    pub incoming: Incoming<'a>,
-    pub request: Request,
-    pub output: &'a mut ReplyBuffer,
-    pub transport: &'a Arc<dyn Transport>,
-}
-
-/// Who answers.
-pub(crate) enum Answer {
-    /// The payload is in the output.
-    Now,
-    /// Somebody else will, on the same transport.
-    Later,
-}
-
-impl Job<'_> {
-    /// The inode the request is about.
-    fn ino(&self) -> Ino {
-        Ino(self.incoming.header.nodeid)
-    }
-}
 
 impl Server {
     /// Takes note of what a creating request says behind its names, which were taken before.

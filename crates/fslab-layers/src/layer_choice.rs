@@ -22,18 +22,8 @@ pub struct LayerChoice {
 }
 
 impl LayerChoice {
-    /// Chooses a layer and gives it options; the others keep their defaults.
-    ///
-    /// # Errors
-    /// Names the nearest layer, option or value that exists.
-    pub fn new<'a>(
-        name: &str,
-        given: impl IntoIterator<Item = (&'a str, &'a str)>,
-    ) -> Result<Self> {
-        Self::of(&[], name, given)
-    }
-
-    /// As [`Self::new`], where the layer may be one of `foreign`.
+    /// Chooses a layer, which may be one of `foreign`, and gives it options; the others keep their
+    /// defaults.
     ///
     /// # Errors
     /// Names the nearest layer, option or value that exists.

@@ -34,7 +34,7 @@ mod tests {
             let place = scratch.path().join("place");
             let places = layer.options.iter().filter(|option| option.value == ValueKind::Place);
             let given = places.map(|option| (option.name, place.to_str().unwrap()));
-            let choice = LayerChoice::new(layer.name, given).unwrap();
+            let choice = LayerChoice::of(&[], layer.name, given).unwrap();
             choice.build(Arc::new(MemFs::default())).unwrap();
         }
     }

@@ -8,29 +8,29 @@ use std::mem::MaybeUninit;
 /// Room for the texts of an entry, in bytes: groups list their members there.
 const ROOM: std::ops::RangeInclusive<usize> = 1 << 10..=16 << 20;
 
+/// Asks the name service for the number in an entry.
+macro_rules! ask {
+    ($name:ident, $ask:ident, $entry:ident, $number:ident) => {
+        look_up($name, |name, room, found| {
+            let mut entry = MaybeUninit::<libc::$entry>::uninit();
+            let mut answer = std::ptr::null_mut();
+            let (entry, bytes, length) = (entry.as_mut_ptr(), room.as_mut_ptr(), room.len());
+            // SAFETY: the name ends with NUL, the entry and the room are ours for the call, and the
+            // room's length is given.
+            let errno = unsafe { libc::$ask(name.as_ptr(), entry, bytes, length, &raw mut answer) };
+            // SAFETY: an answer points to the entry, which is filled in then.
+            *found = unsafe { answer.as_ref() }.map(|entry| entry.$number);
+            errno
+        })
+    };
+}
+
 /// The number of a user; `None` where there is none of the name.
 ///
 /// # Errors
 /// What the name service answers where it can't tell.
 pub fn user(name: &str) -> io::Result<Option<u32>> {
-    look_up(name, |name, room, found| {
-        let mut entry = MaybeUninit::<libc::passwd>::uninit();
-        let mut answer = std::ptr::null_mut();
-        // SAFETY: the name ends with NUL, the entry and the room are ours for the call, and the
-        // room's length is given.
-        let errno = unsafe {
-            libc::getpwnam_r(
-                name.as_ptr(),
-                entry.as_mut_ptr(),
-                room.as_mut_ptr(),
-                room.len(),
-                &raw mut answer,
-            )
-        };
-        // SAFETY: an answer points to the entry, which is filled in then.
-        *found = unsafe { answer.as_ref() }.map(|entry| entry.pw_uid);
-        errno
-    })
+    ask!(name, getpwnam_r, passwd, pw_uid)
 }
 
 /// The number of a group; `None` where there is none of the name.
@@ -38,23 +38,7 @@ pub fn user(name: &str) -> io::Result<Option<u32>> {
 /// # Errors
 /// As [`user`].
 pub fn group(name: &str) -> io::Result<Option<u32>> {
-    look_up(name, |name, room, found| {
-        let mut entry = MaybeUninit::<libc::group>::uninit();
-        let mut answer = std::ptr::null_mut();
-        // SAFETY: as for users.
-        let errno = unsafe {
-            libc::getgrnam_r(
-                name.as_ptr(),
-                entry.as_mut_ptr(),
-                room.as_mut_ptr(),
-                room.len(),
-                &raw mut answer,
-            )
-        };
-        // SAFETY: as for users.
-        *found = unsafe { answer.as_ref() }.map(|entry| entry.gr_gid);
-        errno
-    })
+    ask!(name, getgrnam_r, group, gr_gid)
 }
 
 /// Asks with more room until the answer fits.

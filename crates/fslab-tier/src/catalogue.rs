@@ -13,7 +13,7 @@ use std::ops::Bound;
 use std::path::{Path, PathBuf};
 
 use fslab_vfs::Timestamp;
-use redb::{Database, ReadableDatabase, ReadableTable, TableDefinition, TableHandle};
+use redb::{Database, ReadableDatabase, ReadableTable, TableDefinition};
 
 use crate::error::{Error, Result};
 use crate::id::Id;
@@ -24,7 +24,6 @@ mod status;
 mod updates;
 
 pub use row::{ObjectRow, ObjectState, RowChange};
-use status::{FACTS, SEQUENCE, last_scan};
 
 const OBJECTS: TableDefinition<[u8; 16], &[u8]> = TableDefinition::new("objects");
 /// Rows of a container: it goes with the last.
@@ -33,6 +32,12 @@ const CONTAINERS: TableDefinition<[u8; 16], u64> = TableDefinition::new("contain
 /// Objects whose rows say that they are pending: who starts asks for these, and there may be ten
 /// million others.
 const PENDING: TableDefinition<[u8; 16], ()> = TableDefinition::new("pending");
+
+/// Numbers of the catalogue as a whole, by name.
+const FACTS: TableDefinition<&str, u64> = TableDefinition::new("facts");
+const SEQUENCE: &str = "sequence";
+/// The last scan that has begun.
+const SCAN: &str = "scan";
 
 /// Rows that are read at once for who takes long.
 const TURN: usize = 64;
@@ -87,7 +92,8 @@ impl Catalogue {
             transaction.open_table(OBJECTS)?;
             transaction.open_table(CONTAINERS)?;
             transaction.open_table(FACTS)?;
-            note_pending(transaction)
+            transaction.open_table(PENDING)?;
+            Ok(())
         })?;
         Ok(catalogue)
     }
@@ -200,12 +206,7 @@ impl Catalogue {
             let pending = transaction.open_table(PENDING)?;
             pending.iter()?.map(|entry| Ok(Id(entry?.0.value()))).collect::<Result<Vec<_>, _>>()
         })?;
-        let mut rows = Vec::new();
-        for object in objects {
-            // What an earlier version of fslab did meanwhile is not noted.
-            rows.extend(self.get(object)?.filter(|row| row.state == ObjectState::Pending));
-        }
-        Ok(rows)
+        objects.into_iter().filter_map(|object| self.get(object).transpose()).collect()
     }
 
     /// Whether any row names a container.
@@ -285,20 +286,10 @@ pub fn sequence_at(time: Timestamp) -> u64 {
     seconds.saturating_mul(1_000_000_000).saturating_add(time.nanoseconds.into())
 }
 
-/// Notes what is pending, in a catalogue of a version that did not do that: all rows are read once.
-fn note_pending(transaction: &redb::WriteTransaction) -> Result<(), redb::Error> {
-    if transaction.list_tables()?.any(|table| table.name() == PENDING.name()) {
-        return Ok(());
-    }
-    let (objects, mut pending) =
-        (transaction.open_table(OBJECTS)?, transaction.open_table(PENDING)?);
-    for row in objects.iter()? {
-        let (object, row) = row?;
-        if row::is_pending(row.value()) {
-            pending.insert(object.value(), ())?;
-        }
-    }
-    Ok(())
+/// The number of the last scan that has begun.
+fn last_scan(transaction: &redb::WriteTransaction) -> Result<u64, redb::Error> {
+    let facts = transaction.open_table(FACTS)?;
+    Ok(facts.get(SCAN)?.map_or(0, |number| number.value()))
 }
 
 fn insert(transaction: &redb::WriteTransaction, rows: &[ObjectRow]) -> Result<(), redb::Error> {
@@ -484,13 +475,6 @@ mod tests {
         catalogue.turn(Id([2; 16]), ObjectState::Removed, Timestamp::default()).unwrap();
         catalogue.remove(&rows[2..3]).unwrap();
         assert_eq!(pending(&catalogue), [4]);
-        // As an earlier version leaves it.
-        catalogue
-            .change(|transaction| {
-                transaction.delete_table(PENDING)?;
-                Ok(())
-            })
-            .unwrap();
         drop(catalogue);
         assert_eq!(pending(&Catalogue::open(&path).unwrap()), [4]);
     }

@@ -6,24 +6,26 @@
 
 use std::sync::Arc;
 
-use fslab_vfs::{FileKind, Request};
+use fslab_vfs::Request;
 use serde::{Deserialize, Serialize};
 
 pub use crate::engine::PIN_NAME;
-use crate::engine::{Expired, Tier, Visit, WalkEntry};
+use crate::engine::{Expired, Tier};
 use crate::error::{Error, Result};
 pub use crate::event::{Event, EventSink, FileSummary, Residence, WaitingProgram};
-use crate::event::{go_on, owned, report_done, report_problem, total};
+use crate::event::{go_on, report_done, total};
 use crate::rate_limit::RateLimit;
 use crate::stored::BLOCK_BYTES;
 
 mod archive;
+mod each_file;
 mod inspect;
 mod recall;
 mod undelete_all;
 mod verify;
 
 use archive::archive;
+use each_file::each_file;
 use inspect::{archives, queue, states, usage, versions};
 use recall::recall;
 use undelete_all::{undelete, undelete_all};
@@ -38,11 +40,9 @@ pub enum Command {
         /// Files, or directories with all that is in them.
         paths: Vec<Vec<u8>>,
         /// Bytes a second, beside the tier's own limit; 0 for any.
-        #[serde(default)]
         rate: u64,
         /// Files of so many bytes or fewer go out together, 0 for none; as the tier has it if not
         /// said.
-        #[serde(default)]
         bundled: Option<u64>,
     },
     /// Free the bytes of archived files.
@@ -59,7 +59,6 @@ pub enum Command {
         /// Where in the file, in bytes; none for all of it.
         range: Option<(u64, u64)>,
         /// Bytes a second, beside the tier's own limit; 0 for any.
-        #[serde(default)]
         rate: u64,
     },
     /// Wait until nothing of files is being recalled; ask for nothing.
@@ -116,7 +115,6 @@ pub enum Command {
     /// Read every copy, repair copies from each other, and make those that are missing.
     Scrub {
         /// Bytes a second; 0 for any.
-        #[serde(default)]
         rate: u64,
     },
     /// Which archives there are.
@@ -230,27 +228,4 @@ pub fn execute(
             crate::policy::run(tier, rules, *dry_run, request, tell)
         }
     }
-}
-
-type Work<'a> = dyn FnMut(&WalkEntry<'_>, &mut EventSink<'_>) -> Result<()> + 'a;
-
-/// Does something to every regular file of some paths. What goes wrong with one is told.
-pub(crate) fn each_file(
-    tier: &Arc<Tier>,
-    paths: &[Vec<u8>],
-    request: &Request,
-    tell: &mut EventSink<'_>,
-    work: &mut Work<'_>,
-) -> Result<()> {
-    for path in paths {
-        tier.walk_on(path, request, &mut |place| {
-            let done = place.and_then(|place| match place.found.attr.kind {
-                FileKind::Regular => work(&place, tell),
-                _ => Ok(()),
-            });
-            done.or_else(|error| report_problem(tell, &error))?;
-            Ok(Visit::Descend)
-        })?;
-    }
-    Ok(())
 }

@@ -13,6 +13,9 @@
 //! that stay. `inspect`, `metrics`: answers to questions. `shutdown`: the end of an engine.
 //! `docs/formats/tier.md` has the protocols and why they are safe.
 //!
+//! Rooms and this file import each other: each room implements its part of [`Tier`], which owns the
+//! state of all of them.
+//!
 //! Locks: a file's state is locked while the file below is changed, never while an archive works.
 //! The locks of the queue and of the table of files in use are held for a moment only, inside it.
 

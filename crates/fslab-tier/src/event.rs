@@ -50,13 +50,10 @@ pub enum Event {
         /// Programs that wait for it.
         waiters: u64,
         /// The first of these.
-        #[serde(default)]
         by: Vec<WaitingProgram>,
         /// Whether it is being read.
-        #[serde(default)]
         begun: bool,
         /// Whether it waits for an archive that is unavailable.
-        #[serde(default)]
         away: bool,
         /// For how long it has been waiting, in milliseconds.
         waited_ms: u64,
@@ -74,7 +71,6 @@ pub enum Event {
         /// Since when, in seconds since 1970.
         since: i64,
         /// When its contents were changed last, in seconds since 1970.
-        #[serde(default)]
         modified: i64,
     },
     /// An archive of the tier.
@@ -86,10 +82,8 @@ pub enum Event {
         /// Whether it can be used.
         attached: bool,
         /// Why it is only read, where another tree writes to it.
-        #[serde(default)]
         refusal: Option<String>,
         /// Why it is unavailable, where it is: it is attached again as soon as it is there.
-        #[serde(default)]
         away: Option<String>,
         /// Whether it is known to be encrypted.
         encrypted: bool,
@@ -114,8 +108,7 @@ pub enum Event {
     End {
         /// Why it did not end well.
         error: Option<String>,
-        /// The exit code of `fslab tier`; earlier versions tell none.
-        #[serde(default)]
+        /// The exit code of `fslab tier`.
         code: u8,
     },
 }

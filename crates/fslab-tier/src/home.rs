@@ -16,9 +16,10 @@ use fslab_vfs::{Errno, FileSystem};
 use serde::{Deserialize, Serialize};
 
 pub use crate::archive::ArchiveEntry;
-use crate::archive::directory::{DirectoryArchive, settings_text};
 use crate::archive::unavailable::{Opener, ReconnectingArchive};
-use crate::archive::{self, Archive, Key, Writer, key_of};
+use crate::archive::{
+    self, Archive, ArchiveDescription, DirectoryArchive, Key, Writer, key_of, settings_text,
+};
 use crate::atomic_write::write_durably;
 use crate::catalogue::Catalogue;
 use crate::closed_root::{self, ClosedRoot, Treatment};
@@ -387,7 +388,7 @@ impl Home {
             DirectoryArchive::check_place(archive)?;
             init_archive(archive, id, self.description.tier, key.as_deref(), &mut made)?;
         }
-        let found = DirectoryArchive::describe(archive)?;
+        let found = ArchiveDescription::read(archive)?;
         key_of(&found, archive, key.as_deref())?;
         if found.owner != self.description.tier {
             let shown = archive.display();
@@ -400,7 +401,7 @@ impl Home {
         let is_alive = |other: &&ArchiveEntry| {
             other.id == found.id
                 && other.path != path
-                && DirectoryArchive::describe(&other.path).is_ok_and(|alive| alive.id == found.id)
+                && ArchiveDescription::read(&other.path).is_ok_and(|alive| alive.id == found.id)
         };
         if let Some(other) = self.description.archives.iter().find(is_alive) {
             let (shown, other) = (path.display(), other.path.display());
@@ -432,7 +433,7 @@ impl Home {
             return Err(refused(format!("{what} {lost}; see `fslab tier archives`")));
         };
         let old = &self.description.archives[known];
-        if DirectoryArchive::describe(&old.path).is_ok_and(|found| found.id == lost) {
+        if ArchiveDescription::read(&old.path).is_ok_and(|found| found.id == lost) {
             let path = old.path.display();
             return Err(refused(format!("archive {lost} is not lost: it is still at {path}")));
         }
@@ -561,7 +562,7 @@ impl Home {
     /// each archive may have its own. What is wrong with both is said when the archive is opened.
     fn key_file<'a>(&'a self, attached: &'a ArchiveEntry) -> Option<&'a Path> {
         let known = attached.key.as_deref();
-        let Ok(found) = DirectoryArchive::describe(&attached.path) else { return known };
+        let Ok(found) = ArchiveDescription::read(&attached.path) else { return known };
         if found.encryption.is_none() {
             return known;
         }
@@ -641,6 +642,35 @@ impl Home {
 }
 
 impl Home {
+    /// Whether an archive is one of the tier's where it is.
+    #[must_use]
+    pub fn knows(&self, archive: &Path) -> bool {
+        let is_at = |known: &ArchiveEntry| {
+            let places = (known.path.canonicalize(), archive.canonicalize());
+            matches!(places, (Ok(known), Ok(path)) if known == path)
+        };
+        let found = ArchiveDescription::read(archive);
+        let mut known = self.description.archives.iter();
+        found.is_ok_and(|found| known.any(|known| known.id == found.id && is_at(known)))
+    }
+
+    /// Has a tree of the tier write to an archive from now on, in the place of the one that did.
+    ///
+    /// # Errors
+    /// Where the tree can't be told from others, the archive is another tier's, or somebody uses
+    /// it.
+    pub fn take_over(
+        &self,
+        archive: &Path,
+        tree: &Arc<dyn FileSystem>,
+        around: &Surroundings,
+    ) -> Result<()> {
+        let writer = writer_of(tree, around)?.ok_or_else(|| {
+            refused("the tree's root takes no xattr: archives can't know it".to_owned())
+        })?;
+        DirectoryArchive::take_over(archive, self.description.tier, &writer)
+    }
+
     /// A new catalogue takes the place of one that is not there: the first comes with the tier.
     fn warn_if_catalogue_is_lost(&self) {
         let path = self.path.join(CATALOGUE);

@@ -10,11 +10,9 @@ use std::sync::Arc;
 
 use fslab_vfs::{
     Attr, Claim, DirectorySink, Entry, Errno, FallocateMode, FileAttr, FileAttrForm, FileSystem,
-    Handle, Ino, KernelCache, Name, OpenMode, Opened, RenameMode, Request, Result, SeekTo, SetAttr,
-    StatFs, WriteOptions, XattrMode,
+    Handle, HandleTable, Ino, KernelCache, Name, OpenMode, Opened, RenameMode, Request, Result,
+    SeekTo, SetAttr, StatFs, WriteOptions, XattrMode,
 };
-use parking_lot::RwLock;
-use slab::Slab;
 
 use crate::engine::{FileUse, ReadAhead, Tier};
 use crate::stored::marks::is_ours;
@@ -26,7 +24,7 @@ mod open;
 pub struct TierFs {
     tier: Arc<Tier>,
     lower: Arc<dyn FileSystem>,
-    handles: RwLock<Slab<Arc<OpenFile>>>,
+    handles: HandleTable<OpenFile>,
 }
 
 /// A handle of the mount.
@@ -44,12 +42,7 @@ impl TierFs {
     pub fn new(tier: Arc<Tier>) -> Self {
         tier.is_served_from_now_on();
         let lower = Arc::clone(tier.lower());
-        Self { tier, lower, handles: RwLock::default() }
-    }
-
-    fn handle(&self, handle: Handle) -> Result<Arc<OpenFile>> {
-        let key = usize::try_from(handle.0).or(Err(Errno::BADF))?;
-        Ok(Arc::clone(self.handles.read().get(key).ok_or(Errno::BADF)?))
+        Self { tier, lower, handles: HandleTable::default() }
     }
 
     /// Behind a change by a program that asked for each to be durable.
@@ -62,7 +55,7 @@ impl TierFs {
     }
 
     fn below(&self, handle: Option<Handle>) -> Result<Option<Handle>> {
-        handle.map(|handle| Ok(self.handle(handle)?.handle)).transpose()
+        handle.map(|handle| Ok(self.handles.get(handle)?.handle)).transpose()
     }
 }
 
@@ -243,7 +236,7 @@ impl FileSystem for TierFs {
         offset: u64,
         buffer: &mut [u8],
     ) -> Result<usize> {
-        let open = self.handle(handle)?;
+        let open = self.handles.get(handle)?;
         if open.mode.contains(OpenMode::WRITE_ONLY) {
             return Err(Errno::BADF.into());
         }
@@ -260,7 +253,7 @@ impl FileSystem for TierFs {
         data: &[u8],
         options: WriteOptions,
     ) -> Result<usize> {
-        let open = self.handle(handle)?;
+        let open = self.handles.get(handle)?;
         if !open.mode.writes() {
             return Err(Errno::BADF.into());
         }
@@ -274,7 +267,7 @@ impl FileSystem for TierFs {
     }
 
     fn flush(&self, request: &Request, _ino: Ino, handle: Handle) -> Result<()> {
-        let open = self.handle(handle)?;
+        let open = self.handles.get(handle)?;
         self.tier.flush(&open.used.file, request, open.handle)
     }
 
@@ -283,7 +276,7 @@ impl FileSystem for TierFs {
     }
 
     fn fsync(&self, request: &Request, _ino: Ino, handle: Handle, data_only: bool) -> Result<()> {
-        let open = self.handle(handle)?;
+        let open = self.handles.get(handle)?;
         self.tier.fsync(&open.used.file, request, open.handle, data_only)
     }
 
@@ -383,7 +376,7 @@ impl FileSystem for TierFs {
         length: u64,
         mode: FallocateMode,
     ) -> Result<()> {
-        let open = self.handle(handle)?;
+        let open = self.handles.get(handle)?;
         if length == 0 || self.tier.is_plain(&open.used.file)? {
             return self.lower.fallocate(request, ino, open.handle, offset, length, mode);
         }
@@ -403,7 +396,7 @@ impl FileSystem for TierFs {
         offset: u64,
         to: SeekTo,
     ) -> Result<u64> {
-        let open = self.handle(handle)?;
+        let open = self.handles.get(handle)?;
         self.tier.seek(&open.used.file, request, open.handle, offset, to)
     }
 
@@ -414,7 +407,7 @@ impl FileSystem for TierFs {
         (target_ino, target, target_offset): (Ino, Handle, u64),
         length: u64,
     ) -> Result<u64> {
-        let (source, target) = (self.handle(source)?, self.handle(target)?);
+        let (source, target) = (self.handles.get(source)?, self.handles.get(target)?);
         let are_plain =
             self.tier.is_plain(&source.used.file)? && self.tier.is_plain(&target.used.file)?;
         if are_plain || !target.mode.writes() {

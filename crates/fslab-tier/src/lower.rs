@@ -96,21 +96,7 @@ impl OwnFile {
     /// # Errors
     /// Errors of the file system below.
     pub fn read(&self, offset: u64, buffer: &mut [u8]) -> Result<usize> {
-        let mut done = 0;
-        while done < buffer.len() {
-            let rest = &mut buffer[done..];
-            match self.fs.read(
-                &self.request(),
-                self.ino,
-                self.handle,
-                offset + done as u64,
-                rest,
-            )? {
-                0 => break,
-                count => done += count,
-            }
-        }
-        Ok(done)
+        self.fs.read_fully(&self.request(), self.ino, self.handle, offset, buffer)
     }
 
     /// Writes all of it.
@@ -118,16 +104,8 @@ impl OwnFile {
     /// # Errors
     /// Errors of the file system below.
     pub fn write(&self, offset: u64, data: &[u8]) -> Result<()> {
-        let (request, options) = (self.request(), WriteOptions::default());
-        let mut done = 0;
-        while done < data.len() {
-            let place = offset + done as u64;
-            match self.fs.write(&request, self.ino, self.handle, place, &data[done..], options)? {
-                0 => return Err(Errno::IO.into()),
-                count => done += count,
-            }
-        }
-        Ok(())
+        let options = WriteOptions::default();
+        self.fs.write_all(&self.request(), self.ino, self.handle, offset, data, options)
     }
 
     /// Makes data, size, attributes and xattrs durable.

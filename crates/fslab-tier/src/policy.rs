@@ -8,10 +8,6 @@
 //! the files that a policy is about. `freed_space`: whether releases free space. `run`: running a
 //! policy.
 
-use std::time::Duration;
-
-use serde::Deserialize;
-
 mod candidates;
 mod file_facts;
 mod freed_space;
@@ -19,103 +15,13 @@ mod rules;
 mod run;
 mod selection;
 
-use rules::Rule;
-pub use rules::Watermarks;
+pub use rules::{Action, Facts, FileType, Policy, Watermarks};
 pub(crate) use run::run;
-
-/// What a rule asks for, the least first.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Action {
-    /// Nothing is done.
-    Keep,
-    /// Copies are made; the bytes stay.
-    Archive,
-    /// Copies are made, and the bytes may go.
-    Release,
-}
-
-/// What a file may be beside a plain one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum FileType {
-    /// Somebody may execute it.
-    Executable,
-    /// It takes less space than its length says, what is in archives alone counted as if it was
-    /// here: it has holes, or the file system compresses it.
-    Sparse,
-    /// It has several names.
-    Linked,
-}
-
-/// What decides about a file.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Facts {
-    /// From the root of the tree.
-    pub path: Vec<u8>,
-    /// In bytes.
-    pub size: u64,
-    /// Owner.
-    pub uid: u32,
-    /// Its group.
-    pub gid: u32,
-    /// What it is beside a plain file; sparse only where a rule asks for that.
-    pub types: Vec<FileType>,
-    /// Since the last change of its contents.
-    pub unchanged: Duration,
-    /// Since it was read or changed last.
-    pub unused: Duration,
-    /// Since its bytes came here last: it was made, written to, or recalled.
-    pub here_for: Duration,
-    /// Its owner wants it here.
-    pub is_pinned: bool,
-    /// Those of its xattrs that rules ask for.
-    pub xattrs: Vec<(String, Vec<u8>)>,
-}
-
-/// Rules, read and checked.
-pub struct Policy {
-    watermarks: Option<Watermarks>,
-    settle: Duration,
-    stay: Duration,
-    /// Files of so many bytes or fewer go out together; as the tier has it if not said.
-    bundled: Option<u64>,
-    rules: Vec<Rule>,
-}
-
-impl std::fmt::Debug for Policy {
-    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        formatter.debug_struct("Policy").field("rules", &self.rules.len()).finish_non_exhaustive()
-    }
-}
-
-impl Policy {
-    /// What is to be done with a file.
-    #[must_use]
-    pub fn decide(&self, facts: &Facts) -> Action {
-        if facts.unchanged < self.settle {
-            return Action::Keep;
-        }
-        let rule = self.rules.iter().find(|rule| rule.fits(facts));
-        match rule.map_or(Action::Keep, |rule| rule.action) {
-            Action::Release if facts.is_pinned || facts.here_for < self.stay => Action::Archive,
-            action => action,
-        }
-    }
-
-    /// Whether a rule asks whether files are of a type.
-    fn asks_for(&self, kind: FileType) -> bool {
-        self.rules.iter().any(|rule| rule.asks_for(kind))
-    }
-
-    /// Names of xattrs that rules ask for.
-    fn xattr_names(&self) -> impl Iterator<Item = &String> {
-        self.rules.iter().flat_map(|rule| rule.xattrs.iter().map(|(name, _)| name))
-    }
-}
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     fn facts() -> Facts {

@@ -39,8 +39,8 @@ pub(crate) fn options() -> OpenOptions {
     options
 }
 
-/// Says where others than its owner may look into a directory and into one of some names in it:
-/// earlier releases made them so, or somebody has opened it since.
+/// Warns where others than its owner may look into a directory and into one of some names in it:
+/// somebody has opened it since it was made.
 pub(crate) fn warn_if_open(directory: &Path, names: &[&str]) {
     if is_open(directory, names) {
         let shown = directory.display();

@@ -15,5 +15,5 @@ pub mod testing;
 
 pub use attributes::{Attributes, TreeEntry};
 pub use format::BLOCK_BYTES;
-pub use marks::{Marks, Opening, TreeMark, WriterMark};
-pub use residency::{Location, Residency, Version};
+pub use marks::{Marks, Opening, WriterMark};
+pub use residency::{Location, Residency, TreeMark, Version};

@@ -37,18 +37,15 @@ impl Surroundings {
     /// Whether an identity that was written down is that of an inode.
     #[must_use]
     pub fn is_of(&self, written: Id, attr: &Attr) -> bool {
-        let present = (self.inode_identity)(attr);
-        written == present || is_earlier_form(written, present)
+        written == (self.inode_identity)(attr)
     }
-}
 
-impl Surroundings {
     /// The same of the root of a tree. Where its birth is known, that decides alone, as there are
     /// file systems on which numbers of directories don't last: a copy is born later.
     #[must_use]
     pub fn is_root(&self, written: Id, attr: &Attr) -> bool {
-        let ((_, born), (_, present)) = (halves(written), halves((self.inode_identity)(attr)));
-        self.is_of(written, attr) || (born != 0 && born == present)
+        let born = birth(written);
+        self.is_of(written, attr) || (born != 0 && born == birth((self.inode_identity)(attr)))
     }
 }
 
@@ -64,47 +61,7 @@ pub fn inode_by_number_and_birth(attr: &Attr) -> Id {
     Id(id)
 }
 
-/// Whether an identity is one that earlier versions wrote of an inode that has another one now.
-///
-/// They took the number that a session shows, which on devices other than the root's tells the
-/// order in which these were met, and bit 63. There the birth decides alone: what a residency is
-/// copied to is born after the file was archived.
-fn is_earlier_form(written: Id, present: Id) -> bool {
-    const OF_A_SESSION: u64 = 1 << 63;
-    let ((number, born), (_, present_born)) = (halves(written), halves(present));
-    number & OF_A_SESSION != 0 && born != 0 && born == present_born
-}
-
-/// Number and birth.
-fn halves(id: Id) -> (u64, u64) {
-    let both = u128::from_le_bytes(id.0);
-    (both as u64, (both >> 64) as u64)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn id(number: u64, born: u64) -> Id {
-        Id((u128::from(born) << 64 | u128::from(number)).to_le_bytes())
-    }
-
-    #[test]
-    fn inode_identity_of_earlier_versions_is_recognised() {
-        let other = 1 << 48 | 77;
-        let composed = |device: u64, number: u64| 1 << 63 | device << 48 | number;
-        for (written, present, is_same) in [
-            (id(composed(1, 77), 5), id(other, 5), true),
-            // A volume of a number above 65535 lies over all bits.
-            (id(composed(9, 77), 5), id(300 << 48 | 78, 5), true),
-            (id(composed(1, 77), 6), id(other, 5), false),
-            // On the root's device numbers were always the own ones.
-            (id(77, 5), id(other, 5), false),
-            (id(0xffff << 48 | 3, 5), id(77, 5), true),
-            (id(0xffff << 48 | 3, 6), id(77, 5), false),
-            (id(0xffff << 48 | 3, 0), id(77, 0), false),
-        ] {
-            assert_eq!(is_earlier_form(written, present), is_same, "{written} {present}");
-        }
-    }
+/// The birth in an identity.
+fn birth(id: Id) -> u64 {
+    (u128::from_le_bytes(id.0) >> 64) as u64
 }

@@ -4,7 +4,7 @@ use fslab_vfs::Operation;
 
 /// One operation with its arguments and its result. Which fields an operation has is listed in
 /// `docs/formats/trace.md`; the others are `None`.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Record {
     /// Place in the order in which operations ended, from 1 without gaps.
     pub sequence: u64,
@@ -90,47 +90,7 @@ impl Record {
     /// A record of an operation about which nothing is known yet.
     #[must_use]
     pub fn new(operation: Operation) -> Self {
-        Self {
-            sequence: 0,
-            start_ns: 0,
-            duration_ns: 0,
-            time_ns: None,
-            thread: 0,
-            operation,
-            pid: None,
-            uid: None,
-            gid: None,
-            umask: None,
-            inode: None,
-            parent: None,
-            name: None,
-            new_parent: None,
-            new_name: None,
-            handle: None,
-            offset: None,
-            size: None,
-            flags: None,
-            mode: None,
-            device: None,
-            owner: None,
-            group: None,
-            accessed_s: None,
-            accessed_ns: None,
-            modified_s: None,
-            modified_ns: None,
-            from_inode: None,
-            from_handle: None,
-            from_offset: None,
-            text: None,
-            checksum: None,
-            data: None,
-            errno: 0,
-            result: None,
-            result_inode: None,
-            result_handle: None,
-            result_mode: None,
-            result_size: None,
-        }
+        Self { operation, ..Self::default() }
     }
 
     /// Bytes it takes in memory beyond its own size.

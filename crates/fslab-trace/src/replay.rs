@@ -5,15 +5,16 @@
 //! comes out otherwise than recorded is counted, and the first cases are kept.
 
 mod numbers;
+mod outcome;
 mod perform;
 
-use fslab_vfs::{Credentials, Errno, FileSystem, Handle, Ino, Operation, Request};
+use fslab_vfs::{Credentials, Errno, FileSystem, Ino, Operation, Request};
 
 use crate::dump::errno_name;
 use crate::record::Record;
 
 use numbers::Numbers;
-use perform::{Done, Unfit};
+use outcome::{Done, OpenFile, Unfit};
 
 /// So many cases that came out otherwise are kept.
 const DIVERGENCES_MAX: usize = 20;
@@ -53,16 +54,6 @@ pub struct Replayer<'a> {
 struct Known {
     ino: Ino,
     lookups: u64,
-}
-
-/// An open file or directory of the target.
-#[derive(Clone, Copy, Debug)]
-struct OpenFile {
-    ino: Ino,
-    handle: Handle,
-    is_directory: bool,
-    /// Where a listing goes on; cookies of the trace mean nothing here.
-    cookie: u64,
 }
 
 /// How a replay went.

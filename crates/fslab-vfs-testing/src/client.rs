@@ -18,7 +18,7 @@ use fslab_vfs::{
     Attr, Creation, Credentials, Entry, FallocateMode, FileKind, Handle, Ino, Name, OpenMode,
     Permissions, RenameMode, Request, SeekTo, SetAttr, WriteOptions, XattrMode,
 };
-use fslab_vfs::{Errno, Error, Result};
+use fslab_vfs::{Errno, Result};
 use fslab_vfs::{FileAttr, FileAttrForm};
 
 /// Longer than the coarsest clock that stamps files on Linux (10 ms).
@@ -431,22 +431,18 @@ impl<'c> File<'c> {
 
     /// Writes in one request; as the kernel does, at the end if the file was opened so.
     pub fn write_with(&self, offset: u64, data: &[u8], options: WriteOptions) -> Result<usize> {
-        let request = self.client.request();
-        let append = options.append || self.mode.contains(OpenMode::APPEND);
-        let options = WriteOptions { append, ..options };
+        let (request, options) = (self.client.request(), self.options(options));
         self.client.subject().write(&request, self.ino, self.handle, offset, data, options)
     }
 
     /// Writes everything.
     pub fn write_all(&self, offset: u64, data: &[u8]) -> Result<()> {
-        let mut done = 0;
-        while done < data.len() {
-            match self.write(offset + done as u64, &data[done..])? {
-                0 => return Err(Error::Errno(Errno::IO)),
-                length => done += length,
-            }
-        }
-        Ok(())
+        let (request, options) = (self.client.request(), self.options(WriteOptions::default()));
+        self.client.subject().write_all(&request, self.ino, self.handle, offset, data, options)
+    }
+
+    fn options(&self, options: WriteOptions) -> WriteOptions {
+        WriteOptions { append: options.append || self.mode.contains(OpenMode::APPEND), ..options }
     }
 
     /// The attributes, through the handle.

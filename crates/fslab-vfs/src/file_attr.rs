@@ -1,9 +1,5 @@
 //! Inode flags as `lsattr` and `chattr` know them, in both of the kernel's forms.
 
-use crate::error::{Errno, Result};
-use crate::file_system::FileSystem;
-use crate::types::{Ino, Request};
-
 /// Which form of the flags is asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FileAttrForm {
@@ -83,23 +79,6 @@ impl FileAttr {
                 Self::Extended(ExtendedAttr { xflags, ..ExtendedAttr::default() })
             }
         }
-    }
-
-    /// Refuses attributes that would make a file immutable or append only, or no longer so.
-    ///
-    /// # Errors
-    /// `EOPNOTSUPP` for such a change, and what `file_system` answers to the question how the
-    /// flags are now.
-    pub fn refuse_change_of_protection(
-        &self,
-        file_system: &dyn FileSystem,
-        request: &Request,
-        ino: Ino,
-    ) -> Result<()> {
-        let now = file_system.fileattr_get(request, ino, self.form())?.flags();
-        let changed = now ^ self.flags();
-        let is_protection = changed & (Self::IMMUTABLE | Self::APPEND) != 0;
-        if is_protection { Err(Errno::OPNOTSUPP.into()) } else { Ok(()) }
     }
 
     /// The form that this is.

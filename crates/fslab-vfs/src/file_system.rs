@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::sync::Arc;
 
-use crate::error::{Error, Result};
+use crate::error::{Errno, Error, Result};
 use crate::file_attr::{FileAttr, FileAttrForm};
 use crate::layout::Layout;
 use crate::types::{
@@ -75,6 +75,53 @@ pub trait FileSystem: Send + Sync {
         if let Some(inner) = self.fallback() {
             inner.attach(cache);
         }
+    }
+
+    /// Reads until the buffer is full or the file ends.
+    ///
+    /// # Errors
+    /// Those of [`Self::read`].
+    fn read_fully(
+        &self,
+        request: &Request,
+        ino: Ino,
+        handle: Handle,
+        offset: u64,
+        buffer: &mut [u8],
+    ) -> Result<usize> {
+        let mut done = 0;
+        while done < buffer.len() {
+            let place = offset + done as u64;
+            match self.read(request, ino, handle, place, &mut buffer[done..])? {
+                0 => break,
+                count => done += count,
+            }
+        }
+        Ok(done)
+    }
+
+    /// Writes all of `data`.
+    ///
+    /// # Errors
+    /// Those of [`Self::write`]; `EIO` where nothing is written.
+    fn write_all(
+        &self,
+        request: &Request,
+        ino: Ino,
+        handle: Handle,
+        offset: u64,
+        data: &[u8],
+        options: WriteOptions,
+    ) -> Result<()> {
+        let mut done = 0;
+        while done < data.len() {
+            let place = offset + done as u64;
+            match self.write(request, ino, handle, place, &data[done..], options)? {
+                0 => return Err(Errno::IO.into()),
+                count => done += count,
+            }
+        }
+        Ok(())
     }
 
     /// Called once after the last request; writes back what is still held.

@@ -21,7 +21,6 @@ mod extents;
 mod flags;
 mod inodes;
 mod lower;
-pub(crate) mod open_table;
 mod setattr;
 mod tree_lock;
 mod xattr;
@@ -43,15 +42,14 @@ use fslab_sys::{clone, lease};
 use parking_lot::Mutex;
 use rustix::fs::{Advice, AtFlags, FallocateFlags, FileType, Mode, OFlags, RenameFlags, SeekFrom};
 use rustix::io::ReadWriteFlags;
-use rustix::thread::CapabilitySet;
 
 use crate::access_times::AccessTimes;
 use crate::error::{Errno, Error, Result};
 use crate::file_attr::{FileAttr, FileAttrForm};
 use crate::file_system::{DirectorySink, FileSystem};
+use crate::handle_table::HandleTable;
 use crate::host::directory::OpenDirectory;
 use crate::host::lower::{ITSELF, Lower, proc_path, reopen_as_path};
-use crate::host::open_table::OpenTable;
 use crate::layout::Layout;
 use crate::types::{
     Attr, Claim, DirectoryEntry, Entry, FallocateMode, FileKind, Handle, Ino, Name, OpenMode,
@@ -80,8 +78,8 @@ impl Default for HostOptions {
 #[derive(Debug)]
 pub struct HostFs {
     lower: Lower,
-    files: OpenTable<Arc<OwnedFd>>,
-    directories: OpenTable<OpenDirectory>,
+    files: HandleTable<Arc<OwnedFd>>,
+    directories: HandleTable<OpenDirectory>,
     /// The directory itself, where it is used through a copy of its mount, from which no path leads
     /// to the directories above it.
     copied: Option<OwnedFd>,
@@ -129,7 +127,7 @@ impl HostFs {
                  for each remembered inode"
             );
         }
-        let (files, directories) = (OpenTable::default(), OpenTable::default());
+        let (files, directories) = (HandleTable::default(), HandleTable::default());
         let (claim, claiming) = (OnceLock::new(), Mutex::default());
         Ok(Self { lower, files, directories, copied, claim, claiming })
     }
@@ -736,15 +734,6 @@ fn unlink_or_say(directory: &OwnedFd, name: Name<'_>, kind: FileKind) {
     let flags = if is_directory { AtFlags::REMOVEDIR } else { AtFlags::empty() };
     if let Err(error) = rustix::fs::unlinkat(directory, name.as_os_str(), flags) {
         tracing::error!(%error, name = ?name.as_os_str(), "an unlabelled file is left behind");
-    }
-}
-
-/// Whether a caller has a capability. One in the same process gives no thread id and acts with the
-/// rights it takes for itself.
-fn has_capability(request: &Request, capability: CapabilitySet) -> bool {
-    match request.pid {
-        0 => request.credentials.uid == 0,
-        pid => fslab_sys::credentials::has_capability(pid, capability),
     }
 }
 

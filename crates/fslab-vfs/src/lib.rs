@@ -8,13 +8,17 @@
 
 mod access_times;
 mod block_device;
+mod call;
 mod clock;
 mod duration;
 mod errno_names;
 mod error;
 mod file_attr;
 mod file_system;
+mod handle_table;
 mod host;
+mod inode_paths;
+mod interceptor;
 mod layout;
 mod memory;
 mod operation;
@@ -27,13 +31,17 @@ mod types;
 
 pub use access_times::AccessTimes;
 pub use block_device::{BlockDevice, FileDevice, MemoryDevice, MetadataDevice};
+pub use call::{Answer, Call, Named, Outcome, Reply};
 pub use clock::{Clock, MonotonicClock, SteppingClock};
 pub use duration::parse_duration;
 pub use errno_names::{ERRNO_LAST, ERRNO_NAMES, errno_from_name, errno_name};
 pub use error::{Errno, Error, Result};
 pub use file_attr::{ExtendedAttr, FileAttr, FileAttrForm};
 pub use file_system::{DirectorySink, FileSystem, KernelCache};
+pub use handle_table::HandleTable;
 pub use host::{HostFs, HostOptions, encode_device, is_lock_file_name};
+pub use inode_paths::InodePaths;
+pub use interceptor::{Intercepted, Interceptor, Watch};
 pub use layout::{Extent, Layout};
 pub use memory::{Capacity, MemFs};
 pub use operation::{Operation, UnknownOperation};

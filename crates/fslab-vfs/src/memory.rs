@@ -334,8 +334,8 @@ impl FileSystem for MemFs {
             blocks_available: tree.space.pages_free(),
             files: inodes,
             files_free: inodes - tree.nodes.len() as u64,
-            block_size: data::PAGE_BYTES as u32,
-            fragment_size: data::PAGE_BYTES as u32,
+            block_size: space::PAGE_BYTES as u32,
+            fragment_size: space::PAGE_BYTES as u32,
             name_max: Name::MAX_LEN as u32,
         })
     }

@@ -64,6 +64,13 @@ operations! {
     CopyFileRange "copy_file_range",
 }
 
+/// The first one, for a record that is still to be filled in.
+impl Default for Operation {
+    fn default() -> Self {
+        Self::Lookup
+    }
+}
+
 /// No operation has this name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use crate::error::Errno;
+use rustix::io::Errno;
 
 /// Identity of an inode within one mounted stack, and the number `stat` shows for it.
 ///

@@ -7,8 +7,9 @@ use fslab_vfs::{
 };
 
 use super::data::check_range;
-use super::{Answer, Job, handle};
+use super::handle;
 use crate::convert::{to_attr, to_statx};
+use crate::job::{Answer, Job};
 use crate::protocol::flags::{GETATTR_FH, SetattrValid};
 use crate::protocol::reply::{AttrOut, StatfsOut, StatxOut};
 use crate::protocol::request::{GetattrIn, SetattrIn, StatxIn};

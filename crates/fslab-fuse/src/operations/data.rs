@@ -3,7 +3,8 @@
 use fslab_vfs::{Errno, Error, FallocateMode, Ino, Request, Result, WriteOptions};
 use rustix::fs::OFlags;
 
-use super::{Answer, Job, handle};
+use super::handle;
+use crate::job::{Answer, Job};
 use crate::protocol::flags::{FSYNC_FDATASYNC, WRITE_CACHE, WRITE_KILL_SUIDGID};
 use crate::protocol::reply::{CopyFileRangeOut, WriteOut};
 use crate::protocol::request::{CopyFileRangeIn, FallocateIn, FsyncIn, ReadIn, WriteIn};

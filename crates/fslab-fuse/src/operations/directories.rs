@@ -3,7 +3,8 @@
 use fslab_vfs::{DirectoryEntry, Error, FileKind, Ino, Name, Request, Result};
 use zerocopy::IntoBytes;
 
-use super::{Answer, Job, handle};
+use super::handle;
+use crate::job::{Answer, Job};
 use crate::protocol::flags::{FSYNC_FDATASYNC, OpenFlags};
 use crate::protocol::reply::{Dirent, EntryOut, OpenOut};
 use crate::protocol::request::{FsyncIn, ReadIn, ReleaseIn};

@@ -3,7 +3,7 @@
 
 use fslab_vfs::{Errno, FileAttr, FileAttrForm, Result};
 
-use super::{Answer, Job};
+use crate::job::{Answer, Job};
 use crate::notifications::invalidate_attributes;
 use crate::protocol::reply::IoctlOut;
 use crate::protocol::request::IoctlIn;

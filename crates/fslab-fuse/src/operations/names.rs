@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use fslab_vfs::{Entry, Ino, Name, RenameMode, Result};
 
-use super::{Answer, Job};
 use crate::convert::to_attr;
+use crate::job::{Answer, Job};
 use crate::protocol::reply::EntryOut;
 use crate::protocol::request::{
     BatchForgetIn, ForgetIn, ForgetOne, LinkIn, MkdirIn, MknodIn, Rename2In, RenameIn,

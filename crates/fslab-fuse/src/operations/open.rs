@@ -2,8 +2,9 @@
 
 use fslab_vfs::{Errno, Handle, Ino, Name, OpenMode, Opened, Request, Result};
 
-use super::{Answer, Job, handle};
+use super::handle;
 use crate::convert::to_open_mode;
+use crate::job::{Answer, Job};
 use crate::protocol::flags::OpenFlags;
 use crate::protocol::reply::OpenOut;
 use crate::protocol::request::{CreateIn, FlushIn, OpenIn, ReleaseIn};

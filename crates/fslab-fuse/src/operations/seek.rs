@@ -10,7 +10,8 @@ use std::sync::Arc;
 use fslab_vfs::{Errno, FileSystem, Handle, Ino, Request, Result, SeekTo};
 
 use super::data::POSITION_MAX;
-use super::{Answer, Job, handle};
+use super::handle;
+use crate::job::{Answer, Job};
 use crate::notifications::write_back;
 use crate::protocol::opcode::Opcode;
 use crate::protocol::reply::LseekOut;

@@ -3,7 +3,7 @@
 use fslab_vfs::rules::set_id;
 use fslab_vfs::{Errno, Result, XattrMode};
 
-use super::{Answer, Job};
+use crate::job::{Answer, Job};
 use crate::protocol::flags::{InitFlags, SETXATTR_ACL_KILL_SGID};
 use crate::protocol::reply::GetxattrOut;
 use crate::protocol::request::{GetxattrIn, SetxattrIn, SetxattrInCompat};

@@ -13,8 +13,8 @@ use super::script::decode;
 #[cfg(test)]
 use super::script::{BY_ROOT, Record};
 use crate::decode::Incoming;
+use crate::job::Answer;
 use crate::negotiate::{Granted, negotiate};
-use crate::operations::Answer;
 use crate::options::MountOptions;
 use crate::protocol::flags::InitFlags;
 use crate::protocol::opcode::Opcode;

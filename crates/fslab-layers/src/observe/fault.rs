@@ -43,11 +43,13 @@
 //! caches is no call: a rule about reads makes it forget its pages at each open, a rule about reads
 //! or writes takes passthrough away, and still, what was read once is not read again.
 
-use std::ffi::OsStr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use fslab_vfs::{Cancellation, Entry, Errno, FileSystem, Ino, Opened, Request, Result};
+use fslab_vfs::{
+    Answer, Call, Cancellation, Errno, FileSystem, InodePaths, Intercepted, Interceptor, Named,
+    Opened, RenameMode, Reply, Request, Result,
+};
 use parking_lot::RwLock;
 
 use crate::error::Error;
@@ -56,16 +58,13 @@ use crate::observe::operation::Operation;
 use crate::options::{OptionSpec, Options, ValueKind};
 use crate::stack_context::Surroundings;
 
-mod operations;
-mod paths;
 mod program;
 mod rule;
 pub(crate) mod rule_problem;
 mod script;
 
-use paths::Paths;
-use program::{Call, Verdict};
 pub use program::{Program, RuleCount};
+use program::{Transfer, Verdict};
 pub use rule_problem::RuleProblem;
 
 pub(crate) const SPEC: LayerSpec = LayerSpec {
@@ -123,10 +122,12 @@ fn pause(duration: Duration, cancellation: &Cancellation) -> std::result::Result
 }
 
 /// The layer. See the module's description for what a program can do.
-pub struct Fault {
-    inner: Arc<dyn FileSystem>,
+pub struct Fault(Intercepted<Faults>);
+
+/// Injects the faults of a program into the operations of a file system.
+struct Faults {
     program: RwLock<Arc<Program>>,
-    paths: Paths,
+    paths: RwLock<InodePaths>,
     wait: Box<Wait>,
 }
 
@@ -135,32 +136,127 @@ impl Fault {
     #[must_use]
     pub fn new(inner: Arc<dyn FileSystem>, program: Program, wait: Box<Wait>) -> Self {
         let program = RwLock::new(Arc::new(program));
-        Self { inner, program, paths: Paths::default(), wait }
+        let interceptor = Faults { program, paths: RwLock::default(), wait };
+        Self(Intercepted { inner, interceptor })
     }
 
     /// Puts another program in place; calls that are under way end by the old one, and files that
     /// are open keep the passthrough that they have.
     pub fn replace(&self, program: Program) {
-        *self.program.write() = Arc::new(program);
+        *self.0.interceptor.program.write() = Arc::new(program);
     }
 
     /// How often each rule was met so far.
     #[must_use]
     pub fn counts(&self) -> Vec<RuleCount> {
-        self.program.read().counts()
+        self.0.interceptor.program.read().counts()
+    }
+}
+
+impl FileSystem for Fault {
+    fn fallback(&self) -> Option<&dyn FileSystem> {
+        Some(&self.0)
+    }
+}
+
+impl Interceptor for Faults {
+    fn around<T: Reply>(
+        &self,
+        inner: &dyn FileSystem,
+        request: Option<&Request>,
+        call: Call<'_>,
+        perform: impl FnOnce(&Call<'_>) -> Result<T>,
+    ) -> Result<T> {
+        if let Call::Forget { ino, lookups } = call {
+            // Below, the inode's number may be another's as soon as it is forgotten.
+            self.paths.write().forget(ino, lookups);
+        }
+        let (Some(request), Some(verdict)) = (request, self.judge(&call)) else {
+            let answer = perform(&call)?;
+            self.learn(&call, answer.seen(&call));
+            return Ok(answer);
+        };
+        self.strike(inner, request, call, verdict, perform)
     }
 
+    /// What is promised about an open file, less what would hide calls from the program.
+    fn opened(&self, opened: &mut Opened) {
+        let program = self.program.read();
+        if program.watches(Operation::Read) || program.watches(Operation::Write) {
+            opened.backing = None;
+        }
+        opened.keep_cache &= !program.watches(Operation::Read);
+        opened.no_flush &= !program.watches(Operation::Flush);
+    }
+}
+
+impl Faults {
     /// What the program says about a call; `None` where it says nothing.
-    fn judge(&self, call: Call, named: &[Named<'_>]) -> Option<Verdict> {
+    fn judge(&self, call: &Call<'_>) -> Option<Verdict> {
+        let operation = call.operation();
         let program = {
             let program = self.program.read();
-            program.watches(call.operation).then(|| Arc::clone(&program))?
+            program.watches(operation).then(|| Arc::clone(&program))?
         };
-        let path = |named: &Named<'_>| match named {
-            Named::Inode(ino) => self.paths.of(*ino),
-            Named::Entry(parent, name) => self.paths.within(*parent, name),
+        let path = |named| match named {
+            Named::Inode(ino) => self.paths.read().of(ino),
+            Named::Entry(parent, name) => self.paths.read().within((parent, name)),
         };
-        Some(program.judge(call, &|| named.iter().filter_map(path).collect()))
+        let paths = || call.named().into_iter().flatten().filter_map(path).collect();
+        Some(program.judge(Transfer::of(call), &paths))
+    }
+
+    /// Does a call as a verdict says.
+    fn strike<T: Reply>(
+        &self,
+        inner: &dyn FileSystem,
+        request: &Request,
+        call: Call<'_>,
+        mut verdict: Verdict,
+        perform: impl FnOnce(&Call<'_>) -> Result<T>,
+    ) -> Result<T> {
+        // What frees something is done in any case.
+        let frees = matches!(call, Call::Release { .. } | Call::Releasedir { .. });
+        let begun = match self.begin(&verdict, request) {
+            Err(error) if !frees => return Err(error),
+            begun => begun,
+        };
+        let stored;
+        let mut call = call;
+        match &mut call {
+            Call::Read { size, .. } => *size = verdict.limited(*size),
+            Call::CopyFileRange { length, .. } => *length = verdict.limit.min(*length),
+            Call::Write { offset, data, .. } => {
+                stored = verdict.spoiled(*offset, &data[..verdict.limited(data.len())]);
+                *data = &stored;
+            }
+            Call::Setxattr { value, .. } => {
+                stored = verdict.spoiled(0, value);
+                *value = &stored;
+            }
+            _ => {}
+        }
+        let skipped = if verdict.skip { T::skipped(&call) } else { None };
+        let is_done = skipped.is_none();
+        let answer = skipped.map_or_else(|| perform(&call), Ok);
+        verdict.settle(answer.as_ref().map_or(0, |answer| match answer.seen(&call) {
+            Answer::Moved(bytes) => bytes,
+            _ => Transfer::of(&call).length,
+        }));
+        let mut answer = answer?;
+        if is_done {
+            self.learn(&call, answer.seen(&call));
+        }
+        begun?;
+        verdict
+            .spoil(if let Call::Read { offset, .. } = call { offset } else { 0 }, answer.bytes());
+        let Some(errno) = verdict.late else { return Ok(answer) };
+        let answer = answer.seen(&call);
+        if let Answer::Created(entry, _) | Answer::Entry(entry) = answer {
+            self.paths.write().forget(entry.attr.ino, 1);
+        }
+        answer.take_back(inner, request, &call);
+        Err(errno.into())
     }
 
     /// Waits and fails as the verdict says; what is left of it concerns the call itself.
@@ -176,96 +272,25 @@ impl Fault {
         Ok(begun?)
     }
 
-    /// Does a call that moves no bytes. `undo` takes back an answer that the caller will not get.
-    fn around<T>(
-        &self,
-        request: &Request,
-        operation: Operation,
-        named: &[Named<'_>],
-        work: impl FnOnce() -> Result<T>,
-        undo: impl FnOnce(&T),
-    ) -> Result<T> {
-        let call = Call { operation, length: 0, divisible: false };
-        let Some(verdict) = self.judge(call, named) else { return work() };
-        self.begin(&verdict, request)?;
-        let answer = work()?;
-        let Some(errno) = verdict.late else { return Ok(answer) };
-        undo(&answer);
-        Err(errno.into())
-    }
-
-    /// Does a call that answers nothing, and that may be skipped.
-    fn around_change(
-        &self,
-        request: &Request,
-        operation: Operation,
-        named: &[Named<'_>],
-        work: impl FnOnce() -> Result<()>,
-    ) -> Result<()> {
-        let call = Call { operation, length: 0, divisible: false };
-        let Some(verdict) = self.judge(call, named) else { return work() };
-        self.begin(&verdict, request)?;
-        if !verdict.skip {
-            work()?;
-        }
-        Ok(verdict.late.map_or(Ok(()), Err)?)
-    }
-
-    /// Does a call that frees something: it is done in any case.
-    fn around_release(
-        &self,
-        request: &Request,
-        operation: Operation,
-        ino: Ino,
-        work: impl FnOnce() -> Result<()>,
-    ) -> Result<()> {
-        let call = Call { operation, length: 0, divisible: false };
-        let Some(verdict) = self.judge(call, &[Named::Inode(ino)]) else { return work() };
-        let begun = self.begin(&verdict, request);
-        work().and(begun)?;
-        Ok(verdict.late.map_or(Ok(()), Err)?)
-    }
-
-    /// Does a call that answers an inode by a name.
-    fn around_entry(
-        &self,
-        request: &Request,
-        operation: Operation,
-        (parent, name): (Ino, &OsStr),
-        work: impl FnOnce() -> Result<Entry>,
-    ) -> Result<Entry> {
-        let named = [Named::Entry(parent, name)];
-        let entry = self.around(request, operation, &named, work, |entry| {
-            self.inner.forget(entry.attr.ino, 1);
-        })?;
-        self.paths.learn(entry.attr.ino, Some((parent, name)));
-        Ok(entry)
-    }
-
-    /// What is promised about an open file, less what would hide calls from the program.
-    fn opened(&self, mut opened: Opened) -> Opened {
-        let program = self.program.read();
-        if program.watches(Operation::Read) || program.watches(Operation::Write) {
-            opened.backing = None;
-        }
-        opened.keep_cache &= !program.watches(Operation::Read);
-        opened.no_flush &= !program.watches(Operation::Flush);
-        opened
-    }
-
-    /// Finds out which inode a name stands for after it was moved.
-    fn follow(&self, request: &Request, parent: Ino, name: fslab_vfs::Name<'_>) {
-        // Where the name is gone again, whoever took it tells.
-        if let Ok(entry) = self.inner.lookup(request, parent, name) {
-            self.paths.renamed(entry.attr.ino, parent, name.as_os_str());
-            self.inner.forget(entry.attr.ino, 1);
+    /// Notes where inodes are after a call that was done.
+    fn learn(&self, call: &Call<'_>, answer: Answer<'_>) {
+        match (*call, answer) {
+            (Call::Unlink { parent, name } | Call::Rmdir { parent, name }, _) => {
+                self.paths.write().removed((parent, name.as_os_str()));
+            }
+            (Call::Rename { parent, name, new_parent, new_name, mode }, _) => {
+                let is_exchange = mode.contains(RenameMode::EXCHANGE);
+                let (from, to) = ((parent, name.as_os_str()), (new_parent, new_name.as_os_str()));
+                self.paths.write().renamed(from, to, is_exchange);
+            }
+            (_, Answer::Entry(entry) | Answer::Created(entry, _)) => {
+                let place = call.named().into_iter().flatten().find_map(|named| match named {
+                    Named::Entry(parent, name) => Some((parent, name)),
+                    Named::Inode(_) => None,
+                });
+                self.paths.write().learn(entry.attr.ino, place);
+            }
+            _ => {}
         }
     }
-}
-
-/// A path that a call names.
-#[derive(Clone, Copy)]
-enum Named<'a> {
-    Inode(Ino),
-    Entry(Ino, &'a OsStr),
 }

@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use fslab_vfs::{Entry, FileSystem, Ino, Name, OpenMode, Opened, Request, Result};
+use fslab_vfs::{Call, FileSystem, Intercepted, Interceptor, Opened, Reply, Request, Result};
 
 use crate::layer_spec::{LayerKind, LayerSpec};
 use crate::options::{OptionSpec, Options, ValueKind};
@@ -30,52 +30,30 @@ fn build(
     options: &Options,
     _: &Surroundings,
 ) -> crate::Result<Arc<dyn FileSystem>> {
-    Ok(Arc::new(Null { inner, passthrough: options.is_on("passthrough") }))
+    Ok(Arc::new(Intercepted {
+        inner,
+        interceptor: Null { passthrough: options.is_on("passthrough") },
+    }))
 }
 
 struct Null {
-    inner: Arc<dyn FileSystem>,
     passthrough: bool,
 }
 
-impl Null {
-    fn opened(&self, mut opened: Opened) -> Opened {
+impl Interceptor for Null {
+    fn around<T: Reply>(
+        &self,
+        _: &dyn FileSystem,
+        _: Option<&Request>,
+        call: Call<'_>,
+        perform: impl FnOnce(&Call<'_>) -> Result<T>,
+    ) -> Result<T> {
+        perform(&call)
+    }
+
+    fn opened(&self, opened: &mut Opened) {
         if !self.passthrough {
             opened.backing = None;
         }
-        opened
-    }
-}
-
-impl FileSystem for Null {
-    fn fallback(&self) -> Option<&dyn FileSystem> {
-        Some(&*self.inner)
-    }
-
-    fn open(&self, request: &Request, ino: Ino, mode: OpenMode) -> Result<Opened> {
-        Ok(self.opened(self.inner.open(request, ino, mode)?))
-    }
-
-    fn create(
-        &self,
-        request: &Request,
-        parent: Ino,
-        name: Name<'_>,
-        mode: u32,
-        flags: OpenMode,
-    ) -> Result<(Entry, Opened)> {
-        let (entry, opened) = self.inner.create(request, parent, name, mode, flags)?;
-        Ok((entry, self.opened(opened)))
-    }
-
-    fn tmpfile(
-        &self,
-        request: &Request,
-        parent: Ino,
-        mode: u32,
-        flags: OpenMode,
-    ) -> Result<(Entry, Opened)> {
-        let (entry, opened) = self.inner.tmpfile(request, parent, mode, flags)?;
-        Ok((entry, self.opened(opened)))
     }
 }

@@ -9,10 +9,8 @@ mod histogram;
 
 use std::sync::Arc;
 
-use fslab_vfs::{Clock, FileSystem, Opened, Request};
+use fslab_vfs::{Call, Clock, FileSystem, Intercepted, Opened, Outcome, Request, Watch};
 
-use super::call::{Call, Outcome};
-use super::interceptor::{Watch, Watched};
 use crate::layer_spec::{LayerKind, LayerSpec};
 use crate::options::{OptionSpec, Options, ValueKind};
 use crate::report::{Report, Reporter};
@@ -42,8 +40,8 @@ fn build(
     let counters = Arc::new(Counters::default());
     let passthrough = options.is_on("passthrough");
     surroundings.publish(Arc::new(Told { counters: Arc::clone(&counters), passthrough }));
-    let watch = Stats { counters, passthrough, clock: surroundings.clock() };
-    Ok(Arc::new(Watched { inner, watch }))
+    let interceptor = Stats { counters, passthrough, clock: surroundings.clock() };
+    Ok(Arc::new(Intercepted { inner, interceptor }))
 }
 
 struct Stats {

@@ -11,10 +11,10 @@ use fslab_trace::{
     Anonymiser, DataMode, Metadata, NameMode, Recorder, RecorderOptions, TraceWriter, VERSION,
     WhenFull,
 };
-use fslab_vfs::{Clock, Errno, FileSystem, Opened, Request, Result};
+use fslab_vfs::{
+    Call, Clock, Errno, FileSystem, Intercepted, Opened, Outcome, Request, Result, Watch,
+};
 
-use super::call::{Call, Outcome};
-use super::interceptor::{Watch, Watched};
 use super::threads::own_number;
 use crate::error::Error;
 use crate::layer_spec::{LayerKind, LayerSpec};
@@ -88,7 +88,8 @@ fn build(
     let recorder = Arc::new(Recorder::start(writer, settings, Arc::clone(&clock))?);
     surroundings.publish(Arc::new(Told(Arc::clone(&recorder))));
     let start_ns = clock.now_ns();
-    Ok(Arc::new(Watched { inner, watch: Trace { recorder, clock, data, start_ns } }))
+    let interceptor = Trace { recorder, clock, data, start_ns };
+    Ok(Arc::new(Intercepted { inner, interceptor }))
 }
 
 struct Trace {

@@ -22,9 +22,11 @@ use std::time::SystemTime;
 
 use parking_lot::Mutex;
 use rustix::fs::{Advice, fadvise};
-use serde::{Deserialize, Serialize};
 
 use super::confined_dir::ConfinedDir;
+use super::description::{
+    ArchiveDescription, Cipher, Encryption, SETTINGS, VERSION, directory_of, settings_text,
+};
 use super::lease::{Right, is_fresh, lease_for, share_lease, take_lease};
 use super::writer_record::{self, Writer};
 use super::{Archive, ContainerKind, Key, Upload};
@@ -33,42 +35,7 @@ use crate::error::{Error, Result};
 use crate::id::Id;
 use crate::private;
 
-const SETTINGS: &str = "archive.toml";
 const INCOMING: &str = "incoming";
-const VERSION: u32 = 1;
-
-/// What an archive says of itself.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct ArchiveDescription {
-    /// Of the layout.
-    pub version: u32,
-    /// Its identity.
-    pub id: Id,
-    /// The tier that writes to it, and alone deletes from it.
-    pub owner: Id,
-    /// How what is in it is encrypted, where it is.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub encryption: Option<Encryption>,
-}
-
-/// What an archive says of its encryption.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Encryption {
-    /// How.
-    pub cipher: Cipher,
-    /// What tells its key from another.
-    pub key: Id,
-}
-
-/// How containers are encrypted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Cipher {
-    /// As [`super::EncryptedArchive`] does it.
-    Chacha20Poly1305,
-}
 
 /// A directory as an archive.
 #[derive(Debug)]
@@ -151,28 +118,6 @@ impl DirectoryArchive {
         }
     }
 
-    /// Reads what a directory says of itself.
-    ///
-    /// # Errors
-    /// Where it is no archive, or one of a later fslab.
-    pub fn describe(root: &Path) -> Result<ArchiveDescription> {
-        let path = root.join(SETTINGS);
-        let no_archive = |what: String| Error::NoArchive { path: root.to_owned(), what };
-        let text = read_settings(root, SETTINGS).map_err(|error| match error.kind() {
-            ErrorKind::NotFound if !root.exists() => {
-                no_archive("the archive is not there: is its disk mounted?".to_owned())
-            }
-            ErrorKind::NotFound => no_archive("is no archive: it has no archive.toml".to_owned()),
-            _ => Error::File { path: path.clone(), source: error },
-        })?;
-        let description: ArchiveDescription = toml::from_str(&text)
-            .map_err(|error| no_archive(format!("archive.toml: {}", error.message())))?;
-        if description.version != VERSION {
-            return Err(no_archive(format!("is of version {}", description.version)));
-        }
-        Ok(description)
-    }
-
     /// Opens an archive of a tier to write to it, for no tree; nobody else may meanwhile.
     ///
     /// # Errors
@@ -251,7 +196,7 @@ impl DirectoryArchive {
     }
 
     fn describe_own(root: &Path, owner: Id) -> Result<ArchiveDescription> {
-        let description = Self::describe(root)?;
+        let description = ArchiveDescription::read(root)?;
         if description.owner != owner {
             let what = format!("belongs to tier {}, not to {owner}", description.owner);
             return Err(Error::NoArchive { path: root.to_owned(), what });
@@ -347,18 +292,6 @@ fn check_directories(root: &Path, missing: Missing) -> Result<()> {
     Ok(())
 }
 
-/// Reads a file with settings, or what a writer says of itself.
-pub(super) fn read_settings(root: &Path, name: &str) -> io::Result<String> {
-    ConfinedDir::at(root)?.text(name)
-}
-
-pub(super) fn directory_of(kind: ContainerKind) -> &'static str {
-    match kind {
-        ContainerKind::Files => "files",
-        ContainerKind::Tree => "trees",
-    }
-}
-
 /// Where a container has its name.
 fn home_of(kind: ContainerKind, container: Id) -> String {
     let directory = directory_of(kind);
@@ -376,12 +309,6 @@ fn path_of(kind: ContainerKind, container: Id) -> PathBuf {
     Path::new(&home_of(kind, container)).join(container.to_string())
 }
 
-/// Settings as they stand in their file.
-pub(crate) fn settings_text(path: &Path, settings: &impl Serialize) -> Result<String> {
-    toml::to_string(settings)
-        .map_err(|source| Error::Unwritable { path: path.to_owned(), source: Box::new(source) })
-}
-
 impl Archive for DirectoryArchive {
     fn id(&self) -> Id {
         self.description.id
@@ -397,7 +324,7 @@ impl Archive for DirectoryArchive {
 
     /// Where its disk is gone, its directory may be there, and be empty.
     fn check(&self) -> io::Result<()> {
-        let found = Self::describe(&self.root).map_err(unseen)?;
+        let found = ArchiveDescription::read(&self.root).map_err(unseen)?;
         if found.id == self.description.id {
             return Ok(());
         }
@@ -667,7 +594,7 @@ mod tests {
         assert!(second.contains(&holder), "{second}");
         fs::write(archive.root.join(LEASE), "").unwrap();
         let second = DirectoryArchive::open(&archive.root, Id([2; 16])).unwrap_err().to_string();
-        assert!(second.contains("by another fslab, or"), "an earlier version: {second}");
+        assert!(second.contains("by another fslab, or"), "without a signature: {second}");
         let other = DirectoryArchive::open(&archive.root, Id([3; 16])).unwrap_err().to_string();
         assert!(other.contains("belongs to tier 0202"), "{other}");
         let root = archive.root.clone();

@@ -9,7 +9,7 @@ use rustix::fs::{FlockOperation, OFlags, flock};
 
 use super::ContainerKind;
 use super::confined_dir::{ConfinedDir, regular};
-use super::directory::directory_of;
+use super::description::directory_of;
 use super::writer_record::{self, Writer};
 use crate::error::{Error, Result};
 use crate::private;
@@ -109,7 +109,7 @@ fn sign(lease: &File) -> io::Result<()> {
     lease.write_all_at(format!("process {pid} on {host}\n").as_bytes(), 0)
 }
 
-/// What the holder of a lease has said of itself; earlier versions said nothing.
+/// The holder's signature in a lease; empty where the archive was full.
 fn signature(lease: &File) -> String {
     let mut bytes = [0; 128];
     let count = lease.read_at(&mut bytes, 0).unwrap_or(0);

@@ -16,8 +16,7 @@ use fslab_vfs::{Errno, FileSystem, Timestamp};
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
-use super::DirectoryArchive;
-use super::directory::{read_settings, settings_text};
+use super::description::{ArchiveDescription, read_settings, settings_text};
 use crate::atomic_write::write_durably;
 use crate::error::{Error, Result};
 use crate::id::Id;
@@ -94,8 +93,7 @@ struct WriterRecord {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     opening: Option<Id>,
     /// When that was, in seconds since 1970.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    opened: Option<i64>,
+    opened: i64,
 }
 
 impl WriterRecord {
@@ -107,7 +105,7 @@ impl WriterRecord {
             host: system.nodename().to_string_lossy().into_owned(),
             since: writer.since.seconds,
             opening: None,
-            opened: None,
+            opened: writer.since.seconds,
         }
     }
 
@@ -119,7 +117,7 @@ impl WriterRecord {
 
     /// What a copy of the tree is told.
     fn told_to_copy(&self) -> String {
-        let opened = date(self.opened.unwrap_or(self.since));
+        let opened = date(self.opened);
         format!(
             "was opened by another copy of this tree, {} on {}, at {opened}: one of them is a \
              clone, or an earlier snapshot",
@@ -130,8 +128,8 @@ impl WriterRecord {
     /// Who it is, since when, and when it opened the archive last.
     fn holder(&self) -> String {
         let Self { tree, host, since, opened, .. } = self;
-        let opened = opened.map(|opened| format!(", opened last at {}", date(opened)));
-        format!("is held by {tree} on {host} since {}{}", date(*since), opened.unwrap_or_default())
+        let [since, opened] = [*since, *opened].map(date);
+        format!("is held by {tree} on {host} since {since}, opened last at {opened}")
     }
 }
 
@@ -148,8 +146,8 @@ fn shown(tree: Option<&Path>) -> String {
 /// Why a tree may only read an archive, and what to do about it; none if it may write. One
 /// that can't tell who it is may write where no other does.
 ///
-/// An archive that `is_fresh` was never written to. Where one says nothing else, an earlier version
-/// wrote to it: not for a tree that was made of it since.
+/// An archive that `is_fresh` was never written to. Where another one names no tree, the tree that
+/// wrote there could not record itself, and one that was made of the archive since only reads it.
 pub(super) fn refusal(
     archive: &Path,
     writer: Option<&Writer>,
@@ -185,7 +183,7 @@ fn has_opened_last(archive: &Path, writer: Option<&Writer>, known: &WriterRecord
     let openings = writer.and_then(|writer| writer.openings.as_ref());
     match (openings, known.opening) {
         (Some(openings), Some(opening)) => {
-            openings.has_opened(DirectoryArchive::describe(archive)?.id, opening)
+            openings.has_opened(ArchiveDescription::read(archive)?.id, opening)
         }
         _ => Ok(true),
     }
@@ -215,19 +213,16 @@ pub(super) fn holder(archive: &Path) -> Result<Option<String>> {
     }
 }
 
-/// Has an archive say that a tree writes to it from now on. The caller calls has its lease.
+/// Has an archive say that a tree writes to it from now on. The caller has its lease.
 pub(super) fn take_over(archive: &Path, writer: &Writer) -> Result<()> {
     let opening = match &writer.openings {
         None => None,
         Some(openings) => {
-            let id = DirectoryArchive::describe(archive)?.id;
+            let id = ArchiveDescription::read(archive)?.id;
             Some(openings.begin(id, None).map_err(Error::below(b""))?)
         }
     };
-    write(
-        archive,
-        &WriterRecord { opening, opened: Some(writer.since.seconds), ..WriterRecord::of(writer) },
-    )
+    write(archive, &WriterRecord { opening, ..WriterRecord::of(writer) })
 }
 
 /// Has an archive say that its tree has opened it. A full archive says so later: what expires makes
@@ -239,7 +234,7 @@ pub(super) fn record_opening(archive: &Path, writer: &Writer) -> Result<()> {
     };
     let before = known.as_ref().and_then(|known| known.opening);
     let begin = |openings: &Openings| -> Result<Option<Id>> {
-        let id = DirectoryArchive::describe(archive)?.id;
+        let id = ArchiveDescription::read(archive)?.id;
         match openings.begin(id, before) {
             Ok(opening) => Ok(Some(opening)),
             // Whoever has no room may write all the same: both keep what they said before.
@@ -256,9 +251,9 @@ pub(super) fn record_opening(archive: &Path, writer: &Writer) -> Result<()> {
     if known.is_some() && opening.is_none() {
         return Ok(());
     }
-    let (opened, first) = (Some(writer.since.seconds), WriterRecord::of(writer));
+    let first = WriterRecord::of(writer);
     let (is_known, since) = (known.is_some(), known.map_or(first.since, |known| known.since));
-    match write(archive, &WriterRecord { since, opening, opened, ..first }) {
+    match write(archive, &WriterRecord { since, opening, ..first }) {
         // What it said before still names this tree, which knows that opening, too.
         Err(Error::File { source, .. }) if is_known => {
             tracing::info!("{} can't say that it was opened: {source}", archive.display());

@@ -100,11 +100,6 @@ impl ObjectRow {
     }
 }
 
-/// Whether an encoded row says that its object is pending; one that can't be read says nothing.
-pub(super) fn is_pending(row: &[u8]) -> bool {
-    row.get(1) == Some(&(ObjectState::Pending as u8))
-}
-
 fn state_of(number: u8) -> Result<ObjectState, Corrupt> {
     use ObjectState::{Live, Pending, Removed, Replaced};
     let all = [Pending, Live, Replaced, Removed];

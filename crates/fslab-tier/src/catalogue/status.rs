@@ -1,24 +1,19 @@
 //! The state of the catalogue as a whole: whether it is in use or in doubt, its scans and its open
 //! epoch. A missing value means never.
 
-use redb::{ReadableTable, TableDefinition};
+use redb::ReadableTable;
 
-use super::Catalogue;
+use super::{Catalogue, FACTS, SCAN};
 use crate::error::Result;
 
-pub(super) const FACTS: TableDefinition<&str, u64> = TableDefinition::new("facts");
-
-pub(super) const SEQUENCE: &str = "sequence";
-/// The last scan that has begun.
-const SCAN: &str = "scan";
-/// The last one that looked at every file, each of which told what it names.
+/// The last scan that looked at every file, each of which told what it names.
 const SCANNED: &str = "scanned";
-/// 1 while an engine open_epoch it.
+/// 1 while an engine uses it.
 const IN_USE: &str = "in use";
 /// 0 once every file was looked at since the last use that did not end in order.
 const IN_DOUBT: &str = "in doubt";
 /// How often engines began to use it.
-const USES: &str = "open_epoch";
+const USES: &str = "uses";
 /// When names went to archives last, in seconds since 1970.
 const TREE: &str = "tree";
 
@@ -51,7 +46,7 @@ impl Catalogue {
         })
     }
 
-    /// Counts the open_epoch from here.
+    /// Counts the uses from here.
     ///
     /// # Errors
     /// Errors of the database.
@@ -113,7 +108,7 @@ impl Catalogue {
     }
 
     /// When the names of the tree went to archives last, in seconds since 1970; none if they
-    /// never did, or an earlier version did it.
+    /// never did.
     ///
     /// # Errors
     /// Errors of the database.
@@ -171,10 +166,4 @@ impl Catalogue {
             Ok(facts.get(SCANNED)?.map_or(0, |number| number.value()))
         })
     }
-}
-
-/// The number of the last scan that has begun.
-pub(super) fn last_scan(transaction: &redb::WriteTransaction) -> Result<u64, redb::Error> {
-    let facts = transaction.open_table(FACTS)?;
-    Ok(facts.get(SCAN)?.map_or(0, |number| number.value()))
 }

@@ -4,8 +4,7 @@ use fslab_vfs::Timestamp;
 use redb::ReadableTable;
 
 use super::row::{ObjectRow, ObjectState, RowChange};
-use super::status::last_scan;
-use super::{Catalogue, OBJECTS, failed, insert};
+use super::{Catalogue, OBJECTS, failed, insert, last_scan};
 use crate::error::Result;
 use crate::id::Id;
 use crate::stored::Version;

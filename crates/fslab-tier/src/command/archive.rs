@@ -4,9 +4,10 @@ use std::sync::Arc;
 
 use fslab_vfs::Request;
 
-use super::{EventSink, each_file, report_done, report_problem};
+use super::each_file::each_file;
 use crate::engine::{Archived, Tier};
 use crate::error::{Error, Result};
+use crate::event::{EventSink, report_done, report_problem};
 use crate::rate_limit::RateLimit;
 
 /// Small files go out together; they are told of once they are there.

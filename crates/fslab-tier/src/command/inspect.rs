@@ -6,9 +6,9 @@ use std::sync::Arc;
 
 use fslab_vfs::{FileKind, Request};
 
-use super::{Event, EventSink, WaitingProgram, go_on, report_problem};
 use crate::engine::{Recall, Tier, Visit};
 use crate::error::{Result, shown};
+use crate::event::{Event, EventSink, WaitingProgram, go_on, report_problem};
 
 pub(super) fn states(
     tier: &Arc<Tier>,

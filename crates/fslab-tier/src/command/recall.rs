@@ -9,10 +9,10 @@ use std::sync::Arc;
 
 use fslab_vfs::{FileSystem, Ino, Request};
 
-use super::{EventSink, each_file, go_on, report_done};
-use crate::command::Event;
+use super::each_file::each_file;
 use crate::engine::{FileUse, Tier, WalkEntry};
 use crate::error::{Error, Result, shown};
+use crate::event::{Event, EventSink, go_on, report_done};
 use crate::lower::{Found, own_request};
 use crate::rate_limit::RateLimit;
 use crate::stored::BLOCK_BYTES;

@@ -6,10 +6,10 @@ use std::sync::Arc;
 use fslab_vfs::{Errno, Request};
 
 use super::inspect::is_below;
-use super::{Event, EventSink, go_on, report_done, total};
 use crate::catalogue::ObjectState;
 use crate::engine::Tier;
 use crate::error::{Error, Result};
+use crate::event::{Event, EventSink, go_on, report_done, total};
 use crate::id::Id;
 use crate::lower::Found;
 

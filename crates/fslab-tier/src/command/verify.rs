@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use fslab_vfs::Request;
 
-use super::{Event, EventSink, go_on, owned, total};
 use crate::engine::{Scanned, Scrubbed, Tier};
 use crate::error::Result;
+use crate::event::{Event, EventSink, go_on, owned, total};
 use crate::rate_limit::RateLimit;
 
 /// How often figures are told.

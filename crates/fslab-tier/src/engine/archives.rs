@@ -7,6 +7,7 @@ use std::sync::Arc;
 use crate::archive::{Archive, ArchiveEntry};
 use crate::catalogue::{ObjectRow, ObjectState};
 use crate::engine::Tier;
+use crate::engine::copies::first_answer;
 use crate::error::{Error, Result};
 use crate::id::Id;
 use crate::stored::Version;
@@ -93,14 +94,11 @@ impl Tier {
         version: &Version,
         mut ask: impl FnMut(&Arc<dyn Archive>) -> Result<T>,
     ) -> Result<T> {
-        let mut problem = self.is_there(version).err();
-        for archive in self.may_hold(version) {
-            match ask(&archive) {
-                Ok(answer) => return Ok(answer),
-                Err(error) => drop(problem.get_or_insert(error)),
-            }
-        }
-        Err(problem.unwrap_or_else(|| self.no_copy(version)))
+        // Those that are not said to hold it can't tell what is wrong.
+        let missing = self.is_there(version).err();
+        let answer =
+            first_answer(self.may_hold(version), || self.no_copy(version), |one| ask(&one));
+        answer.map_err(|error| missing.unwrap_or(error))
     }
 
     /// All archives that the tier's home names, that are attached, or that have copies.

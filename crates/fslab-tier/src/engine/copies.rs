@@ -1,6 +1,7 @@
 //! Copies in archives: writing one to several archives at once, and verifying it by reading it
 //! back.
 
+use std::io::{self, ErrorKind};
 use std::sync::Arc;
 
 use fslab_vfs::Request;
@@ -19,6 +20,35 @@ pub(super) mod recording;
 pub(super) mod repair;
 pub(super) mod scrubbing;
 pub(super) mod tree_copies;
+
+/// Asks one after the other until one answers; where none does, the first error stands.
+pub(super) fn first_answer<C, T, E>(
+    copies: impl IntoIterator<Item = C>,
+    none: impl FnOnce() -> E,
+    mut ask: impl FnMut(C) -> Result<T, E>,
+) -> Result<T, E> {
+    let mut problem = None;
+    for copy in copies {
+        match ask(copy) {
+            Ok(answer) => return Ok(answer),
+            Err(error) => drop(problem.get_or_insert(error)),
+        }
+    }
+    Err(problem.unwrap_or_else(none))
+}
+
+/// Fills a buffer from a container.
+fn read_exactly(
+    archive: &Arc<dyn Archive>,
+    (kind, container): (ContainerKind, Id),
+    offset: u64,
+    buffer: &mut [u8],
+) -> io::Result<()> {
+    match archive.read(kind, container, offset, buffer)? {
+        count if count == buffer.len() => Ok(()),
+        _ => Err(ErrorKind::UnexpectedEof.into()),
+    }
+}
 
 /// All archives that take a copy, as one sink.
 pub(super) struct CopyWriter<'a> {
@@ -85,7 +115,7 @@ pub(super) fn verify(
 
 const KIND: ContainerKind = ContainerKind::Files;
 
-/// Bytes that are written, and read back, in one piece.
+/// Bytes that are copied, and read back, in one piece, a multiple of those of a chunk.
 const PIECE: usize = 1 << 20;
 
 /// Puts a container that is in memory into archives, and reads it back from each.

@@ -4,8 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::{ArchiveEntry, Home, refused};
-use crate::archive::directory::ArchiveDescription;
-use crate::archive::{self, Archive, DirectoryArchive, Key, key_of};
+use crate::archive::{self, Archive, ArchiveDescription, Key, key_of};
 use crate::error::{Error, Result};
 use crate::id::Id;
 use crate::id::Identities;
@@ -38,7 +37,7 @@ impl SurvivingArchives {
         let first = named.first().ok_or_else(|| refused("no archive is given".to_owned()))?;
         let tier = match home {
             Some(home) => home.description.tier,
-            None => DirectoryArchive::describe(first)?.owner,
+            None => ArchiveDescription::read(first)?.owner,
         };
         let (attached, archives, problems) = (Vec::new(), Vec::new(), Vec::new());
         let mut remains = Self { tier, attached, archives, problems };
@@ -64,7 +63,7 @@ impl SurvivingArchives {
         home: Option<&Home>,
         identities: &Arc<dyn Identities>,
     ) -> Result<()> {
-        let found = DirectoryArchive::describe(path)?;
+        let found = ArchiveDescription::read(path)?;
         if self.has(found.id) {
             return Ok(());
         }
@@ -93,7 +92,7 @@ impl SurvivingArchives {
         if self.has(known.id) {
             return;
         }
-        let opened = DirectoryArchive::describe(&known.path).and_then(|found| {
+        let opened = ArchiveDescription::read(&known.path).and_then(|found| {
             let key = fitting_key(&found, &known.path, keys, known.key.as_deref())?;
             archive::open_to_read(&known.path, self.tier, key.as_deref(), identities)
         });

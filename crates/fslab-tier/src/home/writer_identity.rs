@@ -1,12 +1,10 @@
 //! The identity of a tree within its tier: archives that another tree writes to are read only.
 
-use std::path::Path;
 use std::sync::Arc;
 
 use fslab_vfs::{FileSystem, Ino};
 
-use super::{ArchiveEntry, Home, refused};
-use crate::archive::{DirectoryArchive, Openings, Writer};
+use crate::archive::{Openings, Writer};
 use crate::error::{Error, Result};
 use crate::id::Id;
 use crate::lower::own_request;
@@ -17,7 +15,7 @@ use crate::surroundings::Surroundings;
 /// How a tree came to be its tier's.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Origin {
-    /// With the tier, or before trees were told from each other.
+    /// With the tier.
     New,
     /// Made of archives, in which another tree may have its files.
     Rebuilt,
@@ -52,8 +50,8 @@ fn root(tree: &dyn FileSystem, around: &Surroundings) -> fslab_vfs::Result<Id> {
     Ok((around.inode_identity)(&tree.getattr(&own_request(), Ino::ROOT, None)?))
 }
 
-/// A tree as archives know it, which an earlier version may not have told. Nothing where it can't
-/// be told now either: then it writes where no other tree does.
+/// A tree as archives know it. None where the root takes no xattr: then the tree writes where no
+/// other tree does.
 ///
 /// # Errors
 /// Errors of the tree.
@@ -78,35 +76,4 @@ pub fn writer_of(tree: &Arc<dyn FileSystem>, around: &Surroundings) -> Result<Op
     };
     let (tree, since) = (tree.path_below(Ino::ROOT), around.calendar.now());
     Ok(Some(Writer { mark, tree, since, openings: Some(openings) }))
-}
-
-impl Home {
-    /// Whether an archive is one of the tier's where it is.
-    #[must_use]
-    pub fn knows(&self, archive: &Path) -> bool {
-        let is_at = |known: &ArchiveEntry| {
-            let places = (known.path.canonicalize(), archive.canonicalize());
-            matches!(places, (Ok(known), Ok(path)) if known == path)
-        };
-        let found = DirectoryArchive::describe(archive);
-        let mut known = self.description.archives.iter();
-        found.is_ok_and(|found| known.any(|known| known.id == found.id && is_at(known)))
-    }
-
-    /// Has a tree of the tier write to an archive from now on, in the place of the one that did.
-    ///
-    /// # Errors
-    /// Where the tree can't be told from others, the archive is another tier's, or somebody uses
-    /// it.
-    pub fn take_over(
-        &self,
-        archive: &Path,
-        tree: &Arc<dyn FileSystem>,
-        around: &Surroundings,
-    ) -> Result<()> {
-        let writer = writer_of(tree, around)?.ok_or_else(|| {
-            refused("the tree's root takes no xattr: archives can't know it".to_owned())
-        })?;
-        DirectoryArchive::take_over(archive, self.description.tier, &writer)
-    }
 }

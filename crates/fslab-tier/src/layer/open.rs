@@ -3,8 +3,6 @@
 //! A program that opens a file for writing may change it unnoticed, where the kernel writes to the
 //! lower file itself. So opening an archived file for writing marks it as changed.
 
-use std::sync::Arc;
-
 use fslab_vfs::{Entry, Errno, FileSystem, Handle, Ino, Name, OpenMode, Opened, Request, Result};
 
 use super::{OpenFile, TierFs};
@@ -23,9 +21,7 @@ impl TierFs {
 
     fn entered(&self, used: FileUse, opened: Opened, mode: OpenMode) -> Opened {
         let open = OpenFile { handle: opened.handle, mode, used, reading: ReadAhead::default() };
-        let open = Arc::new(open);
-        let handle = Handle(self.handles.write().insert(open) as u64);
-        Opened { handle, ..opened }
+        Opened { handle: self.handles.insert(open), ..opened }
     }
 
     pub(super) fn enter_created(
@@ -90,8 +86,7 @@ impl TierFs {
     }
 
     pub(super) fn close_file(&self, request: &Request, ino: Ino, handle: Handle) -> Result<()> {
-        let key = usize::try_from(handle.0).or(Err(Errno::BADF))?;
-        let open = self.handles.write().try_remove(key).ok_or(Errno::BADF)?;
+        let open = self.handles.remove(handle)?;
         let closed = self.lower.release(request, ino, open.handle);
         self.tier.closed(&open.used.file, open.mode);
         closed

@@ -1,4 +1,4 @@
-//! Parses the rules of a policy: TOML into a valid [`Policy`], or an error with its line.
+//! The rules of a policy, and their parser: TOML into a [`Policy`], or an error with its line.
 
 use std::io;
 use std::path::Path;
@@ -10,9 +10,99 @@ use globset::{Glob, GlobMatcher};
 use serde::Deserialize;
 use toml::Spanned;
 
-use super::{Action, Facts, FileType, Policy};
 use crate::engine::BUNDLED_BYTES_MAX;
 use crate::error::{Error, Result, line_of};
+
+/// What a rule asks for, the least first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Action {
+    /// Nothing is done.
+    Keep,
+    /// Copies are made; the bytes stay.
+    Archive,
+    /// Copies are made, and the bytes may go.
+    Release,
+}
+
+/// What a file may be beside a plain one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum FileType {
+    /// Somebody may execute it.
+    Executable,
+    /// It takes less space than its length says, what is in archives alone counted as if it was
+    /// here: it has holes, or the file system compresses it.
+    Sparse,
+    /// It has several names.
+    Linked,
+}
+
+/// What decides about a file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Facts {
+    /// From the root of the tree.
+    pub path: Vec<u8>,
+    /// In bytes.
+    pub size: u64,
+    /// Owner.
+    pub uid: u32,
+    /// Its group.
+    pub gid: u32,
+    /// What it is beside a plain file; sparse only where a rule asks for that.
+    pub types: Vec<FileType>,
+    /// Since the last change of its contents.
+    pub unchanged: Duration,
+    /// Since it was read or changed last.
+    pub unused: Duration,
+    /// Since its bytes came here last: it was made, written to, or recalled.
+    pub here_for: Duration,
+    /// Its owner wants it here.
+    pub is_pinned: bool,
+    /// Those of its xattrs that rules ask for.
+    pub xattrs: Vec<(String, Vec<u8>)>,
+}
+
+/// Rules, read and checked.
+pub struct Policy {
+    pub(super) watermarks: Option<Watermarks>,
+    pub(super) settle: Duration,
+    pub(super) stay: Duration,
+    /// Files of so many bytes or fewer go out together; as the tier has it if not said.
+    pub(super) bundled: Option<u64>,
+    pub(super) rules: Vec<Rule>,
+}
+
+impl std::fmt::Debug for Policy {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_struct("Policy").field("rules", &self.rules.len()).finish_non_exhaustive()
+    }
+}
+
+impl Policy {
+    /// What is to be done with a file.
+    #[must_use]
+    pub fn decide(&self, facts: &Facts) -> Action {
+        if facts.unchanged < self.settle {
+            return Action::Keep;
+        }
+        let rule = self.rules.iter().find(|rule| rule.fits(facts));
+        match rule.map_or(Action::Keep, |rule| rule.action) {
+            Action::Release if facts.is_pinned || facts.here_for < self.stay => Action::Archive,
+            action => action,
+        }
+    }
+
+    /// Whether a rule asks whether files are of a type.
+    pub(super) fn asks_for(&self, kind: FileType) -> bool {
+        self.rules.iter().any(|rule| rule.asks_for(kind))
+    }
+
+    /// Names of xattrs that rules ask for.
+    pub(super) fn xattr_names(&self) -> impl Iterator<Item = &String> {
+        self.rules.iter().flat_map(|rule| rule.xattrs.iter().map(|(name, _)| name))
+    }
+}
 
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]

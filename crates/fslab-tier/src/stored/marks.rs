@@ -13,8 +13,7 @@ use super::format::{
     TRUSTED_USES_NAME, TRUSTED_WRITER_NAME, USER_MODE_NAME, USER_OPENINGS_NAME,
     USER_RESIDENCY_NAME, USER_TREE_NAME, USER_USES_NAME, USER_WRITER_NAME,
 };
-use super::residency::{self, Residency, Unreadable};
-use crate::id::Id;
+use super::residency::{self, Residency, TreeMark, Unreadable};
 use crate::lower::with_leave;
 
 mod mode;
@@ -32,23 +31,6 @@ pub enum Marks {
     /// An ordinary user's: `user.`, which whoever may write to a file may set. They are believed on
     /// what belongs to this user, and others' files are left alone.
     Own(u32),
-}
-
-/// What the root of a tree says.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct TreeMark {
-    /// The tier it belongs to.
-    pub tier: Id,
-    /// The path of that tier's home.
-    pub home: Vec<u8>,
-}
-
-impl TreeMark {
-    /// A mark that names no home.
-    #[must_use]
-    pub fn of(tier: Id) -> Self {
-        Self { tier, home: Vec::new() }
-    }
 }
 
 impl Marks {
@@ -278,9 +260,7 @@ impl Marks {
 }
 
 const UNTRUSTED: &str = "its mark is one that ordinary users can set, and root believes none of \
-                         these: ask as the user whose tier it is. If root made the tier with an \
-                         earlier fslab, make it again in an empty directory with \
-                         `fslab tier rebuild`; stubs that stay here would read as zeros";
+                         these: ask as the user whose tier it is";
 
 /// Whether an xattr is ours: the mount neither shows nor sets it.
 #[must_use]

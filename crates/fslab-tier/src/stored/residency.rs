@@ -8,7 +8,6 @@ use super::format::{
     COPIES_MAX, FLAG_CHANGED, FLAG_MOVING, RESIDENCY_BYTES_MAX, RESIDENCY_MAGIC, ResidencyRecord,
     SIZE_MAX, TREE_MAGIC, TreeRecord, VERSION, VERSION_POISONED, blocks_of,
 };
-use super::marks::TreeMark;
 use crate::id::Id;
 use crate::runs::Runs;
 
@@ -226,6 +225,23 @@ pub enum Unreadable {
     /// The value.
     #[error(transparent)]
     Corrupt(#[from] Corrupt),
+}
+
+/// What the root of a tree says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TreeMark {
+    /// The tier it belongs to.
+    pub tier: Id,
+    /// The path of that tier's home.
+    pub home: Vec<u8>,
+}
+
+impl TreeMark {
+    /// A mark that names no home.
+    #[must_use]
+    pub fn of(tier: Id) -> Self {
+        Self { tier, home: Vec::new() }
+    }
 }
 
 /// Reads the mark of a tree.

@@ -70,7 +70,7 @@ fn objects_of_a_tree_that_was_moved_stay_though_the_catalogue_is_lost() {
     comes_back(&bench, "renamed", &noise(CONTENTS, MIB));
 }
 
-/// As a scan of an earlier version left it.
+/// Only the file says where its bytes are.
 #[test]
 fn object_named_by_a_stub_stays_whatever_the_catalogue_says() {
     use fslab_tier::catalogue::{ObjectRow, ObjectState};

@@ -265,7 +265,7 @@ fn expiry_scans_no_more_than_once_for_what_goes() {
         bench.offline(&client, name, &noise(CONTENTS, MIB));
     }
     let scans = || bench.tier.catalogue().scanned().unwrap();
-    assert_eq!(scans(), 0, "an earlier version did not say");
+    assert_eq!(scans(), 0, "no scan ended");
     client.unlink(Ino::ROOT, "one").unwrap();
     assert_eq!((expire(&bench).objects, scans()), (1, 1));
     assert_eq!((expire(&bench).objects, scans()), (0, 1), "nothing is due");

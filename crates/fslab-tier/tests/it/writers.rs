@@ -354,9 +354,9 @@ fn a_tree_that_lost_its_home_or_its_catalogue_needs_to_take_nothing_over() {
     }
 }
 
-/// Earlier versions noted nothing: who wrote then may be the tree that a new one is made again of.
+/// A tree whose root takes no xattr records nothing, and may be the one that another is made of.
 #[test]
-fn tiers_of_earlier_versions_still_work() {
+fn archive_that_names_no_writer_is_read_only_to_a_rebuilt_tree() {
     let (world, first) = World::new();
     let forget = || fs::remove_file(world.path("archive/writer.toml")).unwrap();
     forget();

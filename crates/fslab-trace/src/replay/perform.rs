@@ -8,39 +8,12 @@ use fslab_vfs::{
     Permissions, RenameMode, Request, SeekTo, SetAttr, SetTime, Timestamp, WriteOptions, XattrMode,
 };
 
-use super::{OpenFile, Owner, Replayer};
+use super::outcome::{Done, OpenFile, Unfit};
+use super::{Owner, Replayer};
 use crate::record::{Record, flag};
 
 /// No request of the kernel moves more bytes; a forged trace may claim to.
 const BYTES_MAX: u64 = 64 << 20;
-
-/// What an operation answered, as far as later ones need it.
-#[derive(Debug, Default)]
-pub(super) struct Done {
-    /// Bytes moved, where they must be as many as recorded.
-    pub count: Option<u64>,
-    /// The inode answered, which counts as one lookup.
-    pub found: Option<Ino>,
-    /// The open file answered.
-    pub opened: Option<OpenFile>,
-    pub bytes_read: u64,
-    pub bytes_written: u64,
-}
-
-/// Why an operation can't even be asked for.
-#[derive(Clone, Copy, Debug, thiserror::Error)]
-pub(super) enum Unfit {
-    #[error("left out: the record lacks an argument")]
-    Incomplete,
-    #[error("left out: inode {number} is not known here")]
-    UnknownInode { number: u64 },
-    #[error("left out: handle {number} is not open here")]
-    UnknownHandle { number: u64 },
-    #[error("left out: {bytes} bytes are more than one operation moves")]
-    TooMuch { bytes: u64 },
-    #[error("left out: the trace doesn't hold the attribute's value")]
-    NoValue,
-}
 
 /// What the target answered, or why it was not asked.
 type Outcome = Result<fslab_vfs::Result<Done>, Unfit>;

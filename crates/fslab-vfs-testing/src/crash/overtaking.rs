@@ -5,8 +5,8 @@ use std::ffi::OsStr;
 use std::sync::Arc;
 
 use fslab_vfs::{
-    Attr, FallocateMode, FileSystem, Handle, Ino, OpenMode, Opened, Request, Result, SetAttr,
-    StatFs, WriteOptions, XattrMode,
+    Call as AnyCall, FileSystem, Handle, Ino, Intercepted, Interceptor, OpenMode, Opened, Reply,
+    Request, Result, XattrMode,
 };
 
 /// A call that comes to the tree below.
@@ -100,7 +100,7 @@ pub trait Bug: Send + Sync {
 
 /// The tree below with a bug.
 pub fn with_bug(inner: Arc<dyn FileSystem>, bug: impl Bug + 'static) -> Arc<dyn FileSystem> {
-    Arc::new(Buggy { inner, bug })
+    Arc::new(Intercepted { inner, interceptor: Buggy(bug) })
 }
 
 /// A sync that was put off.
@@ -129,123 +129,60 @@ impl LateSync {
     }
 }
 
-struct Buggy<B> {
-    inner: Arc<dyn FileSystem>,
-    bug: B,
-}
+struct Buggy<B>(B);
 
-impl<B: Bug> Buggy<B> {
-    /// Does a call, or answers `skipped` for it.
-    fn around<T>(
+impl<B: Bug> Interceptor for Buggy<B> {
+    fn around<T: Reply>(
         &self,
-        request: &Request,
-        ino: Ino,
-        call: &Call<'_>,
-        skipped: Option<T>,
-        work: impl FnOnce() -> Result<T>,
+        inner: &dyn FileSystem,
+        request: Option<&Request>,
+        call: AnyCall<'_>,
+        perform: impl FnOnce(&AnyCall<'_>) -> Result<T>,
     ) -> Result<T> {
-        let verdict = self.bug.before(&*self.inner, request, ino, call)?;
-        if let (Verdict::Skip, Some(skipped)) = (verdict, skipped) {
+        let (Some(request), Some((ino, known))) = (request, Call::of(&call)) else {
+            return perform(&call);
+        };
+        let verdict = self.0.before(inner, request, ino, &known)?;
+        if verdict == Verdict::Skip
+            && known.may_be_skipped()
+            && let Some(skipped) = T::skipped(&call)
+        {
             return Ok(skipped);
         }
-        let answer = work()?;
-        self.bug.after(&*self.inner, request, ino, call)?;
+        let answer = perform(&call)?;
+        self.0.after(inner, request, ino, &known)?;
         Ok(answer)
     }
+
+    fn opened(&self, _: &mut Opened) {}
 }
 
-impl<B: Bug> FileSystem for Buggy<B> {
-    fn fallback(&self) -> Option<&dyn FileSystem> {
-        Some(&*self.inner)
-    }
-
-    fn fsync(&self, request: &Request, ino: Ino, handle: Handle, data_only: bool) -> Result<()> {
-        self.around(request, ino, &Call::Sync { handle, data_only }, Some(()), || {
-            self.inner.fsync(request, ino, handle, data_only)
+impl<'a> Call<'a> {
+    /// A call that bugs are told of, and the inode it is about.
+    fn of(call: &AnyCall<'a>) -> Option<(Ino, Self)> {
+        Some(match *call {
+            AnyCall::Fsync { ino, handle, data_only } => (ino, Self::Sync { handle, data_only }),
+            AnyCall::Write { ino, handle, offset, data, .. } => {
+                (ino, Self::Write { handle, offset, data })
+            }
+            AnyCall::Setxattr { ino, name, value, mode } => {
+                (ino, Self::SetXattr { name, value, mode })
+            }
+            AnyCall::Setattr { ino, changes, .. } => (ino, Self::SetAttr { size: changes.size }),
+            AnyCall::Fallocate { ino, .. } => (ino, Self::Fallocate),
+            AnyCall::Read { ino, .. } => (ino, Self::Read),
+            AnyCall::Open { ino, mode } => (ino, Self::Open { mode }),
+            AnyCall::Release { ino, .. } => (ino, Self::Release),
+            AnyCall::Syncfs { ino } => (ino, Self::SyncFs),
+            AnyCall::Statfs { ino } => (ino, Self::StatFs),
+            _ => return None,
         })
     }
 
-    fn write(
-        &self,
-        request: &Request,
-        ino: Ino,
-        handle: Handle,
-        offset: u64,
-        data: &[u8],
-        options: WriteOptions,
-    ) -> Result<usize> {
-        self.around(request, ino, &Call::Write { handle, offset, data }, Some(data.len()), || {
-            self.inner.write(request, ino, handle, offset, data, options)
-        })
-    }
-
-    fn setxattr(
-        &self,
-        request: &Request,
-        ino: Ino,
-        name: &OsStr,
-        value: &[u8],
-        mode: XattrMode,
-    ) -> Result<()> {
-        self.around(request, ino, &Call::SetXattr { name, value, mode }, Some(()), || {
-            self.inner.setxattr(request, ino, name, value, mode)
-        })
-    }
-
-    fn setattr(
-        &self,
-        request: &Request,
-        ino: Ino,
-        handle: Option<Handle>,
-        changes: &SetAttr,
-    ) -> Result<Attr> {
-        self.around(request, ino, &Call::SetAttr { size: changes.size }, None, || {
-            self.inner.setattr(request, ino, handle, changes)
-        })
-    }
-
-    fn fallocate(
-        &self,
-        request: &Request,
-        ino: Ino,
-        handle: Handle,
-        offset: u64,
-        length: u64,
-        mode: FallocateMode,
-    ) -> Result<()> {
-        self.around(request, ino, &Call::Fallocate, None, || {
-            self.inner.fallocate(request, ino, handle, offset, length, mode)
-        })
-    }
-
-    fn read(
-        &self,
-        request: &Request,
-        ino: Ino,
-        handle: Handle,
-        offset: u64,
-        buffer: &mut [u8],
-    ) -> Result<usize> {
-        self.around(request, ino, &Call::Read, None, || {
-            self.inner.read(request, ino, handle, offset, buffer)
-        })
-    }
-
-    fn open(&self, request: &Request, ino: Ino, mode: OpenMode) -> Result<Opened> {
-        self.around(request, ino, &Call::Open { mode }, None, || {
-            self.inner.open(request, ino, mode)
-        })
-    }
-
-    fn release(&self, request: &Request, ino: Ino, handle: Handle) -> Result<()> {
-        self.around(request, ino, &Call::Release, None, || self.inner.release(request, ino, handle))
-    }
-
-    fn syncfs(&self, request: &Request, ino: Ino) -> Result<()> {
-        self.around(request, ino, &Call::SyncFs, Some(()), || self.inner.syncfs(request, ino))
-    }
-
-    fn statfs(&self, request: &Request, ino: Ino) -> Result<StatFs> {
-        self.around(request, ino, &Call::StatFs, None, || self.inner.statfs(request, ino))
+    fn may_be_skipped(&self) -> bool {
+        matches!(
+            self,
+            Self::Sync { .. } | Self::Write { .. } | Self::SetXattr { .. } | Self::SyncFs
+        )
     }
 }

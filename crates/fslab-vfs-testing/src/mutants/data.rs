@@ -5,11 +5,9 @@ use std::collections::HashMap;
 use parking_lot::Mutex;
 
 use super::{CaughtBy, Mutant};
-use fslab_vfs::FileSystem;
-use fslab_vfs::Result;
 use fslab_vfs::{
-    Attr, FallocateMode, Handle, Ino, OpenMode, Opened, Request, SeekTo, SetAttr, SetTime,
-    WriteOptions,
+    Attr, Call, FallocateMode, FileSystem, Handle, Ino, Interceptor, OpenMode, Opened, Reply,
+    Request, Result, SeekTo, SetAttr, SetTime, WriteOptions,
 };
 
 pub(super) const STALE_BYTES_AFTER_SHRINKING: Mutant = Mutant {
@@ -114,91 +112,70 @@ macro_rules! mutant {
 }
 pub(super) use mutant;
 
-mutant! { SHORT_READ_AT_CHUNK_BORDER, ShortRead, "a read stops at a border of 16 KiB",
-CaughtBy::Model, {
-    fn read(
+/// An observer that changes the arguments of calls.
+pub(super) struct Altering(pub(super) fn(&mut Call<'_>));
+
+impl Interceptor for Altering {
+    fn around<T: Reply>(
         &self,
-        request: &Request,
-        ino: Ino,
-        handle: Handle,
-        offset: u64,
-        buffer: &mut [u8],
-    ) -> Result<usize> {
-        const CHUNK_BYTES: u64 = 16 << 10;
-        let room = (CHUNK_BYTES - offset % CHUNK_BYTES).min(buffer.len() as u64) as usize;
-        self.0.read(request, ino, handle, offset, &mut buffer[..room])
+        _: &dyn FileSystem,
+        _: Option<&Request>,
+        mut call: Call<'_>,
+        perform: impl FnOnce(&Call<'_>) -> Result<T>,
+    ) -> Result<T> {
+        (self.0)(&mut call);
+        perform(&call)
+    }
+
+    fn opened(&self, _: &mut Opened) {}
+}
+
+/// Declares an observer that changes the arguments of an operation.
+macro_rules! altered {
+    ($constant:ident, $bug:literal, $call:pat => $change:expr) => {
+        pub(in crate::mutants) const $constant: $crate::mutants::Mutant = $crate::mutants::Mutant {
+            bug: $bug,
+            caught_by: $crate::mutants::CaughtBy::Model,
+            plant: |inner| {
+                let alter = |call: &mut Call<'_>| {
+                    if let $call = call {
+                        $change;
+                    }
+                };
+                let interceptor = $crate::mutants::data::Altering(alter);
+                Box::new(fslab_vfs::Intercepted { inner: inner.into(), interceptor })
+            },
+        };
+    };
+}
+pub(super) use altered;
+
+altered! { SHORT_READ_AT_CHUNK_BORDER, "a read stops at a border of 16 KiB",
+Call::Read { offset, size, .. } => {
+    const CHUNK_BYTES: u64 = 16 << 10;
+    *size = (CHUNK_BYTES - *offset % CHUNK_BYTES).min(*size as u64) as usize;
+} }
+
+altered! { APPEND_OVERWRITES, "an append goes to the offset of the request",
+Call::Write { options, .. } => *options = options.placed() }
+
+altered! { TRUNCATING_OPEN_KEEPS_BYTES, "O_TRUNC is not obeyed",
+Call::Open { mode, .. } => *mode -= OpenMode::TRUNCATE }
+
+altered! { PUNCH_ROUNDS_OUTWARDS, "a punched hole is rounded up to whole blocks",
+Call::Fallocate { offset, length, mode, .. } => {
+    if mode.contains(FallocateMode::PUNCH_HOLE) && *length > 0 {
+        let end = (*offset + *length).next_multiple_of(4096);
+        *offset = *offset / 4096 * 4096;
+        *length = end - *offset;
     }
 } }
 
-mutant! { APPEND_OVERWRITES, AppendOverwrites, "an append goes to the offset of the request",
-CaughtBy::Model, {
-    fn write(
-        &self,
-        request: &Request,
-        ino: Ino,
-        handle: Handle,
-        offset: u64,
-        data: &[u8],
-        options: WriteOptions,
-    ) -> Result<usize> {
-        self.0.write(request, ino, handle, offset, data, options.placed())
-    }
-} }
+altered! { COPY_FORGETS_SOURCE_OFFSET, "copy_file_range copies from the start",
+Call::CopyFileRange { source, .. } => source.2 = 0 }
 
-mutant! { TRUNCATING_OPEN_KEEPS_BYTES, TruncatingOpen, "O_TRUNC is not obeyed",
-CaughtBy::Model, {
-    fn open(&self, request: &Request, ino: Ino, mode: OpenMode) -> Result<Opened> {
-        self.0.open(request, ino, mode - OpenMode::TRUNCATE)
-    }
-} }
-
-mutant! { PUNCH_ROUNDS_OUTWARDS, PunchRounds, "a punched hole is rounded up to whole blocks",
-CaughtBy::Model, {
-    fn fallocate(
-        &self,
-        request: &Request,
-        ino: Ino,
-        handle: Handle,
-        offset: u64,
-        length: u64,
-        mode: FallocateMode,
-    ) -> Result<()> {
-        if !mode.contains(FallocateMode::PUNCH_HOLE) || length == 0 {
-            return self.0.fallocate(request, ino, handle, offset, length, mode);
-        }
-        let start = offset / 4096 * 4096;
-        let end = (offset + length).next_multiple_of(4096);
-        self.0.fallocate(request, ino, handle, start, end - start, mode)
-    }
-} }
-
-mutant! { COPY_FORGETS_SOURCE_OFFSET, CopyFromStart, "copy_file_range copies from the start",
-CaughtBy::Model, {
-    fn copy_file_range(
-        &self,
-        request: &Request,
-        source: (Ino, Handle, u64),
-        target: (Ino, Handle, u64),
-        length: u64,
-    ) -> Result<u64> {
-        self.0.copy_file_range(request, (source.0, source.1, 0), target, length)
-    }
-} }
-
-mutant! { SET_ID_SURVIVES_WRITE, SetIdSurvives, "a write leaves the set-id bits",
-CaughtBy::Model, {
-    fn write(
-        &self,
-        request: &Request,
-        ino: Ino,
-        handle: Handle,
-        offset: u64,
-        data: &[u8],
-        _: WriteOptions,
-    ) -> Result<usize> {
-        self.0.write(request, ino, handle, offset, data, WriteOptions::default())
-    }
-} }
+altered! { SET_ID_SURVIVES_WRITE, "a write leaves the set-id bits",
+Call::Write { options, .. } => *options = WriteOptions::default() }
 
 mutant! { WRITE_LEAVES_TIMES, WriteLeavesTimes, "a write does not move the modification time",
 CaughtBy::Case("times/write_moves_contents_and_inode"), {

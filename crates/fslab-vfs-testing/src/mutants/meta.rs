@@ -6,60 +6,21 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
-use super::data::mutant;
+use super::data::{altered, mutant};
 use super::{CaughtBy, Mutant};
 use fslab_vfs::{
-    Attr, Entry, Handle, Ino, Name, OpenMode, Opened, Permissions, RenameMode, Request, SetAttr,
-    XattrMode,
+    Attr, Call, DirectorySink, Entry, Errno, FileSystem, Handle, Ino, Name, OpenMode, Opened,
+    Permissions, RenameMode, Request, Result, SetAttr, XattrMode,
 };
-use fslab_vfs::{DirectorySink, FileSystem};
-use fslab_vfs::{Errno, Result};
 
-mutant! { RENAME_REPLACES_ALWAYS, RenameReplaces, "NO_REPLACE is dropped",
-CaughtBy::Model, {
-    fn rename(
-        &self,
-        request: &Request,
-        parent: Ino,
-        name: Name<'_>,
-        new_parent: Ino,
-        new_name: Name<'_>,
-        mode: RenameMode,
-    ) -> Result<()> {
-        let mode = mode - RenameMode::NO_REPLACE;
-        self.0.rename(request, parent, name, new_parent, new_name, mode)
-    }
-} }
+altered! { RENAME_REPLACES_ALWAYS, "NO_REPLACE is dropped",
+Call::Rename { mode, .. } => *mode -= RenameMode::NO_REPLACE }
 
-mutant! { EXCHANGE_REPLACES, ExchangeReplaces, "EXCHANGE replaces the target",
-CaughtBy::Model, {
-    fn rename(
-        &self,
-        request: &Request,
-        parent: Ino,
-        name: Name<'_>,
-        new_parent: Ino,
-        new_name: Name<'_>,
-        mode: RenameMode,
-    ) -> Result<()> {
-        let mode = mode - RenameMode::EXCHANGE;
-        self.0.rename(request, parent, name, new_parent, new_name, mode)
-    }
-} }
+altered! { EXCHANGE_REPLACES, "EXCHANGE replaces the target",
+Call::Rename { mode, .. } => *mode -= RenameMode::EXCHANGE }
 
-mutant! { SETXATTR_OVERWRITES_ALWAYS, SetXattrOverwrites, "XATTR_CREATE is ignored",
-CaughtBy::Model, {
-    fn setxattr(
-        &self,
-        request: &Request,
-        ino: Ino,
-        name: &OsStr,
-        value: &[u8],
-        mode: XattrMode,
-    ) -> Result<()> {
-        self.0.setxattr(request, ino, name, value, mode - XattrMode::CREATE)
-    }
-} }
+altered! { SETXATTR_OVERWRITES_ALWAYS, "XATTR_CREATE is ignored",
+Call::Setxattr { mode, .. } => *mode -= XattrMode::CREATE }
 
 mutant! { CHMOD_FORGETS_SET_ID, ChmodForgets, "chmod takes the lower nine bits only",
 CaughtBy::Model, {

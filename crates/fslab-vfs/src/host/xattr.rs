@@ -7,7 +7,7 @@ use rustix::fs::XattrFlags;
 use rustix::thread::CapabilitySet;
 
 use crate::error::{Errno, Result};
-use crate::host::{has_capability, proc_path};
+use crate::host::lower::proc_path;
 use crate::types::{Request, XattrMode};
 
 /// Bytes tried first: nearly every value and list fits.
@@ -50,6 +50,15 @@ pub(super) fn label(request: &Request, path: &OwnedFd) -> Result<()> {
     labels.try_for_each(|(name, value)| {
         Ok(rustix::fs::setxattr(proc_path(path), name, value, XattrFlags::empty())?)
     })
+}
+
+/// Whether a caller has a capability. One in the same process gives no thread id and acts with the
+/// rights it takes for itself.
+fn has_capability(request: &Request, capability: CapabilitySet) -> bool {
+    match request.pid {
+        0 => request.credentials.uid == 0,
+        pid => fslab_sys::credentials::has_capability(pid, capability),
+    }
 }
 
 /// Reads something whose size isn't known and may change between two calls.

@@ -8,10 +8,7 @@ use std::collections::BTreeMap;
 use crate::error::Errno;
 use crate::types::SeekTo;
 
-use super::space::Space;
-
-/// The unit of allocation, and the granularity of holes.
-pub(super) const PAGE_BYTES: u64 = 4096;
+use super::space::{PAGE_BYTES, Space};
 
 /// The largest file: offsets are signed 64-bit numbers in the kernel.
 pub(super) const MAX_SIZE: u64 = i64::MAX as u64;

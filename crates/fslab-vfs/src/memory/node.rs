@@ -1,18 +1,22 @@
 //! An inode: its attributes, what it holds, and who still needs it.
 
 use std::collections::BTreeMap;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 
 use crate::access_times::AccessTimes;
 use crate::error::{Errno, Result};
+use crate::rules::namespace::Namespace;
 use crate::rules::{self, set_id};
-use crate::types::{Attr, FileKind, Ino, Permissions, Request, Timestamp};
+use crate::types::{Attr, FileKind, Ino, Permissions, Request, Timestamp, XattrMode};
 
-use super::data::{Data, PAGE_BYTES};
+use super::data::Data;
 use super::directory::Directory;
+use super::space::PAGE_BYTES;
 
 const SECTOR_BYTES: u64 = 512;
+/// All values of an inode's xattrs together.
+const XATTR_BYTES_MAX: usize = 1 << 20;
 
 /// An inode.
 #[derive(Debug)]
@@ -128,6 +132,31 @@ impl Node {
             Content::Directory(_) => Err(Errno::ISDIR.into()),
             _ => Err(Errno::INVAL.into()),
         }
+    }
+
+    /// Gives a new inode the attributes that security modules want on it.
+    pub fn label(&mut self, labels: &[(OsString, Vec<u8>)]) -> Result<()> {
+        labels.iter().try_for_each(|(name, value)| match Namespace::of(name)? {
+            Namespace::Privileged => self.set_xattr(name, value, XattrMode::empty()),
+            _ => Err(Errno::OPNOTSUPP.into()),
+        })
+    }
+
+    /// Sets an xattr that is no list of access rights.
+    pub fn set_xattr(&mut self, name: &OsStr, value: &[u8], mode: XattrMode) -> Result<()> {
+        let present = self.xattrs.get(name).map(Vec::len);
+        match present {
+            Some(_) if mode.contains(XattrMode::CREATE) => return Err(Errno::EXIST.into()),
+            None if mode.contains(XattrMode::REPLACE) => return Err(Errno::NODATA.into()),
+            _ => {}
+        }
+        let others: usize =
+            self.xattrs.values().map(Vec::len).sum::<usize>() - present.unwrap_or_default();
+        if others + value.len() > XATTR_BYTES_MAX {
+            return Err(Errno::NOSPC.into());
+        }
+        self.xattrs.insert(name.to_owned(), value.to_vec());
+        Ok(())
     }
 
     /// Records a change of the contents.

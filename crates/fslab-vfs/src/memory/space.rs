@@ -5,7 +5,8 @@
 
 use crate::error::Errno;
 
-use super::data::PAGE_BYTES;
+/// The unit of allocation, and the granularity of holes.
+pub(super) const PAGE_BYTES: u64 = 4096;
 
 /// The bounds of a [`super::MemFs`].
 ///

@@ -17,7 +17,6 @@ use super::directory::{Directory, Slot};
 use super::handles::{Handles, Open};
 use super::node::{Content, Node};
 use super::space::{Capacity, Space};
-use super::xattr;
 
 /// Of all inodes, until a number is used again.
 const FIRST_GENERATION: u64 = 1;
@@ -200,7 +199,7 @@ impl Tree {
                 .collect(),
             content: new.content,
         };
-        xattr::label(&mut node, &request.creation.labels)?;
+        node.label(&request.creation.labels)?;
         let ino = self.free_number();
         node.generation = self.generation;
         self.nodes.insert(ino, node);

@@ -3,7 +3,7 @@
 //! One value may have 64 KiB and all values of an inode 1 MiB together. (ext4 has room for about
 //! one block or one further inode each; its `ENOSPC` comes earlier.)
 
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 
 use crate::error::{Errno, Result};
@@ -13,8 +13,6 @@ use crate::types::{Ino, Permissions, Request, XattrMode};
 
 use super::node::Node;
 use super::tree::Tree;
-
-const TOTAL_BYTES_MAX: usize = 1 << 20;
 
 impl Tree {
     pub fn getxattr(&self, ino: Ino, name: &OsStr) -> Result<Vec<u8>> {
@@ -56,7 +54,7 @@ impl Tree {
         match namespace {
             Namespace::AccessAcl => set_access_acl(node, value)?,
             Namespace::DefaultAcl => set_default_acl(node, value)?,
-            _ => set_plain(node, name, value, mode)?,
+            _ => node.set_xattr(name, value, mode)?,
         }
         if kill_set_group_id {
             let bits = node.permissions.bits() & !Permissions::SET_GID;
@@ -77,30 +75,6 @@ impl Tree {
         node.changed = request.now;
         Ok(())
     }
-}
-
-/// Gives a new inode the attributes that security modules want on it.
-pub(super) fn label(node: &mut Node, labels: &[(OsString, Vec<u8>)]) -> Result<()> {
-    labels.iter().try_for_each(|(name, value)| match Namespace::of(name)? {
-        Namespace::Privileged => set_plain(node, name, value, XattrMode::empty()),
-        _ => Err(Errno::OPNOTSUPP.into()),
-    })
-}
-
-fn set_plain(node: &mut Node, name: &OsStr, value: &[u8], mode: XattrMode) -> Result<()> {
-    let present = node.xattrs.get(name).map(Vec::len);
-    match present {
-        Some(_) if mode.contains(XattrMode::CREATE) => return Err(Errno::EXIST.into()),
-        None if mode.contains(XattrMode::REPLACE) => return Err(Errno::NODATA.into()),
-        _ => {}
-    }
-    let others: usize =
-        node.xattrs.values().map(Vec::len).sum::<usize>() - present.unwrap_or_default();
-    if others + value.len() > TOTAL_BYTES_MAX {
-        return Err(Errno::NOSPC.into());
-    }
-    node.xattrs.insert(name.to_owned(), value.to_vec());
-    Ok(())
 }
 
 fn set_access_acl(node: &mut Node, value: &[u8]) -> Result<()> {

@@ -4,11 +4,12 @@
 //! call adds up: delays are waited for one after the other, the smallest of lengths counts, and
 //! the first error does.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use fslab_vfs::Errno;
+use fslab_vfs::{Call, Errno, FallocateMode};
 use rand::RngExt;
 use rand_pcg::Pcg64Mcg;
 
@@ -37,14 +38,31 @@ pub struct RuleCount {
     pub struck: u64,
 }
 
-/// A call, before anything is done.
+/// What a call would move, before anything is done.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Call {
-    pub operation: Operation,
+pub(super) struct Transfer {
+    operation: Operation,
     /// Bytes that it would move or reserve.
     pub length: u64,
     /// Whether it may move fewer.
-    pub divisible: bool,
+    divisible: bool,
+}
+
+impl Transfer {
+    /// The transfer of a call.
+    pub fn of(call: &Call<'_>) -> Self {
+        let (length, divisible) = match *call {
+            Call::Read { size, .. } => (size as u64, true),
+            Call::Write { data, .. } => (data.len() as u64, true),
+            Call::CopyFileRange { length, .. } => (length, true),
+            Call::Fallocate { length, mode, .. } => {
+                let frees = FallocateMode::PUNCH_HOLE | FallocateMode::COLLAPSE_RANGE;
+                (if mode.intersects(frees) { 0 } else { length }, false)
+            }
+            _ => (0, false),
+        };
+        Self { operation: call.operation(), length, divisible }
+    }
 }
 
 /// What is to be done to a call.
@@ -125,7 +143,11 @@ impl Program {
     }
 
     /// Counts a call and says what is to be done to it. `paths` answers the paths it names.
-    pub(super) fn judge(self: &Arc<Self>, call: Call, paths: &dyn Fn() -> Vec<Vec<u8>>) -> Verdict {
+    pub(super) fn judge(
+        self: &Arc<Self>,
+        call: Transfer,
+        paths: &dyn Fn() -> Vec<Vec<u8>>,
+    ) -> Verdict {
         let mut verdict = Verdict::harmless(Arc::clone(self));
         for (place, rule) in self.rules.iter().enumerate() {
             if rule.operations.contains(call.operation)
@@ -153,7 +175,7 @@ impl Verdict {
         }
     }
 
-    fn add(&mut self, place: usize, rule: &Rule, call: Call, mut draws: Pcg64Mcg) {
+    fn add(&mut self, place: usize, rule: &Rule, call: Transfer, mut draws: Pcg64Mcg) {
         match rule.action {
             Action::Error(errno) => self.fail(errno),
             Action::Late(errno) => self.late = self.late.or(Some(errno)),
@@ -170,7 +192,7 @@ impl Verdict {
         self.error = self.error.or(Some(errno));
     }
 
-    fn charge(&mut self, place: usize, rule: &Rule, call: Call) {
+    fn charge(&mut self, place: usize, rule: &Rule, call: Transfer) {
         let wanted = call.length.min(self.limit);
         match rule.take_room(wanted) {
             None => self.fail(Errno::NOSPC),
@@ -192,6 +214,21 @@ impl Verdict {
                 rule.give_room(taken.saturating_sub(used));
             }
         }
+    }
+
+    /// How much of a transfer of so many bytes is left by the rules.
+    pub fn limited(&self, length: usize) -> usize {
+        usize::try_from(self.limit).map_or(length, |limit| limit.min(length))
+    }
+
+    /// The bytes that are stored in place of some.
+    pub fn spoiled<'a>(&mut self, offset: u64, data: &'a [u8]) -> Cow<'a, [u8]> {
+        if self.flips.is_empty() {
+            return Cow::Borrowed(data);
+        }
+        let mut copy = data.to_vec();
+        self.spoil(offset, &mut copy);
+        Cow::Owned(copy)
     }
 
     /// Flips what is to be flipped of bytes that lie at an offset of a file.

@@ -4,9 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use fslab_vfs::{Errno, Operation, errno_name};
+use fslab_vfs::{Answer, Errno, Operation, Outcome, errno_name};
 
-use super::super::call::{Answer, Outcome};
 use super::super::threads::own_number;
 use super::histogram::{BUCKETS, Histogram, percentile_ns, upper_ns};
 use crate::report::{Bucket, Latency, OperationReport};

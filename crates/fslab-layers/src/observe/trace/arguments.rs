@@ -6,10 +6,9 @@ use std::os::unix::ffi::OsStrExt;
 use fslab_trace::record_flag as flag;
 use fslab_trace::{DataMode, Record};
 use fslab_vfs::{
-    Attr, FileAttrForm, Handle, Ino, Name, Request, SeekTo, SetAttr, SetTime, Timestamp,
+    Answer, Attr, Call, FileAttrForm, Handle, Named, Outcome, Request, SeekTo, SetAttr, SetTime,
+    Timestamp,
 };
-
-use super::super::call::{Answer, Call, Outcome};
 
 /// The record of an operation, but for its times and thread.
 pub(super) fn record(
@@ -25,6 +24,7 @@ pub(super) fn record(
         record.uid = Some(request.credentials.uid);
         record.gid = Some(request.credentials.gid);
     }
+    add_named(&mut record, call);
     add_call(&mut record, request, call, data);
     match outcome {
         Ok(answer) => add_answer(&mut record, answer),
@@ -38,144 +38,105 @@ fn nanoseconds(time: Timestamp) -> i64 {
     time.seconds.saturating_mul(1_000_000_000).saturating_add(time.nanoseconds.into())
 }
 
+/// The inodes and names that a call is about.
+fn add_named(record: &mut Record, call: &Call<'_>) {
+    let [first, second] = call.named();
+    match first {
+        Some(Named::Inode(ino)) => record.inode = Some(ino.0),
+        Some(Named::Entry(parent, name)) => {
+            (record.parent, record.name) = (Some(parent.0), text(name));
+        }
+        None => {}
+    }
+    if let Some(Named::Entry(parent, name)) = second {
+        (record.new_parent, record.new_name) = (Some(parent.0), text(name));
+    }
+}
+
 fn add_call(record: &mut Record, request: Option<&Request>, call: &Call<'_>, data: DataMode) {
     let umask = request.map(|request| request.umask);
     match *call {
-        Call::Lookup { parent, name }
-        | Call::Unlink { parent, name }
-        | Call::RmDir { parent, name } => add_name(record, parent, name),
-        Call::MkNod { parent, name, mode, device } => {
-            add_name(record, parent, name);
+        Call::Lookup { .. }
+        | Call::Unlink { .. }
+        | Call::Rmdir { .. }
+        | Call::Link { .. }
+        | Call::Readlink { .. }
+        | Call::Opendir { .. }
+        | Call::Syncfs { .. }
+        | Call::Statfs { .. }
+        | Call::Listxattr { .. } => {}
+        Call::Mknod { mode, device, .. } => {
             (record.mode, record.umask, record.device) = (Some(mode), umask, Some(device));
         }
-        Call::MkDir { parent, name, mode } => {
-            add_name(record, parent, name);
-            (record.mode, record.umask) = (Some(mode), umask);
-        }
-        Call::Symlink { parent, name, target } => {
-            add_name(record, parent, name);
-            record.text = text(target);
-        }
-        Call::Rename { parent, name, new_parent, new_name, mode } => {
-            add_name(record, parent, name);
-            add_new_name(record, new_parent, new_name);
-            record.flags = Some(mode.bits());
-        }
-        Call::Link { ino, new_parent, new_name } => {
-            record.inode = Some(ino.0);
-            add_new_name(record, new_parent, new_name);
-        }
-        Call::Create { parent, name, mode, flags } => {
-            add_name(record, parent, name);
+        Call::Mkdir { mode, .. } => (record.mode, record.umask) = (Some(mode), umask),
+        Call::Symlink { target, .. } => record.text = text(target),
+        Call::Rename { mode, .. } => record.flags = Some(mode.bits()),
+        Call::Create { mode, flags, .. } => {
             (record.mode, record.umask, record.flags) = (Some(mode), umask, Some(flags.bits()));
         }
-        Call::TmpFile { parent, mode, flags } => {
-            record.parent = Some(parent.0);
+        Call::Tmpfile { parent, mode, flags } => {
+            (record.inode, record.parent) = (None, Some(parent.0));
             (record.mode, record.umask, record.flags) = (Some(mode), umask, Some(flags.bits()));
         }
-        _ => add_call_on_inode(record, call, data),
-    }
-}
-
-fn add_call_on_inode(record: &mut Record, call: &Call<'_>, data: DataMode) {
-    match *call {
-        Call::Forget { ino, lookups } => {
-            (record.inode, record.size) = (Some(ino.0), Some(lookups));
-        }
-        Call::GetAttr { ino, handle } => {
-            (record.inode, record.handle) = (Some(ino.0), handle.map(|handle| handle.0));
-        }
-        Call::SetAttr { ino, handle, changes } => {
-            (record.inode, record.handle) = (Some(ino.0), handle.map(|handle| handle.0));
+        Call::Forget { lookups, .. } => record.size = Some(lookups),
+        Call::Getattr { handle, .. } => record.handle = handle.map(|handle| handle.0),
+        Call::Setattr { handle, changes, .. } => {
+            record.handle = handle.map(|handle| handle.0);
             add_changes(record, changes);
         }
-        Call::ReadLink { ino }
-        | Call::OpenDir { ino }
-        | Call::SyncFs { ino }
-        | Call::StatFs { ino }
-        | Call::ListXattr { ino } => record.inode = Some(ino.0),
-        Call::Open { ino, mode } => {
-            (record.inode, record.flags) = (Some(ino.0), Some(mode.bits()));
-        }
-        Call::GetXattr { ino, name } | Call::RemoveXattr { ino, name } => {
-            (record.inode, record.text) = (Some(ino.0), text(name));
-        }
-        Call::SetXattr { ino, name, value, mode } => {
-            (record.inode, record.text) = (Some(ino.0), text(name));
-            record.flags = Some(mode.bits());
+        Call::Open { mode, .. } => record.flags = Some(mode.bits()),
+        Call::Getxattr { name, .. } | Call::Removexattr { name, .. } => record.text = text(name),
+        Call::Setxattr { name, value, mode, .. } => {
+            (record.text, record.flags) = (text(name), Some(mode.bits()));
             add_data(record, value, data);
         }
-        Call::FileAttrGet { ino, form } => {
-            record.inode = Some(ino.0);
-            record.flags = Some(bit(form == FileAttrForm::Extended, flag::EXTENDED));
-        }
-        Call::FileAttrSet { ino, attr } => {
-            record.inode = Some(ino.0);
-            record.flags = Some(bit(attr.form() == FileAttrForm::Extended, flag::EXTENDED));
+        Call::FileattrGet { form, .. } => record.flags = Some(extended(form)),
+        Call::FileattrSet { attr, .. } => {
+            record.flags = Some(extended(attr.form()));
             add_data(record, &attr.to_bytes(), DataMode::Full);
         }
-        _ => add_call_on_file(record, call, data),
-    }
-}
-
-fn add_call_on_file(record: &mut Record, call: &Call<'_>, data: DataMode) {
-    match *call {
-        Call::Read { ino, handle, offset, size } => {
-            add_range(record, (ino, handle, offset), size as u64);
+        Call::Flush { handle, .. }
+        | Call::Release { handle, .. }
+        | Call::Releasedir { handle, .. } => record.handle = Some(handle.0),
+        Call::Fsync { handle, data_only, .. } | Call::Fsyncdir { handle, data_only, .. } => {
+            (record.handle, record.flags) = (Some(handle.0), Some(bit(data_only, flag::DATA_ONLY)));
         }
-        Call::Write { ino, handle, offset, data: bytes, options } => {
-            add_file(record, ino, handle);
-            record.offset = Some(offset);
+        Call::Readdir { handle, offset, .. } => add_place(record, handle, offset),
+        Call::Read { handle, offset, size, .. } => add_range(record, handle, offset, size as u64),
+        Call::Write { handle, offset, data: bytes, options, .. } => {
+            add_place(record, handle, offset);
+            add_data(record, bytes, data);
             let append = bit(options.append, flag::APPEND);
             record.flags = Some(append | bit(options.kill_set_id, flag::KILL_SET_ID));
-            add_data(record, bytes, data);
         }
-        Call::Flush { ino, handle }
-        | Call::Release { ino, handle }
-        | Call::ReleaseDir { ino, handle } => add_file(record, ino, handle),
-        Call::Fsync { ino, handle, data_only } | Call::FsyncDir { ino, handle, data_only } => {
-            add_file(record, ino, handle);
-            record.flags = Some(bit(data_only, flag::DATA_ONLY));
-        }
-        Call::ReadDir { ino, handle, offset } => {
-            add_file(record, ino, handle);
-            record.offset = Some(offset);
-        }
-        Call::Fallocate { ino, handle, offset, length, mode } => {
-            add_range(record, (ino, handle, offset), length);
+        Call::Fallocate { handle, offset, length, mode, .. } => {
+            add_range(record, handle, offset, length);
             record.flags = Some(mode.bits());
         }
-        Call::Lseek { ino, handle, offset, to } => {
-            add_file(record, ino, handle);
-            record.offset = Some(offset);
+        Call::Lseek { handle, offset, to, .. } => {
+            add_place(record, handle, offset);
             record.flags = Some(bit(to == SeekTo::Hole, flag::HOLE));
         }
-        Call::CopyFileRange { source: (ino, handle, offset), target, length } => {
-            add_range(record, target, length);
-            record.from_inode = Some(ino.0);
-            record.from_handle = Some(handle.0);
-            record.from_offset = Some(offset);
+        Call::CopyFileRange { source: (source, from, at), target, length } => {
+            record.inode = Some(target.0.0);
+            add_range(record, target.1, target.2, length);
+            record.from_inode = Some(source.0);
+            (record.from_handle, record.from_offset) = (Some(from.0), Some(at));
         }
-        // Every other call is one by name or on an inode.
-        _ => {}
     }
 }
 
-fn add_name(record: &mut Record, parent: Ino, name: Name<'_>) {
-    (record.parent, record.name) = (Some(parent.0), Some(name.as_bytes().to_vec()));
+fn add_place(record: &mut Record, handle: Handle, offset: u64) {
+    (record.handle, record.offset) = (Some(handle.0), Some(offset));
 }
 
-fn add_new_name(record: &mut Record, parent: Ino, name: Name<'_>) {
-    (record.new_parent, record.new_name) = (Some(parent.0), Some(name.as_bytes().to_vec()));
+fn add_range(record: &mut Record, handle: Handle, offset: u64, length: u64) {
+    add_place(record, handle, offset);
+    record.size = Some(length);
 }
 
-fn add_file(record: &mut Record, ino: Ino, handle: Handle) {
-    (record.inode, record.handle) = (Some(ino.0), Some(handle.0));
-}
-
-fn add_range(record: &mut Record, (ino, handle, offset): (Ino, Handle, u64), length: u64) {
-    add_file(record, ino, handle);
-    (record.offset, record.size) = (Some(offset), Some(length));
+fn extended(form: FileAttrForm) -> u32 {
+    bit(form == FileAttrForm::Extended, flag::EXTENDED)
 }
 
 fn add_data(record: &mut Record, bytes: &[u8], data: DataMode) {

@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use fslab_vfs::{Errno, Request};
 
+use super::{KIND, PIECE, read_exactly};
 use crate::archive::{Archive, ContainerKind};
 use crate::error::{Error, Result};
 use crate::object::bundle::{Contents, contents_of};
@@ -17,20 +18,16 @@ use crate::stored::Location;
 use crate::stored::bytes::Corrupt;
 use crate::stored::format::{BUNDLE_BYTES_MAX, CHUNK_BYTES};
 
-/// Bytes that are copied in one piece, a multiple of those of a chunk.
-const PIECE: u64 = 1 << 20;
-
-const KIND: ContainerKind = ContainerKind::Files;
-
 /// What is put where.
 pub(super) struct Repair<'a> {
+    pub(super) kind: ContainerKind,
     /// Where the part is whole, and at which offset.
-    pub(in crate::engine) from: &'a Arc<dyn Archive>,
+    pub(super) from: &'a Arc<dyn Archive>,
     pub(super) from_offset: u64,
-    pub(in crate::engine) to: &'a Arc<dyn Archive>,
-    pub(in crate::engine) part: Location,
+    pub(super) to: &'a Arc<dyn Archive>,
+    pub(super) part: Location,
     /// Bytes of the container when it is whole.
-    pub(in crate::engine) length: u64,
+    pub(super) length: u64,
 }
 
 impl Repair<'_> {
@@ -38,13 +35,13 @@ impl Repair<'_> {
     ///
     /// # Errors
     /// Errors of an archive; the container is then as it was.
-    pub(in crate::engine) fn run(&self, request: &Request, limits: RateLimits<'_>) -> Result<()> {
+    pub(super) fn run(&self, request: &Request, limits: RateLimits<'_>) -> Result<()> {
         let container = self.part.container;
-        let mut upload = self.to.begin(KIND, container).map_err(self.failed(self.to))?;
+        let mut upload = self.to.begin(self.kind, container).map_err(self.failed(self.to))?;
         let mut offset = 0;
         while offset < self.length {
             request.cancellation.check().or(Err(Error::Interrupted))?;
-            let length = self.piece_at(offset, PIECE);
+            let length = self.piece_at(offset, PIECE as u64);
             limits.pass(length, request)?;
             let mut bytes = vec![0; length as usize];
             match self.is_part(offset) {
@@ -85,7 +82,8 @@ impl Repair<'_> {
             return Ok(());
         }
         // One that can't tell is read all the same.
-        let length = |copy: &Arc<dyn Archive>| copy.length(KIND, self.part.container).unwrap_or(0);
+        let length =
+            |copy: &Arc<dyn Archive>| copy.length(self.kind, self.part.container).unwrap_or(0);
         let ends = [self.to, self.from].map(length);
         let (mut offset, end) = (start, start + bytes.len() as u64);
         while offset < end {
@@ -118,10 +116,7 @@ impl Repair<'_> {
     }
 
     fn read(&self, archive: &Arc<dyn Archive>, offset: u64, bytes: &mut [u8]) -> io::Result<()> {
-        match archive.read(KIND, self.part.container, offset, bytes)? {
-            count if count == bytes.len() => Ok(()),
-            _ => Err(ErrorKind::UnexpectedEof.into()),
-        }
+        read_exactly(archive, (self.kind, self.part.container), offset, bytes)
     }
 }
 
@@ -165,9 +160,9 @@ pub(super) fn first_listed<'a>(
 ///
 /// # Errors
 /// What the archive of the copy answers.
-pub(super) fn whole_length(
-    copy: &Arc<dyn Archive>,
-    others: &[Arc<dyn Archive>],
+pub(super) fn whole_length<'a>(
+    copy: &'a Arc<dyn Archive>,
+    others: impl IntoIterator<Item = &'a Arc<dyn Archive>>,
     part: Location,
 ) -> Result<u64> {
     let end = part.offset + part.length;

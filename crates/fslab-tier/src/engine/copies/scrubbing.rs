@@ -8,12 +8,12 @@ use std::sync::Arc;
 
 use fslab_vfs::Request;
 
-use crate::archive::{Archive, ContainerKind};
+use crate::archive::Archive;
 use crate::catalogue::{ObjectRow, ObjectState};
 use crate::engine::Tier;
 use crate::engine::copies::combined::CombinedCopies;
 use crate::engine::copies::repair::{Repair, first_listed, listed, whole_length};
-use crate::engine::copies::verify;
+use crate::engine::copies::{KIND, verify};
 use crate::error::{Error, Result, shown};
 use crate::id::Id;
 use crate::object::bundle::Contents;
@@ -202,19 +202,12 @@ impl Scrub<'_> {
             None if damaged.is_empty() => None,
             None => self.put_together(row)?,
         };
-        for (archive, error) in damaged {
-            let mended = match &from {
-                Some(from) if archive.refusal().is_none() => {
-                    let mended = self.copy(row, from, &archive);
-                    self.or_damaged(mended, error)
-                }
-                _ => Err(error),
-            };
-            if mended.is_ok() {
-                self.found.mended += 1;
+        for (archive, damage) in damaged {
+            let copy = |from: &_| self.copy(row, from, &archive);
+            let mended = from.as_ref().filter(|_| archive.refusal().is_none()).map(copy);
+            if self.tell_mended(mended, damage, &row.path)? {
                 whole.push(archive);
             }
-            self.tell(mended, &row.path)?;
         }
         Ok(())
     }
@@ -257,7 +250,8 @@ impl Scrub<'_> {
     /// Puts an object into an archive, with what else is in its container, and reads it back.
     fn copy(&self, row: &ObjectRow, from: &Arc<dyn Archive>, to: &Arc<dyn Archive>) -> Result<()> {
         let location = row.version.location;
-        let length = whole_length(to, &self.holders_or(row, from), location)?;
+        let holders = self.tier.holders(&row.version);
+        let length = whole_length(to, holders.iter().chain([from]), location)?;
         self.repair((from, location.offset), (to, location), length)?;
         self.verify(to, row)
     }
@@ -270,15 +264,6 @@ impl Scrub<'_> {
             // What each copy lacks is told of each.
             Err(_) => Ok(None),
         }
-    }
-
-    /// Archives that are said to hold an object, or else the one that was found to.
-    fn holders_or(&self, row: &ObjectRow, from: &Arc<dyn Archive>) -> Vec<Arc<dyn Archive>> {
-        let mut known = self.tier.holders(&row.version);
-        if known.is_empty() {
-            known.push(Arc::clone(from));
-        }
-        known
     }
 
     /// The lists of a bundle, without which an archive alone does not tell of its members. Any of
@@ -318,16 +303,11 @@ impl Scrub<'_> {
             .find(|(other, place)| is_list(other, place, root).is_ok());
         for place in places {
             let Err(error) = is_list(archive, &place, root) else { continue };
-            let mended = match whole.filter(|_| archive.refusal().is_none()) {
-                Some((from, list)) => {
-                    let mended =
-                        self.repair((from, list.offset), (archive, place), contents.length());
-                    self.or_damaged(mended.and_then(|()| is_list(archive, &place, root)), error)
-                }
-                None => Err(error),
-            };
-            self.found.mended += u64::from(mended.is_ok());
-            self.tell(mended, &row.path)?;
+            let mended = whole.filter(|_| archive.refusal().is_none()).map(|(from, list)| {
+                self.repair((from, list.offset), (archive, place), contents.length())?;
+                is_list(archive, &place, root)
+            });
+            self.tell_mended(mended, error, &row.path)?;
         }
         Ok(())
     }
@@ -340,7 +320,8 @@ impl Scrub<'_> {
         (to, part): (&Arc<dyn Archive>, Location),
         length: u64,
     ) -> Result<()> {
-        Repair { from, from_offset, to, part, length }.run(self.request, self.limits)
+        let repair = Repair { kind: KIND, from, from_offset, to, part, length };
+        repair.run(self.request, self.limits)
     }
 
     /// Tells the catalogue of copies that were made, if they are more than some.
@@ -361,15 +342,25 @@ impl Scrub<'_> {
         Ok(())
     }
 
-    /// A copy that can't be repaired because an archive became unavailable counts as damaged.
-    fn or_damaged(&mut self, mended: Result<()>, damage: Error) -> Result<()> {
-        match mended {
-            Err(away) if away.is_unavailable() => {
+    /// Reports a damaged copy and its repair, where that was tried; returns whether it is whole.
+    /// One that can't be repaired because an archive became unavailable counts as damaged.
+    fn tell_mended(
+        &mut self,
+        mended: Option<Result<()>>,
+        damage: Error,
+        path: &[u8],
+    ) -> Result<bool> {
+        let told = match mended {
+            None => Err(damage),
+            Some(Err(away)) if away.is_unavailable() => {
                 self.note_unavailable(&away);
                 Err(damage)
             }
-            mended => mended,
-        }
+            Some(mended) => mended,
+        };
+        let is_whole = told.is_ok();
+        self.found.mended += u64::from(is_whole);
+        self.tell(told, path).map(|()| is_whole)
     }
 
     /// An archive went away meanwhile: that is told once, and of its copies nothing.
@@ -433,18 +424,14 @@ fn is_list(archive: &Arc<dyn Archive>, place: &Location, root: Option<[u8; 32]>)
 
 /// The root of a list that is whole. The one at the end is one only where nothing stands behind it.
 fn whole_list(archive: &Arc<dyn Archive>, place: &Location) -> Result<[u8; 32]> {
-    let (kind, container) = (ContainerKind::Files, place.container);
-    archive.forget(kind, container);
-    let list = ObjectReader::open_any(archive, kind, *place)?;
+    let container = place.container;
+    archive.forget(KIND, container);
+    let list = ObjectReader::open_any(archive, KIND, *place)?;
     list.block(0)?;
     let length =
-        archive.length(kind, container).map_err(Error::archive(archive.label(), container))?;
+        archive.length(KIND, container).map_err(Error::archive(archive.label(), container))?;
     if place.offset > 0 && length != place.offset + place.length {
-        return Err(Error::damaged(
-            archive.label(),
-            container,
-            Corrupt("it is longer than it was"),
-        ));
+        return Err(list.damaged(Corrupt("it is longer than it was")));
     }
     Ok(list.version().root)
 }

@@ -6,13 +6,15 @@ use fslab_vfs::Request;
 
 use crate::archive::{Archive, ContainerKind};
 use crate::engine::Tier;
+use crate::engine::copies::repair::Repair;
 use crate::engine::copies::scrubbing::Scrubbed;
 use crate::error::{Error, Result};
 use crate::id::Id;
 use crate::object::archived_tree::{check, listed, open_whole, order};
 use crate::object::reader::ObjectReader;
-use crate::stored::Location;
+use crate::rate_limit::RateLimits;
 use crate::stored::bytes::Corrupt;
+use crate::stored::{Location, Version};
 
 impl Tier {
     /// Reads a tree that was just written, as it is there now; takes it back where it is not what
@@ -85,19 +87,10 @@ impl Tier {
 
     fn copy_tree(&self, last: &Last, to: &Arc<dyn Archive>, request: &Request) -> Result<()> {
         let (kind, Last { archive: from, container, tree }) = (ContainerKind::Tree, last);
-        let version = tree.version();
-        let length = version.location.length;
-        let mut upload =
-            to.begin(kind, *container).map_err(Error::archive(to.label(), *container))?;
-        for offset in (0..length).step_by(PIECE) {
-            request.cancellation.check().or(Err(Error::Interrupted))?;
-            let mut bytes = vec![0; (length - offset).min(PIECE as u64) as usize];
-            let read = from.read(kind, *container, offset, &mut bytes);
-            read.map_err(Error::archive(from.label(), *container))?;
-            upload.write(&bytes).map_err(Error::archive(to.label(), *container))?;
-        }
-        upload.finish().map_err(Error::archive(to.label(), *container))?;
-        self.verify_tree(to, *container, (length, version.root), request)
+        let Version { location: part, root, .. } = tree.version();
+        let repair = Repair { kind, from, from_offset: 0, to, part, length: part.length };
+        repair.run(request, RateLimits::default())?;
+        self.verify_tree(to, *container, (part.length, root), request)
     }
 }
 
@@ -108,9 +101,6 @@ impl Scrubbed {
         told.push(format!("an archived tree: {error}"));
     }
 }
-
-/// Bytes of a tree that are copied in one piece.
-const PIECE: usize = 1 << 20;
 
 /// The last tree that is whole.
 struct Last {

@@ -10,21 +10,24 @@ use crate::types::Handle;
 
 /// Gives each open item a small number and finds it again.
 #[derive(Debug)]
-pub(crate) struct OpenTable<T> {
+pub struct HandleTable<T> {
     items: RwLock<Slab<Arc<T>>>,
 }
 
-impl<T> Default for OpenTable<T> {
+impl<T> Default for HandleTable<T> {
     fn default() -> Self {
         Self { items: RwLock::new(Slab::new()) }
     }
 }
 
-impl<T> OpenTable<T> {
+impl<T> HandleTable<T> {
+    /// Adds an open item.
     pub fn insert(&self, item: T) -> Handle {
         Handle(self.items.write().insert(Arc::new(item)) as u64)
     }
 
+    /// Returns an open item.
+    ///
     /// # Errors
     /// `EBADF` for a handle that isn't open.
     pub fn get(&self, handle: Handle) -> Result<Arc<T>> {
@@ -32,6 +35,8 @@ impl<T> OpenTable<T> {
         Ok(Arc::clone(items.get(key(handle)).ok_or(Errno::BADF)?))
     }
 
+    /// Takes an item out.
+    ///
     /// # Errors
     /// `EBADF` for a handle that isn't open.
     pub fn remove(&self, handle: Handle) -> Result<Arc<T>> {

@@ -1,0 +1,32 @@
+//! A request being served, and who answers it.
+
+use std::sync::Arc;
+
+use fslab_vfs::{Ino, Request};
+
+use crate::decode::Incoming;
+use crate::reply_buffer::ReplyBuffer;
+use crate::transport::Transport;
+
+/// A request being served.
+pub(crate) struct Job<'a> {
+    pub incoming: Incoming<'a>,
+    pub request: Request,
+    pub output: &'a mut ReplyBuffer,
+    pub transport: &'a Arc<dyn Transport>,
+}
+
+/// Who answers.
+pub(crate) enum Answer {
+    /// The payload is in the output.
+    Now,
+    /// Somebody else will, on the same transport.
+    Later,
+}
+
+impl Job<'_> {
+    /// The inode the request is about.
+    pub fn ino(&self) -> Ino {
+        Ino(self.incoming.header.nodeid)
+    }
+}
