@@ -3,8 +3,8 @@
 
 use std::fmt::Write;
 
-use crate::escape;
 use super::scale::Scale;
+use crate::escape;
 
 /// Pixels left free at either side.
 pub const MARGIN: f64 = 8.0;

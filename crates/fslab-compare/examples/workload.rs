@@ -8,11 +8,12 @@ use std::ffi::OsString;
 use std::path::Path;
 
 use fslab_compare::plan::Form;
-use fslab_report::sample::{self, CacheState, Note, Record, Sample};
 use fslab_compare::workload::{
     Access, DefaultValue, Parameter, Parameters, Phase, Session, Spec, Stopwatch, Timed, Workload,
 };
-use fslab_compare::{Cells, Host, HostError, Observer, Plan, RunOptions};
+use fslab_compare::{Host, HostError, Observer, Plan, RunOptions};
+use fslab_report::Cells;
+use fslab_report::sample::{self, CacheState, Note, Record, Sample};
 use fslab_sys::signals::Interrupt;
 use fslab_vfs::{FileSystem, MemFs};
 

@@ -13,11 +13,10 @@ use std::path::{Path, PathBuf};
 
 use fslab_sys::make_file_system::Kind;
 
-
 use crate::error::{Error, Result};
+use crate::workload::{Parameters, Spec, command};
 use fslab_report::Cells;
 use fslab_stats::{Margin, Margins};
-use crate::workload::{Parameters, Spec, command};
 
 pub use fslab_report::Form;
 pub use source::{PlanError, Source};

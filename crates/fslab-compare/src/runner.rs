@@ -34,13 +34,13 @@ use crate::host::Host;
 use crate::pinned::Pinned;
 use crate::plan::{Base, Plan, TargetKind, TargetPlan};
 use crate::provenance::{self, Setting};
-use fslab_report::{Cells, Choice};
-use fslab_report::sample::{
-    self, Block, CellTime, End, EndReason, Note, NoteKind, Record, Sample, Writer,
-};
 use crate::target::work_directory::{WorkDirectory, check_space};
 use crate::target::{self, Workshop};
 use crate::workload::{Preparation, Workload};
+use fslab_report::sample::{
+    self, Block, CellTime, End, EndReason, Note, NoteKind, Record, Sample, Writer,
+};
+use fslab_report::{Cells, Choice};
 
 pub use fslab_report::sample::CacheState;
 pub use session::{Phase, Session, Timed};

@@ -30,8 +30,8 @@ pub(crate) use eviction::drops_names;
 use crate::error::{Error, Result};
 use crate::host::{Host, HostError};
 use crate::plan::{ImagePlan, Over, TargetKind, TargetPlan};
-use fslab_report::sample::TargetRecord;
 use crate::tree::Tree;
+use fslab_report::sample::TargetRecord;
 
 /// A target that is there, ready to be measured.
 pub(crate) trait Target {

@@ -15,9 +15,9 @@ use fslab_sys::usage::{ProcessorTime, Who};
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
-use fslab_stats::{Directions, Stopwatch};
 use crate::tree::HostTree;
 use crate::workload::random_access::Accesses;
+use fslab_stats::{Directions, Stopwatch};
 
 /// Before every line that is meant for the caller.
 const MARK: &str = "fslab-worker ";

@@ -33,11 +33,11 @@ use crate::error::Result;
 use crate::host::Host;
 
 // What a workload is written with.
-pub use fslab_stats::Stopwatch;
 pub use crate::runner::{Phase, Session, Timed};
 pub use crate::tree::{Access, Status, Tree, TreeFile};
-pub use parameters::{DefaultValue, Parameter, Parameters, bytes};
+pub use fslab_stats::Stopwatch;
 pub(crate) use parameters::percent;
+pub use parameters::{DefaultValue, Parameter, Parameters, bytes};
 
 /// Every workload.
 pub const WORKLOADS: &[&Spec] = &[

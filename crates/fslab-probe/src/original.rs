@@ -14,8 +14,8 @@ use super::ground::{Ground, Options};
 use super::matrix::{Cell, Stage};
 use super::timing::Timing;
 use super::{ATTRIBUTES, Answer, Growth, find, find_both, growth};
-use fslab_compare::{Error, Result};
 use fslab_compare::Host;
+use fslab_compare::{Error, Result};
 
 /// The attributes of the original.
 pub const FOUR: [&str; 4] = ["block-size", "read-ahead-max", "cache-size", "direct-pointers"];

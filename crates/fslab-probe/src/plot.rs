@@ -2,8 +2,8 @@
 
 use super::Answer;
 use super::finding::{Method, Point};
-use fslab_chart::{Drawing, FOOT, Mark};
 use fslab_chart::Scale;
+use fslab_chart::{Drawing, FOOT, Mark};
 use fslab_chart::{escape, standalone};
 
 const WIDTH: f64 = 460.0;

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use super::model::{LatencyFigures, Progress};
-use fslab_stats::Latency;
 use crate::sample::Sample;
+use fslab_stats::Latency;
 use fslab_stats::Summary;
 
 /// The figures of each kind of operation, in the order in which a run recorded them: of each
@@ -62,8 +62,8 @@ pub(super) fn along(samples: &[&Sample]) -> Vec<Progress> {
 #[cfg(test)]
 mod tests {
     use super::{along, figures};
-    use fslab_stats::{Latency, Milestone};
     use crate::sample::Sample;
+    use fslab_stats::{Latency, Milestone};
 
     fn sample(p50_ns: u64, max_ns: u64) -> Sample {
         let operation = "create".to_owned();

@@ -4,10 +4,10 @@ use serde::Serialize;
 
 use super::{compute, merge::Merged};
 use crate::error::{Error, Result};
-use fslab_stats::{Margin, Margins};
 use crate::provenance::Provenance;
 use crate::sample::{CacheState, End, Note, Record, Sample, TargetRecord};
 use fslab_stats::{GeometricMean, RatioInterval, Steadiness, Summary};
+use fslab_stats::{Margin, Margins};
 
 /// Everything a renderer shows.
 #[derive(Clone, Debug, Serialize)]

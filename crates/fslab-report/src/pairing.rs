@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use super::merge::Merged;
 use super::model::{Against, Group, Verdict};
-use fslab_stats::Margin;
 use crate::sample::Sample;
+use fslab_stats::Margin;
 use fslab_stats::{CONFIDENCE, RatioInterval, holm, stratified_ratio};
 
 /// A target's samples against a baseline's of the same rounds.

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use fslab_stats::Margins;
 use crate::choice::Choice;
+use fslab_stats::Margins;
 
 /// The first record of a samples file.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, PartialEq)]

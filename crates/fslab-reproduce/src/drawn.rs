@@ -8,8 +8,8 @@ use serde::Serialize;
 use super::claims::{Axis, Chart, Form, Kind};
 use super::look_up::{Figure, Outcome, Runs};
 use super::marks;
-use fslab_chart::{Drawing, FOOT, Mark};
 use fslab_chart::Scale;
+use fslab_chart::{Drawing, FOOT, Mark};
 use fslab_chart::{colour, escape, standalone};
 use fslab_report::significant;
 

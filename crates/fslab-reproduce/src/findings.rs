@@ -11,8 +11,8 @@ use super::drawn::Drawn;
 use super::look_up::{Figure, Outcome, Runs};
 use super::published::Unit;
 use super::{markdown, marks, page};
-use fslab_report::{Error, Result};
 use fslab_report::significant;
+use fslab_report::{Error, Result};
 
 /// A paper and what was found.
 #[derive(Debug, Serialize)]

@@ -9,8 +9,8 @@ use super::answer::Answers;
 use super::claims::{Basis, EachOf, Extreme, Paper, Place, Query, Statistic};
 use super::quantity::Quantity;
 use fslab_compare::plan::Form;
-use fslab_report::{Group, Report, Row, bytes};
 use fslab_report::sample::{NoteKind, Record};
+use fslab_report::{Group, Report, Row, bytes};
 use fslab_stats::paired_ratio;
 
 /// A figure of this project's own, in the base of its unit.

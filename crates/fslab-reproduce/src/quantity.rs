@@ -94,8 +94,8 @@ fn growth(sample: &Sample) -> Option<f64> {
 #[cfg(test)]
 mod tests {
     use super::growth;
-    use fslab_stats::Milestone;
     use fslab_report::sample::Sample;
+    use fslab_stats::Milestone;
 
     /// A phase in which the n-th of 100 operations takes n ns has its last ten at 95.5 ns, its
     /// first ten at 5.5.

@@ -99,6 +99,9 @@ fn code_of_cause(cause: &(dyn std::error::Error + 'static)) -> Option<Code> {
     if let Some(error) = cause.downcast_ref::<fslab_ext2::Error>() {
         return Some(of_ext2(error));
     }
+    if let Some(error) = cause.downcast_ref::<fslab_report::Error>() {
+        return code_of_report(error);
+    }
     cause.downcast_ref::<fslab_compare::Error>().and_then(code_of_comparison)
 }
 
@@ -214,17 +217,25 @@ fn of_fuse(error: &fslab_fuse::Error) -> Code {
 fn code_of_comparison(error: &fslab_compare::Error) -> Option<Code> {
     use fslab_compare::Error;
     match error {
-        Error::Plan(_)
-        | Error::UnreadablePlan { .. }
-        | Error::UnreadableSamples { .. }
+        Error::Plan(_) | Error::UnreadablePlan { .. } | Error::NotResumable { .. } => {
+            Some(Code::BadInput)
+        }
+        Error::Report(error) => code_of_report(error),
+        Error::NoTargets { .. } | Error::NoSpace { .. } => Some(Code::Missing),
+        lacking if lacking.is_missing_prerequisite() => Some(Code::Missing),
+        _ => None,
+    }
+}
+
+fn code_of_report(error: &fslab_report::Error) -> Option<Code> {
+    use fslab_report::Error;
+    match error {
+        Error::UnreadableSamples { .. }
         | Error::Record { .. }
         | Error::NoProvenance { .. }
         | Error::NewerFormat { .. }
-        | Error::NotResumable { .. }
         | Error::SamplesInUse { .. }
         | Error::Unknown { .. } => Some(Code::BadInput),
-        Error::NoTargets { .. } | Error::NoSpace { .. } => Some(Code::Missing),
-        lacking if lacking.is_missing_prerequisite() => Some(Code::Missing),
         _ => None,
     }
 }

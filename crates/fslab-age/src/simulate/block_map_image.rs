@@ -7,7 +7,6 @@ use fslab_ext2::GroupNo;
 
 use super::volume::Simulator;
 
-
 /// An SVG of the volume: each cell is some blocks side by side, the darker the fuller.
 #[must_use]
 pub fn picture(simulator: &Simulator, title: &str) -> String {
@@ -16,8 +15,7 @@ pub fn picture(simulator: &Simulator, title: &str) -> String {
         geometry.all_groups().map(|group| simulator.free_runs(group)).collect();
     let filled = |row: u32, column: u32| {
         let blocks = geometry.blocks_in(GroupNo(row)).max(1);
-        let part =
-            |index: u32| (u64::from(index) * u64::from(blocks) / u64::from(COLUMNS)) as u32;
+        let part = |index: u32| (u64::from(index) * u64::from(blocks) / u64::from(COLUMNS)) as u32;
         let (from, to) = (part(column), part(column + 1).max(part(column) + 1));
         let overlap = |run: &Range<u32>| run.end.min(to).saturating_sub(run.start.max(from));
         let empty: u32 = free[row as usize].iter().map(overlap).sum();

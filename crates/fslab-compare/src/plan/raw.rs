@@ -10,8 +10,8 @@ use super::source::{PlanError, Source};
 use super::targets::{self, RawTarget};
 use super::workloads::{self, RawWorkload};
 use super::{Form, Plan, TargetPlan};
-use fslab_stats::Margin;
 use fslab_report::nearest;
+use fslab_stats::Margin;
 
 pub(super) type Result<T> = std::result::Result<T, PlanError>;
 

@@ -10,8 +10,8 @@ use super::matrix::{Combination, RawMatrix, combinations, place};
 use super::raw::{Result, margin, unique};
 use super::source::Source;
 use super::{Base, DevicePlan, ForeignMount, Form, ImagePlan, Over, TargetKind, TargetPlan};
-use fslab_report::nearest;
 use crate::workload;
+use fslab_report::nearest;
 
 #[derive(Clone, Deserialize)]
 #[serde(deny_unknown_fields)]

@@ -9,9 +9,9 @@ use super::matrix::combinations;
 use super::raw::{Result, unique};
 use super::source::Source;
 use super::{Form, WorkloadPlan};
-use fslab_stats::Margin;
-use fslab_report::nearest;
 use crate::workload::{self, Parameters, Spec};
+use fslab_report::nearest;
+use fslab_stats::Margin;
 
 /// `name`, `label`, `margin`, `matrix`, `quick`, and the parameters the named workload has.
 pub(super) type RawWorkload = BTreeMap<Spanned<String>, Spanned<Value>>;

@@ -13,11 +13,11 @@ use fslab_sys::usage::{Instant, MachineTime, ProcessorTime, Who, processor_time_
 
 use super::surroundings::{Surroundings, contamination};
 use crate::error::{Error, Result};
-use fslab_stats::{Directions, Latency, Milestone, Stopwatch};
-use fslab_report::sample::{Cache, CacheState, Device, Machine, Sample};
 use crate::target::{Remounted, Target};
 use crate::tree::slowed::{SlowedTree, slowed};
 use crate::tree::{Access, Tree, TreeFile};
+use fslab_report::sample::{Cache, CacheState, Device, Machine, Sample};
+use fslab_stats::{Directions, Latency, Milestone, Stopwatch};
 
 /// A phase to be measured.
 #[derive(Clone, Copy, Debug)]
@@ -382,16 +382,16 @@ impl Reading {
 }
 
 pub(super) fn device(counters: BlockCounters) -> Device {
-        Device {
-            reads: counters.reads,
-            reads_merged: counters.reads_merged,
-            sectors_read: counters.sectors_read,
-            writes: counters.writes,
-            writes_merged: counters.writes_merged,
-            sectors_written: counters.sectors_written,
-            discards: counters.discards,
-            flushes: counters.flushes,
-        }
+    Device {
+        reads: counters.reads,
+        reads_merged: counters.reads_merged,
+        sectors_read: counters.sectors_read,
+        writes: counters.writes,
+        writes_merged: counters.writes_merged,
+        sectors_written: counters.sectors_written,
+        discards: counters.discards,
+        flushes: counters.flushes,
+    }
 }
 
 fn nanoseconds(duration: Duration) -> u64 {
@@ -414,9 +414,9 @@ mod tests {
     use crate::error::{Error, Result};
     use crate::host::{Host, HostError};
     use crate::plan::{Form, Plan};
-    use fslab_report::sample::Doubt;
     use crate::target::{Remounted, Target, Workshop, make};
     use crate::tree::{Access, HostTree, Tree, TreeFile};
+    use fslab_report::sample::Doubt;
 
     /// A target that claims to have been remounted and has not: its files stay cached.
     struct Warm(HostTree);

@@ -71,8 +71,10 @@ impl Surroundings {
             self.page_cache_bytes.cast_signed() - before.page_cache_bytes.cast_signed();
         machine.throttled =
             self.throttled.zip(before.throttled).map(|(after, before)| after - before);
-        sample.backing =
-            self.backing.zip(before.backing).map(|(after, before)| super::session::device(after - before));
+        sample.backing = self
+            .backing
+            .zip(before.backing)
+            .map(|(after, before)| super::session::device(after - before));
     }
 }
 

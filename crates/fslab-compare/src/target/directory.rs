@@ -9,8 +9,8 @@ use tempfile::TempDir;
 
 use super::{Remounted, Target, eviction};
 use crate::error::{Error, Result};
-use fslab_report::sample::TargetRecord;
 use crate::tree::{HostTree, Tree};
+use fslab_report::sample::TargetRecord;
 
 pub(super) fn make(name: &str, path: &Path, cold: bool) -> Result<(Box<dyn Target>, TargetRecord)> {
     let directory = TempDir::with_prefix_in("fslab-target-", path).map_err(Error::file(path))?;

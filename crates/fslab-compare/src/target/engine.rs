@@ -14,8 +14,8 @@ use super::storage::{Made, Storage};
 use super::{Remounted, Target, Workshop};
 use crate::error::{Error, Result};
 use crate::plan::ImagePlan;
-use fslab_report::sample::TargetRecord;
 use crate::tree::{HostTree, Tree};
+use fslab_report::sample::TargetRecord;
 
 pub(super) fn make(
     name: &str,

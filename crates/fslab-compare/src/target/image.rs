@@ -17,9 +17,9 @@ use super::storage::Storage;
 use super::{Remounted, Target, Workshop};
 use crate::error::{Error, Result};
 use crate::plan::{Base, ImagePlan, Over};
-use fslab_report::sample::TargetRecord;
 use crate::tree::copy::copy_tree;
 use crate::tree::{HostTree, Tree};
+use fslab_report::sample::TargetRecord;
 
 pub(super) fn make(
     name: &str,

@@ -5,8 +5,8 @@ use fslab_vfs::FileSystem;
 
 use super::{Remounted, Target};
 use crate::error::Result;
-use fslab_report::sample::TargetRecord;
 use crate::tree::{StackTree, Tree};
+use fslab_report::sample::TargetRecord;
 
 pub(super) fn make(
     name: &str,

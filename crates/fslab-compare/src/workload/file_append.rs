@@ -7,9 +7,9 @@
 use super::content::{self, Content, REQUEST_BYTES, expect};
 use super::{DefaultValue, Parameter, Preparation, Spec, Workload, doubling};
 use crate::error::Result;
-use fslab_stats::Stopwatch;
 use crate::runner::{Phase, Session, Timed};
 use crate::tree::{Access, Tree};
+use fslab_stats::Stopwatch;
 
 const APPEND: Parameter =
     Parameter { name: "append", help: "bytes of each append", default: DefaultValue::Bytes(100) };

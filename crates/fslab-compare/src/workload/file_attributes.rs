@@ -4,10 +4,10 @@
 use super::content::{self, Content, expect};
 use super::{DefaultValue, Parameter, Preparation, Spec, Workload};
 use crate::error::Result;
-use fslab_stats::Stopwatch;
 use crate::runner::{CacheState, Phase, Session, Timed};
 use crate::target::fill::FILLING;
 use crate::tree::Tree;
+use fslab_stats::Stopwatch;
 
 const FILES: Parameter =
     Parameter { name: "files", help: "files in all", default: DefaultValue::Count(5_000) };

@@ -12,9 +12,9 @@ use rand_pcg::Pcg64;
 use super::content::expect;
 use super::{DefaultValue, Parameter, Spec, Workload};
 use crate::error::Result;
-use fslab_stats::Stopwatch;
 use crate::runner::{CacheState, Phase, Session, Timed};
 use crate::tree::Access;
+use fslab_stats::Stopwatch;
 
 const FILES: Parameter =
     Parameter { name: "files", help: "files in all", default: DefaultValue::Count(10_000) };

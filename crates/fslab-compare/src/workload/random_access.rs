@@ -12,8 +12,8 @@ use serde::{Deserialize, Serialize};
 
 use super::content::{self, Pool, read_exactly};
 use crate::error::Result;
-use fslab_stats::Directions;
 use crate::tree::{Access, Tree, TreeFile};
+use fslab_stats::Directions;
 
 /// One worker's share of the work.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -127,8 +127,8 @@ pub(super) fn verify(
 mod tests {
     use super::{Accesses, verify};
     use crate::error::Error;
-    use fslab_stats::Stopwatch;
     use crate::tree::{Access, HostTree, Tree};
+    use fslab_stats::Stopwatch;
 
     fn accesses(seed: u64) -> Accesses {
         Accesses {

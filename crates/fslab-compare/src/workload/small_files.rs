@@ -10,9 +10,9 @@ use super::content::{self, Content, Pool, REQUEST_BYTES, expect};
 use super::crew::{Hand, in_threads};
 use super::{DefaultValue, Parameter, Preparation, Spec, Workload};
 use crate::error::Result;
-use fslab_stats::Stopwatch;
 use crate::runner::{Phase, Session, Timed};
 use crate::tree::{Access, Tree};
+use fslab_stats::Stopwatch;
 
 const FILES: Parameter =
     Parameter { name: "files", help: "files in all", default: DefaultValue::Count(1_000) };

@@ -6,9 +6,9 @@
 use super::content::{self, Content, expect};
 use super::{DefaultValue, Parameter, Preparation, Spec, Workload};
 use crate::error::Result;
-use fslab_stats::Stopwatch;
 use crate::runner::{CacheState, Phase, Session, Timed};
 use crate::tree::Access;
+use fslab_stats::Stopwatch;
 
 const SIZE: Parameter =
     Parameter { name: "size", help: "size of the file", default: DefaultValue::Bytes(256 << 20) };

@@ -10,8 +10,8 @@ use super::content::{self, Content};
 use super::program::{Program, directory};
 use super::{DefaultValue, Parameter, Preparation, Spec, Workload, doubling};
 use crate::error::{Error, Result};
-use fslab_stats::Stopwatch;
 use crate::runner::{Phase, Session, Timed};
+use fslab_stats::Stopwatch;
 
 const COMMAND: Parameter = Parameter {
     name: "command",

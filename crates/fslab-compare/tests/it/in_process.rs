@@ -2,9 +2,9 @@
 
 use std::collections::HashSet;
 
-use fslab_report::{Report, Verdict};
-use fslab_report::sample::{self, CacheState, EndReason, NoteKind, Record};
 use fslab_compare::{Error, Host, HostError, Observer};
+use fslab_report::sample::{self, CacheState, EndReason, NoteKind, Record};
+use fslab_report::{Report, Verdict};
 use fslab_sys::signals::Interrupt;
 use fslab_vfs::{FileSystem, Handle, Ino, MemFs, Request};
 
@@ -225,7 +225,10 @@ fn samples_are_kept_and_a_cut_line_is_left_out() {
     std::fs::write(&path, format!("{first}\n{{\"record\":\"what\"}}\n{rest}")).unwrap();
     assert!(sample::read(&path).unwrap_err().to_string().contains("line 2"));
     std::fs::write(&path, first.replace("\"format\":2", "\"format\":99") + "\n").unwrap();
-    assert!(matches!(sample::read(&path), Err(Error::NewerFormat { format: 99, .. })));
+    assert!(matches!(
+        sample::read(&path),
+        Err(fslab_report::Error::NewerFormat { format: 99, .. })
+    ));
     std::fs::write(&path, rest).unwrap();
-    assert!(matches!(sample::read(&path), Err(Error::NoProvenance { .. })));
+    assert!(matches!(sample::read(&path), Err(fslab_report::Error::NoProvenance { .. })));
 }

@@ -1,8 +1,8 @@
 //! Reports over the samples of several machines: each machine is a stratum.
 
 use fslab_report::Provenance;
-use fslab_report::{self, Report, Verdict};
 use fslab_report::sample::{Record, Sample};
+use fslab_report::{Report, Verdict};
 
 /// A run on a machine: seconds of `base` and `other` in each round; `None` where a round lacks one.
 fn run(machine: &str, rounds: &[(Option<f64>, Option<f64>)]) -> Vec<Record> {
@@ -106,21 +106,21 @@ fn rounds_of_different_machines_are_no_pairs() {
 fn reports_show_each_machine() {
     let report = Report::new(&opposed());
     for name in ["terminal", "markdown", "html"] {
-        let rendered = (report::find(name).unwrap().render)(&report).unwrap();
+        let rendered = (fslab_report::find(name).unwrap().render)(&report).unwrap();
         let text = String::from_utf8(rendered).unwrap();
         let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
         assert!(text.contains("2 machines (fast, slow)"), "{name}: {text}");
         assert!(text.contains("each machine counts once"), "{name}: {text}");
         assert!(text.contains("12.1 s"), "{name} lacks the median of the slow machine: {text}");
     }
-    let text = report::terminal(&report);
+    let text = fslab_report::terminal(&report);
     let line = text.lines().find(|line| line.contains(" other ")).unwrap();
     assert!(line.contains("[1.2") && !line.contains(" s "), "times of two machines: {line}");
     assert!(text.contains("  on slow"), "{text}");
     // One machine has no such lines.
     let alone = Report::new(&run("alone", &[(Some(1.0), Some(2.0)); 6]));
     assert!(alone.groups[0].rows.iter().all(|row| !row.is_pooled()));
-    assert!(!report::terminal(&alone).contains("machines"));
+    assert!(!fslab_report::terminal(&alone).contains("machines"));
 }
 
 /// Two machines of one name are two machines where their processors differ; a resumed run and a

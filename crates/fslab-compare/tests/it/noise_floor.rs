@@ -6,8 +6,8 @@ use std::collections::BTreeSet;
 use fslab_compare::Plan;
 use fslab_compare::plan::Form;
 use fslab_report::Provenance;
-use fslab_report::{self, Report, Verdict};
 use fslab_report::sample::{Record, Sample};
+use fslab_report::{Report, Verdict};
 use fslab_sys::signals::Interrupt;
 
 use crate::support::{Silent, TestHost, run, samples};
@@ -31,7 +31,7 @@ request = "4 KiB"
 const COPY: &str = "b, second copy";
 
 fn rendered(name: &str, report: &Report) -> String {
-    String::from_utf8((report::find(name).unwrap().render)(report).unwrap()).unwrap()
+    String::from_utf8((fslab_report::find(name).unwrap().render)(report).unwrap()).unwrap()
 }
 
 /// The second copy runs in every round, in a place of its own that is drawn like the others'. It
@@ -88,7 +88,7 @@ fn plan_without_noise_floor_runs_no_second_copy() {
     assert!(samples(&records).iter().all(|sample| sample.target != COPY));
     let report = Report::new(&records);
     assert!(report.groups.iter().all(|group| group.noise_floor.is_none()));
-    assert!(!report::terminal(&report).contains("oise floor"));
+    assert!(!fslab_report::terminal(&report).contains("oise floor"));
 }
 
 /// Samples of a baseline, a target that takes 3 % longer and a second copy that takes `floor`
@@ -132,7 +132,7 @@ fn difference_within_the_noise_floor_is_marked() {
         let against = &row.against[0];
         assert_eq!(against.verdict, Verdict::Slower);
         assert_eq!(against.within_noise_floor, doubted, "{:?}", report.groups[0].noise_floor);
-        let text = report::terminal(&report);
+        let text = fslab_report::terminal(&report);
         let line = text.lines().find(|line| line.contains("slow")).unwrap();
         assert_eq!(line.contains('\u{2020}'), doubted, "{text}");
         for name in ["markdown", "html"] {

@@ -7,7 +7,7 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use fslab_report::{self, Report};
+use fslab_report::Report;
 use serde_json::Value;
 
 use crate::reports::{large, records};
@@ -126,7 +126,7 @@ fn picture(name: &str, page: &str, width: u32, directory: &Path) {
 #[track_caller]
 fn check(name: &str, report: &Report, width: u32) -> Value {
     let directory = tempfile::tempdir_in(".").unwrap();
-    let page = report::html(report).unwrap();
+    let page = fslab_report::html(report).unwrap();
     picture(name, &page, width, directory.path());
     let (seen, console) = look(&page, PROBE, width, directory.path());
     assert_eq!(console, Vec::<String>::new(), "{name} at {width}");

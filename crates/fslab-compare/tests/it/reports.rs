@@ -1,10 +1,10 @@
 //! Reports from samples alone: what they say, and that the page asks nothing of any network.
 
 use fslab_report::Provenance;
-use fslab_report::{self, Report, Verdict};
 use fslab_report::sample::{
     Cache, CacheState, Device, End, EndReason, Note, NoteKind, Record, Sample, TargetRecord,
 };
+use fslab_report::{Report, Verdict};
 
 const MALICE: &str = "<script>alert('x')</script> & \"more\"";
 
@@ -106,9 +106,9 @@ fn several_baselines_in_one_report() {
     assert!((there.ratio * back.ratio - 1.0).abs() < 1e-12);
     assert_eq!(base.against[0].verdict, Verdict::Faster);
     assert_eq!(slow.against[0].verdict, Verdict::Baseline);
-    let text = report::terminal(&report);
+    let text = fslab_report::terminal(&report);
     assert!(text.contains("against slow") && text.contains("against base"), "{text}");
-    let page = report::html(&report).unwrap();
+    let page = fslab_report::html(&report).unwrap();
     assert!(page.contains("id=\"baseline\"") && page.contains("ratios to <b>slow</b>"));
     let error = Report::against(&records, &["bse".to_owned()], None).unwrap_err().to_string();
     assert!(error.contains("no target is named `bse`; nearest: `base`"), "{error}");
@@ -146,7 +146,7 @@ fn chance_among_many_comparisons_is_no_difference() {
 
 #[test]
 fn the_terminal_marks_what_is_not_shown() {
-    let text = report::terminal(&Report::new(&records()));
+    let text = fslab_report::terminal(&Report::new(&records()));
     assert!(text.contains("LEFT OUT gone"), "{text}");
     let line = |target: &str| {
         text.lines().find(|line| line.contains(target) && line.contains('[')).unwrap()
@@ -169,7 +169,7 @@ fn the_terminal_names_images_and_devices() {
             Record::Target(TargetRecord { name, mkfs, loop_direct_io, ..Default::default() })
         };
         records.splice(1..1, loops.iter().map(target));
-        let text = report::terminal(&Report::new(&records));
+        let text = fslab_report::terminal(&Report::new(&records));
         text.lines().find(|line| line.contains("made anew")).unwrap_or_default().to_owned()
     };
     assert_eq!(line(&[]), "");
@@ -189,7 +189,7 @@ fn with_margin(margin: &str) -> Report {
     provenance.margins.all = Some(margin.parse().unwrap());
     let planned = Report::new(&records);
     let given = Report::against(&self::records(), &[], Some(margin.parse().unwrap())).unwrap();
-    assert_eq!(report::json(&planned).unwrap(), report::json(&given).unwrap());
+    assert_eq!(fslab_report::json(&planned).unwrap(), fslab_report::json(&given).unwrap());
     planned
 }
 
@@ -198,7 +198,7 @@ fn with_margin(margin: &str) -> Report {
 #[test]
 fn rows_are_judged_by_the_margin_of_the_plan() {
     let rendered = |name: &str, report: &Report| {
-        String::from_utf8((report::find(name).unwrap().render)(report).unwrap()).unwrap()
+        String::from_utf8((fslab_report::find(name).unwrap().render)(report).unwrap()).unwrap()
     };
     for (margin, verdict, words) in [
         ("5 %", Verdict::Equal, "equal within 5 %"),
@@ -223,7 +223,7 @@ fn rows_are_judged_by_the_margin_of_the_plan() {
 
 #[test]
 fn the_page_escapes_everything_and_asks_nothing_of_a_network() {
-    let page = report::html(&Report::new(&records())).unwrap();
+    let page = fslab_report::html(&Report::new(&records())).unwrap();
     assert!(!page.contains(MALICE), "unescaped");
     assert_eq!(page.matches("<script").count(), 1, "only its own script");
     for reference in ["http:", "https:", "url(", "@import", " src=", "<link", "<img", "<iframe"] {
@@ -254,15 +254,15 @@ fn partial_samples_make_a_report() {
     for count in [1, 2, 4, 7] {
         let report = Report::new(&whole[..count]);
         assert!(report.end.is_none());
-        assert!(report::html(&report).unwrap().contains("the run did not end"));
-        assert!(report::terminal(&report).contains("did not end"));
-        report::json(&report).unwrap();
+        assert!(fslab_report::html(&report).unwrap().contains("the run did not end"));
+        assert!(fslab_report::terminal(&report).contains("did not end"));
+        fslab_report::json(&report).unwrap();
     }
     let without =
         whole.into_iter().filter(|r| !matches!(r, Record::Sample(s) if s.target == "base"));
     let report = Report::new(&without.collect::<Vec<_>>());
     assert!(report.groups.iter().flat_map(|g| &g.rows).all(|row| row.against[0].ratio.is_none()));
-    report::html(&report).unwrap();
+    fslab_report::html(&report).unwrap();
 }
 
 #[test]
@@ -334,7 +334,7 @@ fn the_order_of_samples_does_not_matter() {
     let shape = |records: &[Record]| -> Vec<(String, Option<u64>, Vec<String>)> {
         let groups = Report::new(records).groups;
         let rows =
-            |group: &report::Group| group.rows.iter().map(|row| row.target.clone()).collect();
+            |group: &fslab_report::Group| group.rows.iter().map(|row| row.target.clone()).collect();
         groups.iter().map(|group| (group.phase.clone(), group.size_bytes, rows(group))).collect()
     };
     let reversed = [vec![provenance()], samples].concat();
@@ -342,7 +342,7 @@ fn the_order_of_samples_does_not_matter() {
 }
 
 fn rendered(name: &str) -> String {
-    let renderer = report::find(name).unwrap();
+    let renderer = fslab_report::find(name).unwrap();
     String::from_utf8((renderer.render)(&Report::new(&records())).unwrap()).unwrap()
 }
 
@@ -368,11 +368,11 @@ fn csv_has_a_line_for_each_sample() {
 #[test]
 fn a_large_report_stays_readable() {
     let report = Report::new(&large());
-    let text = report::terminal(&report);
+    let text = fslab_report::terminal(&report);
     let longest = text.lines().map(|line| line.chars().count()).max().unwrap();
     assert!(text.lines().count() < 130, "{} lines", text.lines().count());
     assert!(longest < 200, "{longest} columns");
-    let page = report::html(&report).unwrap();
+    let page = fslab_report::html(&report).unwrap();
     assert!(page.len() < 6 << 20, "{} bytes", page.len());
     assert_eq!(page.matches("<details class=\"workload\"").count(), 30);
     assert!(!page.contains(" open><summary>") && page.contains("id=\"find\""));
@@ -412,8 +412,8 @@ fn samples_of_format_1_are_read() {
     assert_eq!((report.samples, report.superseded), (2, 0));
     let row = &report.groups[0].rows[1];
     assert_eq!((row.target.as_str(), row.proven), ("xfs", 1));
-    assert!(report::terminal(&report).contains("too few rounds"));
-    report::html(&report).unwrap();
+    assert!(fslab_report::terminal(&report).contains("too few rounds"));
+    fslab_report::html(&report).unwrap();
 }
 
 /// Samples of before, whose reads and writes share one histogram, are read and shown as they are,
@@ -437,9 +437,9 @@ fn latencies_of_old_and_new_samples_are_shown() {
         let found = &report.groups[0].rows[0].latencies;
         let names: Vec<&str> = found.iter().map(|figures| &*figures.operation).collect();
         assert_eq!(names, operations);
-        let page = report::html(&report).unwrap();
+        let page = fslab_report::html(&report).unwrap();
         assert!(operations.iter().all(|name| page.contains(&format!(">{name}</td>"))), "{page}");
-        let json = report::json(&report).unwrap();
+        let json = fslab_report::json(&report).unwrap();
         let has = |name: &&str| json.contains(&format!("\"operation\": \"{name}\""));
         assert!(operations.iter().all(has), "{json}");
     }

@@ -5,10 +5,8 @@ use std::collections::BTreeMap;
 use fslab_compare::Plan;
 use fslab_compare::plan::Form;
 use fslab_report::Report;
-use fslab_reproduce::{
-    Agreement, Answers, Figure, Findings, Outcome, Paper, Ran, Row, Runs,
-};
 use fslab_report::sample::{Record, Sample};
+use fslab_reproduce::{Agreement, Answers, Figure, Findings, Outcome, Paper, Ran, Row, Runs};
 use fslab_sys::signals::Interrupt;
 
 use crate::support::{Silent, TestHost, run};

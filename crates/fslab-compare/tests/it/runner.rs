@@ -4,9 +4,10 @@
 use std::path::Path;
 
 use fslab_compare::plan::Form;
+use fslab_compare::{Error, Observer, Outcome, Plan, Result, RunOptions};
 use fslab_report::Report;
 use fslab_report::sample::{self, EndReason, Note, NoteKind, Record, Sample};
-use fslab_compare::{Cells, Error, Observer, Outcome, Plan, Result, RunOptions, Share};
+use fslab_report::{Cells, Share};
 use fslab_sys::signals::Interrupt;
 
 use crate::support::{Silent, TestHost, can_mount, has_program, samples};
@@ -182,7 +183,10 @@ fn only_what_fits_is_resumed() {
     // Two runs never write to one file.
     let file = std::fs::File::open(directory.path().join(run.file)).unwrap();
     file.lock().unwrap();
-    assert!(matches!(run.go(&mut Silent), Err(Error::SamplesInUse { .. })));
+    assert!(matches!(
+        run.go(&mut Silent),
+        Err(Error::Report(fslab_report::Error::SamplesInUse { .. }))
+    ));
 }
 
 /// A campaign in three shares gives the samples of a whole run, and one report.

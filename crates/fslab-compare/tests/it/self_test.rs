@@ -1,9 +1,10 @@
 //! The self-test on real runs in process.
 
 use fslab_compare::plan::Form;
-use fslab_report::{Report, Row};
 use fslab_compare::self_test::{self, COMPARISONS, Found};
-use fslab_compare::{Cells, Plan, RunOptions, sample};
+use fslab_compare::{Plan, RunOptions};
+use fslab_report::{Cells, sample};
+use fslab_report::{Report, Row};
 use fslab_sys::signals::Interrupt;
 
 use crate::support::{Silent, TestHost};

@@ -4,8 +4,9 @@ use std::ffi::OsString;
 use std::path::Path;
 
 use fslab_compare::plan::Form;
+use fslab_compare::{Host, HostError, Observer, Outcome, Plan, Result, RunOptions};
+use fslab_report::Cells;
 use fslab_report::sample::{self, Note, Record, Sample};
-use fslab_compare::{Cells, Host, HostError, Observer, Outcome, Plan, Result, RunOptions};
 use fslab_sys::signals::Interrupt;
 use fslab_vfs::{FileSystem, MemFs};
 

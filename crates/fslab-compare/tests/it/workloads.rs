@@ -5,9 +5,9 @@ use std::collections::{BTreeMap, HashSet};
 use std::ffi::OsString;
 use std::path::Path;
 
-use fslab_report::sample::{NoteKind, Record, Sample};
 use fslab_compare::workload::WORKLOADS;
 use fslab_compare::{Host, HostError, Outcome};
+use fslab_report::sample::{NoteKind, Record, Sample};
 use fslab_sys::signals::Interrupt;
 use fslab_vfs::{Entry, FileSystem, Handle, Ino, MemFs, Name, Request};
 

@@ -6,11 +6,11 @@ use super::super::format::bytes;
 use super::super::model::{Group, Report, Row};
 use super::super::{overview, words};
 use super::chart::{self, Chart};
-use fslab_chart::colour;
 use super::matrix::{self, Matrix};
 use super::table::{self, Table};
 use crate::provenance::Provenance;
 use crate::sample::{Note, NoteKind, TargetRecord};
+use fslab_chart::colour;
 use fslab_stats::CONFIDENCE;
 
 /// More workloads than this are folded, and can be searched.

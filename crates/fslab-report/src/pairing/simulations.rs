@@ -7,10 +7,10 @@ use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64;
 
 use super::verdict;
-use fslab_stats::Margin;
 use crate::provenance::Provenance;
-use crate::{Report, Verdict};
 use crate::sample::{Record, Sample};
+use crate::{Report, Verdict};
+use fslab_stats::Margin;
 use fslab_stats::{CONFIDENCE, half_width, paired_ratio, stratified_ratio};
 
 /// Rounds at least and at most.

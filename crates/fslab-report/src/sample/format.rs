@@ -5,8 +5,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use fslab_stats::{Latency, Milestone};
 use crate::provenance::Provenance;
+use fslab_stats::{Latency, Milestone};
 
 /// Version of the records, as the provenance says it.
 pub const FORMAT: u32 = 2;

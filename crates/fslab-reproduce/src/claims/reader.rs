@@ -13,10 +13,10 @@ use super::chart::{Axis, Chart, Form, Line};
 use super::{
     Basis, Claim, EachOf, Extreme, Kind, Paper, Place, Preparation, Query, Setting, Statistic,
 };
-use fslab_report::nearest;
 use fslab_compare::plan::Source;
 use fslab_compare::plan::{Plan, PlanError};
 use fslab_compare::workload;
+use fslab_report::nearest;
 
 type Result<T> = std::result::Result<T, PlanError>;
 

@@ -1,8 +1,8 @@
 //! Charts of bars: the series side by side at each place.
 
 use super::{BOTTOM, Drawn, LEFT, PLOT, RIGHT, WIDTH, colour, of_axis, short};
-use fslab_chart::Drawing;
 use crate::look_up::{At, Figure};
+use fslab_chart::Drawing;
 
 /// Share of the room of a place that its bars take.
 const FILLED: f64 = 0.76;

@@ -17,11 +17,9 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result};
 use fslab_compare::plan::Form;
-use fslab_report::{self, Report};
+use fslab_compare::{Outcome, Plan, RunOptions, is_work_directory, remove_leftovers, samples_path};
 use fslab_report::sample::{self, EndReason, NoteKind};
-use fslab_compare::{
-    Choice, Outcome, Plan, RunOptions, Share, is_work_directory, remove_leftovers, samples_path,
-};
+use fslab_report::{Choice, Report, Share};
 use fslab_sys::signals::Interrupt;
 
 use super::places;
@@ -342,8 +340,14 @@ impl Wanted {
 fn write_page(out: &Path) -> Result<()> {
     let records = sample::read(&samples_path(out))?;
     let page = out.join("report.html");
-    fs::write(&page, report::html(&Report::new(&records))?)
-        .with_context(|| page.display().to_string())
+    let mut report = Report::new(&records);
+    report.workload_help = workload_help;
+    fs::write(&page, fslab_report::html(&report)?).with_context(|| page.display().to_string())
+}
+
+/// What the page says of a workload.
+pub(super) fn workload_help(name: &str) -> &'static str {
+    fslab_compare::workload::find(name).map_or("", |spec| spec.help)
 }
 
 fn remark_on_build() -> Option<String> {

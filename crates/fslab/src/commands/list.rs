@@ -2,10 +2,10 @@
 
 use anyhow::Result;
 use comfy_table::{ContentArrangement, Table, presets};
+use fslab_compare::workload::{Spec as Workload, WORKLOADS};
 use fslab_layers::{LAYERS, LEAVES, LayerSpec, LeafSpec, ValueKind};
 use fslab_probe::{ATTRIBUTES, Attribute};
 use fslab_report::RENDERERS;
-use fslab_compare::workload::{Spec as Workload, WORKLOADS};
 use serde_json::{Value, json};
 
 use crate::layers;

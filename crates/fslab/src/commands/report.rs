@@ -4,9 +4,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
-use fslab_stats::Margin;
-use fslab_report::{self, History, Report};
 use fslab_report::sample;
+use fslab_report::{History, Report};
+use fslab_stats::Margin;
 
 use crate::exit::{Code, Coded};
 
@@ -68,7 +68,7 @@ impl Shown {
         if self.json {
             say!("{}", serde_json::to_string_pretty(&history)?);
         } else {
-            crate::output::print(format_args!("{}", report::history_text(&history)));
+            crate::output::print(format_args!("{}", fslab_report::history_text(&history)));
         }
         Ok(())
     }
@@ -82,7 +82,8 @@ impl Shown {
     /// where the page goes unless another place was named.
     pub(super) fn show(&self, samples: &[PathBuf], page: Option<&Path>) -> Result<()> {
         let records = sample::read_all(samples)?;
-        let report = Report::against(&records, &self.baseline, self.margin)?;
+        let mut report = Report::against(&records, &self.baseline, self.margin)?;
+        report.workload_help = super::compare::workload_help;
         let page = self.html.as_deref().or(page);
         let files = [
             ("html", page),
@@ -96,9 +97,9 @@ impl Shown {
             }
         }
         if self.json {
-            say!("{}", report::json(&report)?);
+            say!("{}", fslab_report::json(&report)?);
         } else {
-            crate::output::print(format_args!("{}", report::terminal(&report)));
+            crate::output::print(format_args!("{}", fslab_report::terminal(&report)));
         }
         if let Some(page) = page {
             eprintln!("report: {}", page.display());
@@ -111,7 +112,7 @@ impl Shown {
 const HISTORY_SEED: u64 = 1;
 
 fn write(name: &str, path: &Path, report: &Report) -> Result<()> {
-    let Some(renderer) = report::find(name) else {
+    let Some(renderer) = fslab_report::find(name) else {
         let message = format!("this fslab was built without {name}");
         return Err(Coded { code: Code::Missing, message }.into());
     };

@@ -2,7 +2,6 @@
 
 use super::{Bonnie, CHUNK_BLOCKS, PATH};
 use crate::error::Result;
-use fslab_stats::Stopwatch;
 use crate::runner::{Phase, Session, Timed};
 use crate::tree::{Access, TreeFile};
 use crate::worker::{Task, Worker};
@@ -10,6 +9,7 @@ use crate::workload::content::{self, expect, read_exactly};
 use crate::workload::crew::in_threads;
 use crate::workload::program::directory;
 use crate::workload::random_access::Accesses;
+use fslab_stats::Stopwatch;
 
 /// The buffer of `putc` and `getc`.
 const BUFFER: usize = 4096;

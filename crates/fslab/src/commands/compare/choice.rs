@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use anyhow::Result;
-use fslab_compare::{Cells, Choice};
+use fslab_report::{Cells, Choice};
 
 use super::{Args, quoted};
 use crate::exit::{Code, Coded};
@@ -97,7 +97,7 @@ impl Args {
 
 #[cfg(test)]
 mod tests {
-    use fslab_compare::Share;
+    use fslab_report::Share;
 
     use super::*;
 

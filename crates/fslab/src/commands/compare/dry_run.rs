@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use fslab_compare::plan::{ImagePlan, Over, TargetKind, TargetPlan};
-use fslab_compare::{Cells, Plan, RunOptions, sample, samples_path};
+use fslab_compare::{Plan, RunOptions, samples_path};
+use fslab_report::{Cells, sample};
 use fslab_sys::signals::Interrupt;
 
 use super::durations::Durations;
@@ -12,7 +13,7 @@ use super::progress::Progress;
 use super::{Args, host};
 
 pub(super) fn run(args: &Args, plan: &Plan, seed: u64) -> Result<()> {
-    args.cells().check(plan)?;
+    plan.check_cells(&args.cells())?;
     let mut durations = Durations::load();
     if args.trial {
         let records = trial(args, plan, seed)?;

@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 use fslab_age::image::{AgedImage, is_aged_image};
 use fslab_age::workload::brief_source;
-use fslab_layers::{Foreign, LayerChoice, Stack};
 use fslab_compare::{Host, HostError, Unpacked};
+use fslab_layers::{Foreign, LayerChoice, Stack};
 use fslab_vfs::FileSystem;
 
 use crate::{layers, leaves};

@@ -4,8 +4,9 @@
 use std::path::Path;
 
 use anyhow::Result;
+use fslab_compare::{Plan, samples_path};
+use fslab_report::Choice;
 use fslab_report::sample::{self, Record};
-use fslab_compare::{Choice, Plan, samples_path};
 
 use super::{Args, Comparison, choice, remark_on_build};
 use crate::exit::{Code, Coded};

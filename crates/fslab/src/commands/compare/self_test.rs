@@ -4,10 +4,11 @@ use std::path::PathBuf;
 
 use anyhow::{Context, Result};
 use fslab_compare::plan::TargetPlan;
+use fslab_compare::self_test::{self, COMPARISONS, Found, ROUNDS};
+use fslab_compare::{Plan, samples_path};
 use fslab_report::Report;
 use fslab_report::sample::{self, EndReason};
-use fslab_compare::self_test::{self, COMPARISONS, Found, ROUNDS};
-use fslab_compare::{Cells, Choice, Plan, samples_path};
+use fslab_report::{Cells, Choice};
 
 use super::{Args, Comparison, default_out, make_out, memory, seed_from_clock};
 use crate::exit::{Code, Coded};
@@ -66,7 +67,7 @@ impl Args {
                 return Err(Coded { code: Code::BadInput, message }.into());
             }
         };
-        Cells { targets: vec![name.clone()], ..Cells::default() }.check(plan)?;
+        plan.check_cells(&Cells { targets: vec![name.clone()], ..Cells::default() })?;
         let found = plan.targets.iter().find(|target| target.name == *name);
         found.cloned().with_context(|| format!("the plan has no target {name}"))
     }

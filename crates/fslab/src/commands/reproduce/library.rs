@@ -120,8 +120,8 @@ fn parse(text: &Text, form: Form) -> Result<Plan> {
 
 #[cfg(test)]
 mod tests {
-    use fslab_layers::LAYERS;
     use fslab_compare::plan::{Form, Over, TargetKind};
+    use fslab_layers::LAYERS;
     use fslab_reproduce::{Basis, Claim, Paper};
 
     use super::{ALL, Library, PLANS, parse};

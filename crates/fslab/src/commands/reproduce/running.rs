@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use fslab_compare::plan::Form;
-use fslab_reproduce::{Answers, Ran};
-use fslab_report::sample::{self, EndReason, Record};
 use fslab_compare::samples_path;
+use fslab_report::sample::{self, EndReason, Record};
+use fslab_reproduce::{Answers, Ran};
 use fslab_sys::signals::Interrupt;
 use fslab_sys::usage::Instant;
 
