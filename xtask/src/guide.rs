@@ -17,7 +17,7 @@ use std::time::Instant;
 use anyhow::{Context as _, Result, bail};
 
 use self::blocks::{Block, Kind};
-use crate::steps::{Context, Step};
+use crate::steps::{Context, Step, build};
 use crate::summary;
 use crate::tally::Tally;
 use crate::{environment, process};
@@ -73,7 +73,7 @@ impl Args {
     fn built(&self) -> Result<PathBuf> {
         let context = Context::new()?;
         if self.quick {
-            return context.build_program();
+            return build::program(&context);
         }
         let build = ["build", "--release", "--locked", "--package", "fslab"];
         process::run_ok(context.cargo().args(build))?;

@@ -32,6 +32,7 @@ mod summary;
 mod tally;
 mod target_slot;
 mod test;
+mod test_step;
 mod tidy;
 
 /// All automation of the fslab project

@@ -6,7 +6,7 @@ use std::time::Instant;
 use anyhow::{Result, bail};
 
 use crate::stage::Target;
-use crate::steps::Context;
+use crate::steps::{Context, build};
 use crate::suites::{self, Extent, Options, SUITES, Suite};
 use crate::summary;
 
@@ -39,7 +39,7 @@ impl Args {
             Options { operations: self.operations, seeds: self.seeds, first_seed: self.seed };
         let start = Instant::now();
         let context = Context::new()?;
-        let fslab = context.build_program()?;
+        let fslab = build::program(&context)?;
         let tally = match self.targets.as_slice() {
             [] => suites::run(suite, &fslab, &(suite.stacks)(&context, Extent::All)?, &options)?,
             targets => suites::run(suite, &fslab, targets, &options)?,

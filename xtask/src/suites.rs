@@ -6,7 +6,7 @@ use std::process::Command;
 use anyhow::{Context as _, Result};
 
 use crate::stage::{BESIDE, Stage, Target};
-use crate::steps::Context;
+use crate::steps::{Context, build};
 use crate::tally::Tally;
 use crate::{environment, process};
 
@@ -81,7 +81,7 @@ pub fn stacks(context: &Context, extent: Extent) -> Result<Vec<Target>> {
     if extent == Extent::Kinds {
         return KINDS.iter().map(|stack| stack.parse()).collect();
     }
-    let fslab = context.build_program()?;
+    let fslab = build::program(context)?;
     let list = process::capture(Command::new(fslab).args(["list", "--json"]))?;
     let layers = layers(&list)?.into_iter().map(|layer| Target::Fslab(vec![layer]));
     let more = MORE.iter().map(|stack| stack.parse());

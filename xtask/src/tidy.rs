@@ -13,6 +13,7 @@ use crate::tally::Tally;
 
 mod absences;
 mod arrows;
+mod circles;
 mod clone_paths;
 mod commands;
 mod crates;
@@ -49,6 +50,7 @@ const CHECKS: &[Check] = &[
     leftovers::CHECK,
     absences::CHECK,
     arrows::CHECK,
+    circles::CHECK,
     clone_paths::CHECK,
     dead_files::CHECK,
     crates::CHECK,

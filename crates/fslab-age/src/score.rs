@@ -5,6 +5,7 @@
 //! blocks, not by files. The rules, also those for holes and for what FIEMAP says:
 //! `docs/guide/src/aging.md`.
 
+mod chart;
 mod distance;
 mod extents;
 mod free;
@@ -13,6 +14,7 @@ mod map;
 mod tally;
 mod tree;
 
+pub use chart::{Series, chart_by_size, chart_over_time};
 pub use distance::{Distance, Distances};
 pub(crate) use extents::pieces_of;
 pub use extents::{FileLayout, layout_of};

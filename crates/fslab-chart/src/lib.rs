@@ -1,17 +1,20 @@
 //! Charts as SVG: the one place that writes it.
 //!
 //! A [`Scale`] maps values to places, a [`Drawing`] collects marks, [`standalone`] makes a file of
-//! its own of them, with colours for light and dark pages, and [`heat_map`] shades cells.
+//! its own of them, with colours for light and dark pages. [`heat_map()`] shades cells, [`stripes()`]
+//! draws what lies where.
 
 mod drawing;
 mod heat_map;
 mod scale;
 mod standalone;
+mod stripes;
 
 pub use drawing::{Drawing, FOOT, MARGIN, Mark};
 pub use heat_map::{COLUMNS, heat_map};
 pub use scale::Scale;
 pub use standalone::standalone;
+pub use stripes::{Stripe, stripes};
 
 /// The style sheet of a page that holds drawings: colours of series, light and dark.
 pub const COLOURS: &str = include_str!("../templates/colours.css");

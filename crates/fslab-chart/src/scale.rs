@@ -35,6 +35,12 @@ impl Scale {
         }
     }
 
+    /// A linear axis from `low` to `high`.
+    #[must_use]
+    pub fn between((low, high): (f64, f64), start: f64, length: f64) -> Self {
+        Self { low, high, logarithmic: false, start, length }
+    }
+
     /// Whether values differ so much that a linear axis would press most of them together.
     #[must_use]
     pub fn is_wide(values: &[f64]) -> bool {

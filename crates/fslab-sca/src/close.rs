@@ -13,8 +13,8 @@ use super::recovery::reads_of_walk;
 /// enough to be passed by so many reads.
 const WALK_READS_MAX: u64 = 2;
 
-/// And at most so many: each costs every opening some 0.1 us, and a file that is opened anew for each
-/// small append would pay for all of them each time.
+/// And at most so many: each costs every opening some 0.1 us, and a file that is opened anew for
+/// each small append would pay for all of them each time.
 const WALK_FRAMES_MAX: u64 = 256;
 
 /// The seek table is written if it is at most this part of what was appended since the last one.

@@ -1,6 +1,8 @@
 //! Step `build`: compiles all tests, and the program with the same features. The other steps run
 //! what it built.
 
+use std::path::PathBuf;
+
 use anyhow::{Context as _, Result};
 
 use super::{Context, Step};
@@ -34,4 +36,11 @@ pub fn binaries(context: &Context) -> std::path::PathBuf {
 /// Cargo's description of the workspace, for the same purpose.
 pub fn metadata_of_cargo(context: &Context) -> std::path::PathBuf {
     context.target_directory().join("workspace.json")
+}
+
+/// Builds the program as [`STEP`] does, for a command that runs without it; where it is. Building
+/// the program alone would take other features of its dependencies, and compile them all once more.
+pub fn program(context: &Context) -> Result<PathBuf> {
+    (STEP.run)(context)?;
+    Ok(context.program())
 }

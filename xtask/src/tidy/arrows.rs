@@ -32,6 +32,7 @@ const ARROWS: &[(&str, &[&str])] = &[
         "fslab",
         &[
             "fslab-age",
+            "fslab-chart",
             "fslab-compare",
             "fslab-ext2",
             "fslab-fuse",

@@ -12,7 +12,6 @@ use fslab_vfs::Result;
 use super::dependencies;
 use super::effect::{Change, Effect, Order, SECTOR_BYTES, Scope};
 use super::image::{Image, Node};
-use super::record::CrashFs;
 use super::survivors::{Candidate, Plan, Survivors, choices};
 
 /// Every change and every sync, in order.
@@ -45,8 +44,8 @@ pub struct State {
     pub survivors: Survivors,
     /// The same for states that are equal, of one log.
     pub fingerprint: u64,
-    image: Image,
-    follows_times: bool,
+    pub(super) image: Image,
+    pub(super) follows_times: bool,
 }
 
 impl State {
@@ -58,18 +57,6 @@ impl State {
         let memory = MemFs::default();
         self.image.restore(&memory)?;
         Ok(memory)
-    }
-
-    /// The same, to crash once more: everything that was found is durable.
-    ///
-    /// # Errors
-    /// None that a sound log gives.
-    pub fn record(&self) -> Result<CrashFs> {
-        let crash = CrashFs::default();
-        let crash = if self.follows_times { crash.following_times() } else { crash };
-        self.image.restore(&crash)?;
-        crash.settle()?;
-        Ok(crash)
     }
 }
 

@@ -20,7 +20,7 @@ use fslab_vfs::{Capacity, MemFs};
 
 use super::effect::{BLOCK_BYTES, Binding, Change, Effect, SECTOR_BYTES, Scope};
 use super::image::Node;
-use super::log::{Event, Log};
+use super::log::{Event, Log, State};
 
 /// A file system in memory that can tell what a crash would leave. See [`super`].
 #[derive(Debug)]
@@ -41,6 +41,21 @@ struct Recorder {
 impl Default for CrashFs {
     fn default() -> Self {
         Self::new(Capacity::default())
+    }
+}
+
+impl State {
+    /// The file system as it is found after the crash, to crash once more: everything that was
+    /// found is durable.
+    ///
+    /// # Errors
+    /// None that a sound log gives.
+    pub fn record(&self) -> Result<CrashFs> {
+        let crash = CrashFs::default();
+        let crash = if self.follows_times { crash.following_times() } else { crash };
+        self.image.restore(&crash)?;
+        crash.settle()?;
+        Ok(crash)
     }
 }
 

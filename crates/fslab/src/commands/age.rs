@@ -5,6 +5,7 @@ mod chart;
 mod derive;
 mod diff;
 mod image;
+mod operations;
 mod profile;
 mod progress;
 mod recorded;

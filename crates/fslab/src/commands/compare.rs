@@ -341,13 +341,8 @@ fn write_page(out: &Path) -> Result<()> {
     let records = sample::read(&samples_path(out))?;
     let page = out.join("report.html");
     let mut report = Report::new(&records);
-    report.workload_help = workload_help;
+    report.workload_help = super::report::workload_help;
     fs::write(&page, fslab_report::html(&report)?).with_context(|| page.display().to_string())
-}
-
-/// What the page says of a workload.
-pub(super) fn workload_help(name: &str) -> &'static str {
-    fslab_compare::workload::find(name).map_or("", |spec| spec.help)
 }
 
 fn remark_on_build() -> Option<String> {

@@ -83,7 +83,7 @@ impl Shown {
     pub(super) fn show(&self, samples: &[PathBuf], page: Option<&Path>) -> Result<()> {
         let records = sample::read_all(samples)?;
         let mut report = Report::against(&records, &self.baseline, self.margin)?;
-        report.workload_help = super::compare::workload_help;
+        report.workload_help = workload_help;
         let page = self.html.as_deref().or(page);
         let files = [
             ("html", page),
@@ -106,6 +106,11 @@ impl Shown {
         }
         Ok(())
     }
+}
+
+/// What the page says of a workload.
+pub(super) fn workload_help(name: &str) -> &'static str {
+    fslab_compare::workload::find(name).map_or("", |spec| spec.help)
 }
 
 /// Seed of the orders drawn to judge changes: the same files say the same.

@@ -410,7 +410,7 @@ fn scores_of_several_targets_are_one_chart() {
     for name in ["the engine", "ffs smart, simulated", "ffs-noswitch dumb, simulated"] {
         assert!(drawn.contains(&format!(">{name}<")), "{name}: {drawn}");
     }
-    assert_eq!(drawn.matches("<polyline").count(), 5);
+    assert_eq!(drawn.matches("<g class=\"t").count(), 5);
 }
 
 /// A workload with files of recorded days ages a file system, whose scores over time and by size

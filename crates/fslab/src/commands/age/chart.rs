@@ -3,9 +3,10 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
+use fslab_age::score::Series;
 use serde::Deserialize;
 
-use super::tables::{Series, write_chart};
+use super::tables::write_chart;
 use crate::exit::{Code, Coded};
 
 /// Arguments of `fslab age chart`.

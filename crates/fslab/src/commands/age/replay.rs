@@ -9,7 +9,7 @@ use anyhow::{Context, Result, bail};
 use clap::ValueEnum;
 use fslab_age::DAY_NS;
 use fslab_age::replay::{Checkpoint, Data, Observer, Replayed, Replayer, Settings, WhenFull};
-use fslab_age::score::{Score, tree_checksum};
+use fslab_age::score::{Score, Series, tree_checksum};
 use fslab_age::workload::{Population, WorkloadReader, identity_of_file};
 use fslab_layers::{Leaf, Stack};
 use fslab_vfs::{Credentials, FileSystem};
@@ -18,7 +18,7 @@ use serde_json::json;
 
 use super::progress::bar;
 use super::score::Place;
-use super::tables::{Series, score_json, write_chart};
+use super::tables::{score_json, write_chart};
 use crate::commands::mount::parse_leaf;
 use crate::exit::{Code, Coded};
 use crate::units::{bytes, counted, duration};

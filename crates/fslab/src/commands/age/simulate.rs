@@ -2,20 +2,18 @@
 
 use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use anyhow::{Context, Result};
 use fslab_age::profile::Generator;
-use fslab_age::simulate::{
-    Aged, BySize, DISKS, Disk, FirstSwitch, Settings, Simulator, Variant, picture,
-    saved_by_fragments,
-};
-use fslab_age::workload::{Operation, Population, WorkloadReader};
+use fslab_age::simulate::{DISKS, Disk, Settings, Simulator, Variant, picture, saved_by_fragments};
+use fslab_age::workload::{Population, WorkloadReader};
 use fslab_ext2::alloc::{Clustering, POLICIES};
 use fslab_vfs::Size;
 
+use super::operations::Source;
 use super::profile::Chosen;
-use super::tables;
+use super::tables::{self, Row, Sequential};
 use super::through_engine::{self, Task};
 use crate::exit::{Code, Coded};
 
@@ -74,54 +72,6 @@ pub struct Args {
     /// The workload
     #[arg(required_unless_present = "profile")]
     workload: Option<PathBuf>,
-}
-
-/// One row of the table.
-pub(super) struct Row {
-    pub variant: Variant,
-    pub aged: Aged,
-    /// Bytes that the volume has more than the workload says.
-    pub enlarged_bytes: u64,
-    pub sequential: Option<Sequential>,
-    pub took: Duration,
-}
-
-/// The slides' sequential benchmark, modelled.
-#[derive(serde::Serialize)]
-pub(super) struct Sequential {
-    pub empty: Vec<BySize>,
-    pub aged: Vec<BySize>,
-    /// Where the blocks of one file go, on the empty volume.
-    pub first_switch: FirstSwitch,
-}
-
-/// Where operations come from, as often as they are needed.
-pub(super) enum Source {
-    Made(Vec<Operation>),
-    File(PathBuf),
-}
-
-impl Source {
-    /// Every operation, in order.
-    pub fn operations(
-        &self,
-    ) -> fslab_age::Result<Box<dyn Iterator<Item = fslab_age::Result<Operation>> + '_>> {
-        Ok(match self {
-            Self::Made(operations) => Box::new(operations.iter().cloned().map(Ok)),
-            Self::File(path) => Box::new(WorkloadReader::open(path)?),
-        })
-    }
-
-    /// Calls with every operation.
-    fn each(
-        &self,
-        call: &mut dyn FnMut(&Operation) -> fslab_age::Result<()>,
-    ) -> fslab_age::Result<()> {
-        match self {
-            Self::Made(operations) => operations.iter().try_for_each(call),
-            Self::File(path) => WorkloadReader::open(path)?.try_for_each(|row| call(&row?)),
-        }
-    }
 }
 
 impl Args {
@@ -254,21 +204,6 @@ impl Args {
             })
         });
         Ok(Row { variant, aged, enlarged_bytes: 0, sequential: sequential.transpose()?, took })
-    }
-}
-
-impl Row {
-    /// The row as a line of a chart.
-    fn series(&self) -> tables::Series {
-        let name = self.name();
-        let points = self.aged.points.iter();
-        let points = points.filter_map(|point| Some((point.day as f64, point.score?)));
-        tables::Series { name, points: points.collect() }
-    }
-
-    /// What was simulated.
-    pub fn name(&self) -> String {
-        format!("{} {}", self.variant.policy, self.variant.clustering.name())
     }
 }
 

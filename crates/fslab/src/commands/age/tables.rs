@@ -2,23 +2,49 @@
 
 use std::collections::BTreeSet;
 use std::path::Path;
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 
 use comfy_table::{CellAlignment, Table, presets};
-use fslab_age::score::{Class, Score, Sums};
-use fslab_age::simulate::BySize;
+use fslab_age::score::{Class, Score, Series, Sums, chart_by_size, chart_over_time};
+use fslab_age::simulate::{Aged, BySize, FirstSwitch, Variant};
 use serde_json::{Value, json};
 
-use super::simulate::Row;
 use crate::units::{bytes, counted, duration};
 
-/// A line of a chart.
-pub(super) struct Series {
-    /// What it is.
-    pub name: String,
-    /// Days and scores.
-    pub points: Vec<(f64, f64)>,
+/// One row of the table.
+pub(super) struct Row {
+    pub variant: Variant,
+    pub aged: Aged,
+    /// Bytes that the volume has more than the workload says.
+    pub enlarged_bytes: u64,
+    pub sequential: Option<Sequential>,
+    pub took: Duration,
+}
+
+/// The slides' sequential benchmark, modelled.
+#[derive(serde::Serialize)]
+pub(super) struct Sequential {
+    pub empty: Vec<BySize>,
+    pub aged: Vec<BySize>,
+    /// Where the blocks of one file go, on the empty volume.
+    pub first_switch: FirstSwitch,
+}
+
+impl Row {
+    /// The row as a line of a chart.
+    pub fn series(&self) -> Series {
+        let name = self.name();
+        let points = self.aged.points.iter();
+        let points = points.filter_map(|point| Some((point.day as f64, point.score?)));
+        Series { name, points: points.collect() }
+    }
+
+    /// What was simulated.
+    pub fn name(&self) -> String {
+        format!("{} {}", self.variant.policy, self.variant.clustering.name())
+    }
 }
 
 /// A figure of the paper: its name, and its values for ffs and ffs-noswitch.
@@ -245,86 +271,13 @@ pub(super) fn print_score(value: &Score) {
     }
 }
 
-/// Colours of lines, told apart also by who does not tell red from green.
-const COLOURS: &[&str] = &["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9"];
-
 /// Writes scores over days as an SVG.
 pub(super) fn write_chart(path: &Path, series: &[Series]) -> Result<()> {
-    let axis = Axis { title: "Layout score over time", name: "days of use", from: 0.0 };
-    write(path, &axis, &|day| format!("{day:.0}"), series)
+    std::fs::write(path, chart_over_time(series)).with_context(|| path.display().to_string())
 }
 
 /// Writes the scores of files by their size as an SVG.
 pub(super) fn write_by_size(path: &Path, name: &str, value: &Score) -> Result<()> {
-    let log = |class: &Class| ((class.from_blocks * value.block_bytes) as f64).log2();
-    let classes = value.classes();
-    let points = classes.iter().filter_map(|class| Some((log(class), class.score?)));
-    let points: Vec<_> = points.collect();
-    let from = points.first().map_or(0.0, |point| point.0);
-    let axis = Axis { title: "Layout score by size of files", name: "size, from", from };
-    let tick = |log: f64| bytes(log.exp2() as u64);
-    write(path, &axis, &tick, &[Series { name: name.to_owned(), points }])
-}
-
-/// What lies along a chart.
-struct Axis {
-    title: &'static str,
-    name: &'static str,
-    /// Where it begins.
-    from: f64,
-}
-
-fn write(path: &Path, axis: &Axis, tick: &dyn Fn(f64) -> String, series: &[Series]) -> Result<()> {
-    let all = || series.iter().flat_map(|line| &line.points);
-    let width = all().map(|point| point.0 - axis.from).fold(1.0, f64::max);
-    let least = all().map(|point| point.1).fold(1.0, f64::min);
-    // A little room below, and at least a hundredth of the scale.
-    let least = (least - 0.1 * (1.0 - least)).clamp(0.0, 0.99);
-    let (x, y) = (
-        |at: f64| 60.0 + 560.0 * (at - axis.from) / width,
-        |score: f64| 20.0 + 300.0 * (1.0 - score) / (1.0 - least),
-    );
-    let mut svg = format!(
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"820\" height=\"380\" \
-         font-family=\"sans-serif\" font-size=\"12\">\n<title>{}</title>\n\
-         <rect width=\"820\" height=\"380\" fill=\"white\"/>\n",
-        axis.title,
-    );
-    for step in 0..=5 {
-        let share = f64::from(step) / 5.0;
-        let (value, at) = (least + (1.0 - least) * share, axis.from + width * share);
-        svg += &format!(
-            "<path d=\"M60 {0:.1}H620\" stroke=\"#ddd\"/><text x=\"54\" y=\"{1:.1}\" \
-             text-anchor=\"end\">{value:.3}</text><text x=\"{2:.1}\" y=\"340\" \
-             text-anchor=\"middle\">{3}</text>\n",
-            y(value),
-            y(value) + 4.0,
-            x(at),
-            tick(at),
-        );
-    }
-    svg += &format!("<text x=\"340\" y=\"365\" text-anchor=\"middle\">{}</text>\n", axis.name);
-    for (index, line) in series.iter().enumerate() {
-        svg += &drawn(index, line, &|point| format!("{:.1},{:.1}", x(point.0), y(point.1)));
-    }
-    svg += "</svg>\n";
-    std::fs::write(path, svg).with_context(|| path.display().to_string())
-}
-
-/// A line with its name beside the chart.
-fn drawn(index: usize, line: &Series, place: &dyn Fn(&(f64, f64)) -> String) -> String {
-    let colour = COLOURS[index % COLOURS.len()];
-    // Where colours come again, lines are dashed, and say so.
-    let (dashes, dashed) = match index < COLOURS.len() {
-        true => ("", ""),
-        false => (" stroke-dasharray=\"6 4\"", " (dashed)"),
-    };
-    let points: Vec<_> = line.points.iter().map(place).collect();
-    format!(
-        "<polyline points=\"{}\" fill=\"none\" stroke=\"{colour}\" stroke-width=\"2\"{dashes}/>\
-         <text x=\"630\" y=\"{}\" fill=\"{colour}\">{}{dashed}</text>\n",
-        points.join(" "),
-        30 + 18 * index,
-        line.name.replace('&', "&amp;").replace('<', "&lt;"),
-    )
+    let drawn = chart_by_size(name, value, &bytes);
+    std::fs::write(path, drawn).with_context(|| path.display().to_string())
 }

@@ -9,7 +9,7 @@ use fslab_age::simulate::{Disk, Settings, Variant};
 use fslab_age::workload::Population;
 use serde_json::{Value, json};
 
-use super::simulate::Source;
+use super::operations::Source;
 use super::tables::{megabytes, score_json, table};
 use crate::units::{bytes, duration};
 

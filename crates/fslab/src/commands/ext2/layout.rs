@@ -2,7 +2,7 @@
 //! The score is that of `fslab age score`.
 
 use std::fs::File;
-use std::io::BufWriter;
+use std::io::Write;
 use std::path::PathBuf;
 
 use anyhow::{Context, Result};
@@ -41,8 +41,8 @@ impl Args {
         print(&score);
         self.svg.map_or(Ok(()), |path| {
             let shown = path.display().to_string();
-            let file = File::create_new(&path).with_context(|| shown.clone())?;
-            map.write(&image.ext2, &mut BufWriter::new(file)).context(shown)
+            let mut file = File::create_new(&path).with_context(|| shown.clone())?;
+            file.write_all(map.picture(&image.ext2)?.as_bytes()).context(shown)
         })
     }
 }

@@ -1,31 +1,24 @@
 //! The block map of an image as a picture: a row a group, a colour a file, so that what lies
 //! together looks so.
 
-use std::io::Write;
-
-use fslab_ext2::{BlockNo, Ext2, GroupNo};
+use fslab_chart::{Stripe, stripes};
+use fslab_ext2::{BlockNo, Ext2, Geometry, GroupNo};
 use fslab_vfs::Extent;
-
-/// Width of a row and height of a line, in pixels.
-const WIDTH: f64 = 1024.0;
-const HEIGHT: u32 = 12;
-/// Above the rows.
-const HEAD: u32 = 20;
 
 const METADATA: &str = "#444";
 const OTHER: &str = "#aaa";
 
 /// Blocks side by side in one colour.
-struct Stripe {
+struct Run {
     start: u32,
     end: u32,
     colour: String,
 }
 
-/// What lies where, as far as it was told.
+/// The blocks of files.
 #[derive(Default)]
 pub(super) struct Map {
-    stripes: Vec<Stripe>,
+    runs: Vec<Run>,
     files: u32,
 }
 
@@ -38,86 +31,58 @@ impl Map {
         for extent in extents {
             let start = (extent.physical / block) as u32;
             let end = start + extent.length.div_ceil(block) as u32;
-            self.stripes.push(Stripe { start, end, colour: format!("hsl({hue:.0} 70% 55%)") });
+            self.runs.push(Run { start, end, colour: format!("hsl({hue:.0} 70% 55%)") });
         }
     }
 
-    /// Writes the picture.
-    pub(super) fn write(mut self, ext2: &Ext2, out: &mut impl Write) -> anyhow::Result<()> {
-        self.stripes.sort_by_key(|stripe| stripe.start);
+    /// The picture, as an SVG.
+    pub(super) fn picture(mut self, ext2: &Ext2) -> anyhow::Result<String> {
+        self.runs.sort_by_key(|run| run.start);
         let geometry = *ext2.superblock().geometry();
-        let height = HEAD + geometry.groups * HEIGHT;
-        writeln!(
-            out,
-            "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{WIDTH}\" height=\"{height}\" \
-             font-family=\"sans-serif\" font-size=\"12\">"
-        )?;
-        writeln!(
-            out,
-            "<text x=\"0\" y=\"14\">{} groups of {} blocks; dark: metadata, grey: directories, \
-             indirect blocks and attributes, white: free, a colour a file</text>",
+        let title = format!(
+            "{} groups of {} blocks; dark: metadata, grey: directories, indirect blocks and \
+             attributes, white: free, a colour a file",
             geometry.groups, geometry.blocks_per_group
-        )?;
+        );
+        let mut drawn = Vec::new();
         for group in geometry.all_groups() {
-            self.write_group(ext2, group, out)?;
+            let start = geometry.first_block(group).0;
+            let end = start + geometry.blocks_in(group);
+            drawn.extend(used(ext2, group)?.iter().map(|run| stripe(&geometry, group, run)));
+            let first = self.runs.partition_point(|run| run.end <= start);
+            let own = self.runs[first..].iter().take_while(|run| run.start < end);
+            drawn.extend(own.map(|run| stripe(&geometry, group, run)));
         }
-        writeln!(out, "</svg>")?;
-        Ok(out.flush()?)
-    }
-
-    fn write_group(&self, ext2: &Ext2, no: GroupNo, out: &mut impl Write) -> anyhow::Result<()> {
-        let geometry = *ext2.superblock().geometry();
-        let start = geometry.first_block(no).0;
-        let end = start + geometry.blocks_in(no);
-        for stripe in used(ext2, no, start, end)? {
-            self.draw(&geometry, no, &stripe, out)?;
-        }
-        let first = self.stripes.partition_point(|stripe| stripe.end <= start);
-        for stripe in self.stripes[first..].iter().take_while(|stripe| stripe.start < end) {
-            self.draw(&geometry, no, stripe, out)?;
-        }
-        Ok(())
-    }
-
-    fn draw(
-        &self,
-        geometry: &fslab_ext2::Geometry,
-        no: GroupNo,
-        stripe: &Stripe,
-        out: &mut impl Write,
-    ) -> std::io::Result<()> {
-        let start = geometry.first_block(no).0;
-        let per_block = WIDTH / f64::from(geometry.blocks_per_group);
-        let from = f64::from(stripe.start.max(start) - start) * per_block;
-        let last = stripe.end.min(start + geometry.blocks_in(no));
-        let to = f64::from(last.saturating_sub(start)) * per_block;
-        writeln!(
-            out,
-            "<rect x=\"{from:.2}\" y=\"{}\" width=\"{:.2}\" height=\"{}\" fill=\"{}\"/>",
-            HEAD + no.0 * HEIGHT,
-            (to - from).max(0.0),
-            HEIGHT - 2,
-            stripe.colour
-        )
+        Ok(stripes(&title, geometry.groups, &drawn))
     }
 }
 
-/// Runs of blocks in use, in the colours of what is no file.
-fn used(ext2: &Ext2, no: GroupNo, start: u32, end: u32) -> anyhow::Result<Vec<Stripe>> {
+/// The part of a run that lies in a group.
+fn stripe(geometry: &Geometry, group: GroupNo, run: &Run) -> Stripe {
+    let start = geometry.first_block(group).0;
+    let share = |block: u32| f64::from(block - start) / f64::from(geometry.blocks_per_group);
+    let end = run.end.clamp(start, start + geometry.blocks_in(group));
+    let colour = run.colour.clone();
+    Stripe { row: group.0, from: share(run.start.max(start)), to: share(end), colour }
+}
+
+/// Runs of blocks in use in a group, in the colours of what is no file.
+fn used(ext2: &Ext2, no: GroupNo) -> anyhow::Result<Vec<Run>> {
     let geometry = *ext2.superblock().geometry();
     let group = ext2.groups()[no.0 as usize];
+    let start = geometry.first_block(no).0;
     let head = start + geometry.head_blocks(no);
-    let mut stripes: Vec<Stripe> = Vec::new();
-    for block in start..end {
+    let mut runs: Vec<Run> = Vec::new();
+    for block in start..start + geometry.blocks_in(no) {
         let metadata = block < head || group.keeps(&geometry, BlockNo(block));
         if !metadata && ext2.is_free(BlockNo(block))? {
             continue;
         }
         let colour = if metadata { METADATA } else { OTHER };
-        match stripes.last_mut() {
+        match runs.last_mut() {
             Some(last) if last.end == block && last.colour == colour => last.end += 1,
-            _ => stripes.push(Stripe { start: block, end: block + 1, colour: colour.to_owned() }),
+            _ => runs.push(Run { start: block, end: block + 1, colour: colour.to_owned() }),
         }
     }
-    Ok(stripes)
+    Ok(runs)
 }

@@ -1,0 +1,61 @@
+//! Rows of stripes: what lies where, a colour each.
+
+use std::fmt::Write;
+
+use crate::escape;
+
+/// Width of a row and height of a row, in pixels.
+const WIDTH: f64 = 1024.0;
+const HEIGHT: u32 = 12;
+
+/// Pixels above the first row.
+const HEAD: u32 = 20;
+
+/// A part of a row in one colour.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Stripe {
+    /// The row, from 0.
+    pub row: u32,
+    /// Where it begins and ends, as shares of the row, from 0 to 1.
+    pub from: f64,
+    /// See `from`.
+    pub to: f64,
+    /// A colour of CSS.
+    pub colour: String,
+}
+
+/// An SVG of so many rows, with later stripes over earlier ones.
+#[must_use]
+pub fn stripes(title: &str, rows: u32, stripes: &[Stripe]) -> String {
+    let (height, title) = (HEAD + rows * HEIGHT, escape(title));
+    let mut svg = format!(
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{WIDTH}\" height=\"{height}\" \
+         font-family=\"sans-serif\" font-size=\"12\">\n<text x=\"0\" y=\"14\">{title}</text>\n"
+    );
+    for stripe in stripes {
+        let written = writeln!(
+            svg,
+            "<rect x=\"{:.2}\" y=\"{}\" width=\"{:.2}\" height=\"{}\" fill=\"{}\"/>",
+            stripe.from * WIDTH,
+            HEAD + stripe.row * HEIGHT,
+            (stripe.to - stripe.from).max(0.0) * WIDTH,
+            HEIGHT - 2,
+            escape(&stripe.colour),
+        );
+        debug_assert!(written.is_ok(), "writing to a string can't fail");
+    }
+    svg + "</svg>\n"
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn stripes_lie_in_their_rows() {
+        let stripe = Stripe { row: 1, from: 0.25, to: 0.5, colour: "#444".to_owned() };
+        let svg = stripes("a & b", 2, &[stripe]);
+        let rect = "<rect x=\"256.00\" y=\"32\" width=\"256.00\" height=\"10\" fill=\"#444\"/>";
+        assert!(svg.contains("a &amp; b") && svg.contains(rect), "{svg}");
+    }
+}

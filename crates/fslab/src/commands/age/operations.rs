@@ -1,0 +1,34 @@
+//! The operations of a workload, from a profile or a file.
+
+use std::path::PathBuf;
+
+use fslab_age::workload::{Operation, WorkloadReader};
+
+/// Where operations come from, as often as they are needed.
+pub(super) enum Source {
+    Made(Vec<Operation>),
+    File(PathBuf),
+}
+
+impl Source {
+    /// Every operation, in order.
+    pub fn operations(
+        &self,
+    ) -> fslab_age::Result<Box<dyn Iterator<Item = fslab_age::Result<Operation>> + '_>> {
+        Ok(match self {
+            Self::Made(operations) => Box::new(operations.iter().cloned().map(Ok)),
+            Self::File(path) => Box::new(WorkloadReader::open(path)?),
+        })
+    }
+
+    /// Calls with every operation.
+    pub fn each(
+        &self,
+        call: &mut dyn FnMut(&Operation) -> fslab_age::Result<()>,
+    ) -> fslab_age::Result<()> {
+        match self {
+            Self::Made(operations) => operations.iter().try_for_each(call),
+            Self::File(path) => WorkloadReader::open(path)?.try_for_each(|row| call(&row?)),
+        }
+    }
+}

@@ -1,0 +1,231 @@
+//! Files of a crate import each other in no circle, so that each can be read with what it uses.
+//!
+//! An import counts for the file that defines what is imported: what a parent passes on by
+//! `pub use` is followed to its origin. That a file uses files of its own folder (`dir.rs` uses
+//! `dir/htree.rs`) does not count, since they are its parts, which may use what it defines. Tests
+//! don't count either.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use syn::visit::{self, Visit};
+use syn::{Item, UseTree, Visibility};
+
+use super::Check;
+use super::tree::{Tree, Violation};
+
+/// The check.
+pub const CHECK: Check =
+    Check { name: "circles", help: "files of a crate import each other in no circle", run };
+
+/// Circles that stay, by the folder whose files may import each other; ARCHITECTURE.md says why.
+const ALLOWED: &[&str] = &["crates/fslab-tier/src/engine"];
+
+/// A module path below a crate's root, such as `["dir", "htree"]`.
+type Path = Vec<String>;
+
+#[derive(Default)]
+struct Module {
+    file: String,
+    /// What it imports, and whether it passes it on.
+    imports: Vec<(Path, bool)>,
+}
+
+fn run(tree: &Tree) -> Vec<Violation> {
+    let mut crates: BTreeMap<&str, BTreeMap<Path, Module>> = BTreeMap::new();
+    let mut violations = Vec::new();
+    for (file, text) in tree.rust() {
+        let Some((root, path)) = place_of(file) else { continue };
+        match syn::parse_file(text) {
+            Ok(parsed) => {
+                let mut imports = Imports { own: path.clone(), found: Vec::new() };
+                imports.visit_file(&parsed);
+                let module = Module { file: file.to_owned(), imports: imports.found };
+                crates.entry(root).or_default().insert(path, module);
+            }
+            Err(error) => violations.push(Violation::of_file(file, error.to_string())),
+        }
+    }
+    for modules in crates.values() {
+        violations.extend(circles(modules).into_iter().filter_map(|circle| told(modules, &circle)));
+    }
+    violations
+}
+
+/// The crate's source folder and the module path of a file; `None` for what is not compiled into
+/// the library or program itself.
+fn place_of(file: &str) -> Option<(&str, Path)> {
+    let (root, inner) = file.split_once("/src/")?;
+    let inner = inner.strip_suffix(".rs")?;
+    let is_root = inner == "lib" || inner == "main";
+    let path: Path =
+        if is_root { Vec::new() } else { inner.split('/').map(str::to_owned).collect() };
+    let is_test = path.iter().any(|part| part == "tests" || part == "bin");
+    (!is_test).then_some((root, path))
+}
+
+/// Collects what the code of one file imports, by paths from the crate's root.
+struct Imports {
+    own: Path,
+    found: Vec<(Path, bool)>,
+}
+
+impl Imports {
+    fn note(&mut self, path: &[String], passes_on: bool) {
+        if let Some(absolute) = self.absolute(path) {
+            self.found.push((absolute, passes_on));
+        }
+    }
+
+    /// From the crate's root; paths that begin with a name count as those of a child, and resolve
+    /// to nothing where it is another crate.
+    fn absolute(&self, path: &[String]) -> Option<Path> {
+        let (first, rest) = path.split_first()?;
+        match first.as_str() {
+            "crate" => Some(rest.to_vec()),
+            "self" => Some([&self.own, rest].concat()),
+            "super" => {
+                let above = path.iter().take_while(|part| *part == "super").count();
+                let kept = self.own.len().checked_sub(above)?;
+                Some([&self.own[..kept], &path[above..]].concat())
+            }
+            _ => Some([&self.own, path].concat()),
+        }
+    }
+
+    fn note_tree(&mut self, before: &[String], tree: &UseTree, passes_on: bool) {
+        let with = |name: String| [before, &[name]].concat();
+        match tree {
+            UseTree::Path(part) => {
+                self.note_tree(&with(part.ident.to_string()), &part.tree, passes_on);
+            }
+            UseTree::Name(name) if name.ident == "self" => self.note(before, passes_on),
+            UseTree::Name(name) => self.note(&with(name.ident.to_string()), passes_on),
+            UseTree::Rename(name) => self.note(&with(name.ident.to_string()), passes_on),
+            UseTree::Glob(_) => self.note(&with("*".to_owned()), passes_on),
+            UseTree::Group(group) => {
+                group.items.iter().for_each(|tree| self.note_tree(before, tree, passes_on));
+            }
+        }
+    }
+}
+
+impl<'a> Visit<'a> for Imports {
+    fn visit_item(&mut self, item: &'a Item) {
+        match item {
+            Item::Mod(module) if is_for_tests(&module.attrs) => {}
+            Item::Use(import) => {
+                let passes_on = !matches!(import.vis, Visibility::Inherited);
+                self.note_tree(&[], &import.tree, passes_on);
+            }
+            _ => visit::visit_item(self, item),
+        }
+    }
+
+    fn visit_path(&mut self, path: &'a syn::Path) {
+        if path.segments.len() > 1 && path.leading_colon.is_none() {
+            let parts: Path = path.segments.iter().map(|part| part.ident.to_string()).collect();
+            self.note(&parts, false);
+        }
+        visit::visit_path(self, path);
+    }
+}
+
+fn is_for_tests(attributes: &[syn::Attribute]) -> bool {
+    attributes.iter().any(|attribute| {
+        attribute.path().is_ident("cfg")
+            && matches!(&attribute.meta, syn::Meta::List(list) if list.tokens.to_string() == "test")
+    })
+}
+
+/// The module that defines what a path names; `None` where it is another crate's.
+fn defining(modules: &BTreeMap<Path, Module>, path: &[String], depth: usize) -> Option<Path> {
+    const DEPTH_MAX: usize = 8;
+    let known = (0..=path.len()).rev().find(|length| modules.contains_key(&path[..*length]))?;
+    let (module, rest) = path.split_at(known);
+    let Some(name) = rest.first().filter(|_| depth < DEPTH_MAX) else {
+        return Some(module.to_vec());
+    };
+    let passed_on = modules[module]
+        .imports
+        .iter()
+        .find(|(import, passes_on)| *passes_on && import.last() == Some(name));
+    match passed_on {
+        Some((import, _)) if import[..] != path[..=known] => {
+            defining(modules, &[import, &rest[1..]].concat(), depth + 1)
+        }
+        _ => Some(module.to_vec()),
+    }
+}
+
+/// For each module those that it imports from, without its own children.
+fn edges(modules: &BTreeMap<Path, Module>) -> BTreeMap<&Path, BTreeSet<Path>> {
+    let of = |(path, module): (_, &Module)| {
+        let path: &Path = path;
+        let found = module.imports.iter().filter_map(|(import, _)| defining(modules, import, 0));
+        (path, found.filter(|other| !other.starts_with(path)).collect())
+    };
+    modules.iter().map(of).collect()
+}
+
+/// Sets of modules each of which can be reached from each.
+fn circles(modules: &BTreeMap<Path, Module>) -> Vec<BTreeSet<Path>> {
+    let edges = edges(modules);
+    let reached = |from: &Path| {
+        let mut reached = BTreeSet::new();
+        let mut next: Vec<&Path> = edges[from].iter().collect();
+        while let Some(path) = next.pop() {
+            if reached.insert(path.clone()) {
+                next.extend(&edges[path]);
+            }
+        }
+        reached
+    };
+    let reach: BTreeMap<&Path, BTreeSet<Path>> =
+        modules.keys().map(|path| (path, reached(path))).collect();
+    let circle_of = |path: &&Path| -> BTreeSet<Path> {
+        reach[path].iter().filter(|other| reach[other].contains(*path)).cloned().collect()
+    };
+    let found: BTreeSet<_> = reach.keys().map(circle_of).filter(|one| one.len() > 1).collect();
+    found.into_iter().collect()
+}
+
+fn told(modules: &BTreeMap<Path, Module>, circle: &BTreeSet<Path>) -> Option<Violation> {
+    let files: Vec<&str> = circle.iter().map(|path| modules[path].file.as_str()).collect();
+    let stays = |folder: &&str| {
+        files.iter().all(|file| {
+            file.strip_suffix(".rs") == Some(folder) || file.starts_with(&format!("{folder}/"))
+        })
+    };
+    if ALLOWED.iter().any(stays) {
+        return None;
+    }
+    let message = format!("imports in a circle with {}", files[1..].join(", "));
+    Some(Violation::of_file(files[0], message))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn planted_circles_are_found() {
+        let tree = |one: &str, other: &str| {
+            run(&Tree::of(&[
+                ("crates/a/src/lib.rs", "mod one; mod other; pub use one::One;"),
+                ("crates/a/src/one.rs", one),
+                ("crates/a/src/other.rs", other),
+            ]))
+            .len()
+        };
+        assert_eq!(tree("use crate::other::X;", "pub struct X;"), 0);
+        assert_eq!(tree("use crate::other::X;", "use super::one::Y;"), 1);
+        // What the root passes on counts for the file that defines it.
+        assert_eq!(tree("use crate::other::X; pub struct One;", "use crate::One;"), 1);
+        assert_eq!(tree("fn f() { crate::other::g() }", "fn g() { super::one::f() }"), 1);
+        let in_tests = "#[cfg(test)] mod tests { use crate::one::Y; }";
+        assert_eq!(tree("use crate::other::X;", in_tests), 0);
+        assert_eq!(tree("use crate::other::X;", "fn ("), 1, "what does not parse is told");
+        // The root uses its parts, which use it.
+        assert_eq!(tree("use crate::root;", "fn f() { crate::root() }"), 0);
+    }
+}
