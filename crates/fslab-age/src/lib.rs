@@ -11,6 +11,14 @@
 //! A workload is one file ([`workload`]) whatever it came from, and what ages a simulation ages a
 //! real mount. Nothing here reads a clock or a source of randomness: both are parameters; nothing
 //! prints. No layer and no FUSE is known here.
+//!
+//! The types to know first: [`workload::Operation`], [`simulate::Simulator`], [`score::Score`].
+//!
+//! ```
+//! let profile = fslab_age::profile::find("smith97")?;
+//! assert_eq!(profile.name, "smith97");
+//! # Ok::<(), fslab_age::Error>(())
+//! ```
 
 pub mod derive;
 pub mod diff;

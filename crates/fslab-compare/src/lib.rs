@@ -3,6 +3,21 @@
 //! The samples are the truth: a run appends each as a JSON line, and every report is computed
 //! from those lines alone (`fslab-report`). Nothing here knows a layer by name (a [`Host`] mounts
 //! and constructs them) and nothing here prints.
+//!
+//! The types to know first: [`Plan`], [`workload::Spec`], [`RunOptions`].
+//!
+//! ```
+//! use fslab_compare::Plan;
+//! use fslab_compare::plan::Form;
+//!
+//! let text = "name = 'two'\nbaseline = 'a'\n\
+//!     [[target]]\nname = 'a'\nin_process = 'mem:'\n\
+//!     [[target]]\nname = 'b'\nin_process = 'null / mem:'\n\
+//!     [[workload]]\nname = 'stream'\n";
+//! let plan = Plan::parse("two.toml", text, Form::Full)?;
+//! assert_eq!(plan.targets.len(), 2);
+//! # Ok::<(), fslab_compare::plan::PlanError>(())
+//! ```
 
 mod error;
 mod host;

@@ -10,8 +10,8 @@ use std::sync::Arc;
 use fslab_vfs::rules::namespace::Namespace;
 use fslab_vfs::rules::{self};
 use fslab_vfs::{
-    Attr, BlockDevice, Claim, DirectorySink, Entry, Errno, Extent, FallocateMode, FileAttr,
-    FileAttrForm, FileKind, FileSystem, Handle, Ino, Layout, Name, OpenMode, Opened, RenameMode,
+    Attr, BlockDevice, DirectorySink, Entry, Errno, Extent, FallocateMode, FileAttr, FileAttrForm,
+    FileKind, FileSystem, Handle, Ino, Layout, LockMode, Name, OpenMode, Opened, RenameMode,
     Request, SeekTo, SetAttr, StatFs, WriteOptions, XattrMode,
 };
 use parking_lot::{Mutex, RwLock, RwLockUpgradableReadGuard, RwLockWriteGuard};
@@ -267,7 +267,7 @@ impl FileSystem for Ext2 {
     }
 
     /// The device is this volume's alone already: nobody else can reach what is in it.
-    fn claim_tree(&self, _: Claim) -> VfsResult<()> {
+    fn lock_tree(&self, _: LockMode) -> VfsResult<()> {
         Ok(())
     }
 

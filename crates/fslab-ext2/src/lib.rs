@@ -8,6 +8,24 @@
 //! comes with each request, seeds with the options) and prints nothing. An image is untrusted:
 //! whatever is read from one is checked before it is believed, work on it is bounded, and damage
 //! is an error.
+//!
+//! The types to know first: [`Ext2`], [`MkfsOptions`], [`VolumeOptions`].
+//!
+//! ```
+//! use std::sync::Arc;
+//!
+//! use fslab_ext2::{Ext2, MkfsOptions, VolumeOptions, mkfs};
+//! use fslab_vfs::{Ino, MemoryDevice};
+//! use fslab_vfs_testing::client::Client;
+//!
+//! let device = Arc::new(MemoryDevice::new(4 << 20));
+//! mkfs(&*device, &MkfsOptions::default())?;
+//! let fs = Ext2::open(device, VolumeOptions::default())?;
+//! let client = Client::new(&fs);
+//! let file = client.file(Ino::ROOT, "name", b"data")?;
+//! assert_eq!(client.contents(file)?, b"data");
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 mod acl_format;
 pub mod alloc;

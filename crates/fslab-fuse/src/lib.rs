@@ -10,6 +10,19 @@
 //!
 //! What the kernel and the privileges granted is in [`Granted`]; whatever was asked and not
 //! granted is said, never silently replaced. This crate knows no layer and no leaf.
+//!
+//! The types to know first: [`MountOptions`], [`Session`], [`Granted`].
+//!
+//! ```no_run
+//! use std::sync::Arc;
+//!
+//! use fslab_fuse::{MountOptions, mount};
+//! use fslab_vfs::MemFs;
+//!
+//! let session = mount(Arc::new(MemFs::default()), "/mnt".as_ref(), &MountOptions::default())?;
+//! session.wait()?; // until it is unmounted
+//! # Ok::<(), fslab_fuse::Error>(())
+//! ```
 
 mod backing_id_pin;
 mod busy_poll;

@@ -12,7 +12,7 @@ use crate::layer_spec::LayerSpec;
 use crate::nearest::Nearest;
 use crate::options::{OptionSpec, Options, ValueKind};
 use crate::registry::LAYERS;
-use crate::stack_context::Surroundings;
+use crate::stack_context::StackContext;
 
 /// A layer with its options, checked against the registry.
 #[derive(Clone, Debug)]
@@ -52,7 +52,7 @@ impl LayerChoice {
     /// # Errors
     /// What the layer answers.
     pub fn build(&self, inner: Arc<dyn FileSystem>) -> Result<Arc<dyn FileSystem>> {
-        self.build_in(inner, &Surroundings::default())
+        self.build_in(inner, &StackContext::default())
     }
 
     /// Puts the layer over a file system.
@@ -62,9 +62,9 @@ impl LayerChoice {
     pub fn build_in(
         &self,
         inner: Arc<dyn FileSystem>,
-        surroundings: &Surroundings,
+        context: &StackContext,
     ) -> Result<Arc<dyn FileSystem>> {
-        (self.spec.build)(inner, &self.options, surroundings)
+        (self.spec.build)(inner, &self.options, context)
     }
 
     /// Where the layer will write, by option.

@@ -6,7 +6,7 @@ use fslab_vfs::FileSystem;
 
 use crate::error::Result;
 use crate::options::{OptionSpec, Options};
-use crate::stack_context::Surroundings;
+use crate::stack_context::StackContext;
 
 /// A layer's declaration of itself.
 #[derive(Clone, Copy, Debug)]
@@ -27,7 +27,7 @@ pub struct LayerSpec {
 
 /// Puts a layer over a file system. The options were checked against the layer's list before.
 pub type BuildLayer =
-    fn(Arc<dyn FileSystem>, &Options, &Surroundings) -> Result<Arc<dyn FileSystem>>;
+    fn(Arc<dyn FileSystem>, &Options, &StackContext) -> Result<Arc<dyn FileSystem>>;
 
 /// Whether a layer changes the stored bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

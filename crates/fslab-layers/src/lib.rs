@@ -4,7 +4,18 @@
 //! `fslab list` and the conformance tests follow from the list.
 //!
 //! Layers read no clock and no global source of random numbers: they come with requests, options
-//! and [`Surroundings`]. They know no mount either: what they have to tell, they publish there.
+//! and [`StackContext`]. They know no mount either: what they have to tell, they publish there.
+//!
+//! The types to know first: [`LayerSpec`], [`LayerChoice`], [`Stack`].
+//!
+//! ```
+//! use fslab_layers::{Foreign, Stack};
+//! use fslab_vfs::{Ino, Request};
+//!
+//! let fs = Stack::parse("stats / null / mem:", Foreign::default())?.build()?;
+//! assert!(fs.getattr(&Request::default(), Ino::ROOT, None).is_ok());
+//! # Ok::<(), fslab_layers::Error>(())
+//! ```
 
 mod error;
 mod layer_choice;
@@ -29,4 +40,4 @@ pub use options::{OptionSpec, Options, ValueKind};
 pub use registry::LAYERS;
 pub use report::{Bucket, Latency, Measure, OperationReport, Report, Reporter};
 pub use stack::{Foreign, Stack};
-pub use stack_context::{Draws, Service, SteadyDraws, Surroundings};
+pub use stack_context::{CountingNumbers, RandomSource, Service, StackContext};

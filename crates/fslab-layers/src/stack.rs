@@ -13,7 +13,7 @@ use crate::error::{Error, Result};
 use crate::layer_choice::LayerChoice;
 use crate::layer_spec::{LayerKind, LayerSpec};
 use crate::leaf::{ForeignLeaf, Leaf};
-use crate::stack_context::Surroundings;
+use crate::stack_context::StackContext;
 
 /// What separates the parts of a stack written in one line.
 const SEPARATOR: &str = " / ";
@@ -56,16 +56,16 @@ impl Stack {
     /// # Errors
     /// What the leaf or a layer answers.
     pub fn build(&self) -> Result<Arc<dyn FileSystem>> {
-        self.build_in(&Surroundings::default())
+        self.build_in(&StackContext::default())
     }
 
-    /// Opens the leaf and puts the layers over it. What they have to tell is in `surroundings`
+    /// Opens the leaf and puts the layers over it. What they have to tell is in `context`
     /// afterwards.
     ///
     /// # Errors
     /// What the leaf or a layer answers.
-    pub fn build_in(&self, surroundings: &Surroundings) -> Result<Arc<dyn FileSystem>> {
-        self.build_over(self.leaf.open(surroundings.leaf_options())?, surroundings)
+    pub fn build_in(&self, context: &StackContext) -> Result<Arc<dyn FileSystem>> {
+        self.build_over(self.leaf.open(context.leaf_options())?, context)
     }
 
     /// The same over a leaf that is open already.
@@ -75,16 +75,16 @@ impl Stack {
     pub fn build_over(
         &self,
         leaf: Arc<dyn FileSystem>,
-        surroundings: &Surroundings,
+        context: &StackContext,
     ) -> Result<Arc<dyn FileSystem>> {
         self.check()?;
-        let mut top = match surroundings.leaf_options().read_only {
+        let mut top = match context.leaf_options().read_only {
             true => Arc::new(ReadOnly::new(leaf)),
             false => leaf,
         };
         for (index, layer) in self.layers.iter().enumerate().rev() {
-            let surroundings = surroundings.of_layer(index + 1, layer.to_string());
-            top = layer.build_in(top, &surroundings)?;
+            let context = context.of_layer(index + 1, layer.to_string());
+            top = layer.build_in(top, &context)?;
         }
         Ok(top)
     }

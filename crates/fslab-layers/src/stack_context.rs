@@ -13,9 +13,9 @@ use crate::report::{Report, Reporter};
 
 /// What layers get from whoever builds a stack.
 #[derive(Clone)]
-pub struct Surroundings {
+pub struct StackContext {
     clock: Arc<dyn Clock>,
-    draws: Arc<dyn Draws>,
+    draws: Arc<dyn RandomSource>,
     leaf: LeafOptions,
     published: Arc<Mutex<Vec<Published>>>,
     services: Arc<Mutex<Vec<Arc<dyn Service>>>>,
@@ -26,7 +26,7 @@ pub struct Surroundings {
 }
 
 /// Random numbers.
-pub trait Draws: Send + Sync {
+pub trait RandomSource: Send + Sync {
     /// The next number.
     fn draw(&self) -> u64;
 }
@@ -49,9 +49,9 @@ pub trait Service: Send + Sync {
 /// The same numbers each time, for tests: layers get numbers that can't be guessed only from
 /// whoever has a source of them.
 #[derive(Debug, Default)]
-pub struct SteadyDraws(AtomicU64);
+pub struct CountingNumbers(AtomicU64);
 
-impl Draws for SteadyDraws {
+impl RandomSource for CountingNumbers {
     fn draw(&self) -> u64 {
         self.0.fetch_add(1, Ordering::Relaxed)
     }
@@ -63,11 +63,11 @@ struct Published {
     reporter: Arc<dyn Reporter>,
 }
 
-impl Surroundings {
+impl StackContext {
     /// With a clock.
     #[must_use]
     pub fn new(clock: Arc<dyn Clock>) -> Self {
-        let draws = Arc::new(SteadyDraws::default());
+        let draws = Arc::new(CountingNumbers::default());
         let (published, services) = (Arc::default(), Arc::default());
         let (leaf, layer) = (LeafOptions::default(), (0, String::new()));
         Self { clock, draws, leaf, published, services, layer, conversion: None }
@@ -75,13 +75,13 @@ impl Surroundings {
 
     /// With a source of random numbers; without it they are the same each time.
     #[must_use]
-    pub fn with_draws(self, draws: Arc<dyn Draws>) -> Self {
+    pub fn with_random_source(self, draws: Arc<dyn RandomSource>) -> Self {
         Self { draws, ..self }
     }
 
     /// Random numbers.
     #[must_use]
-    pub fn draws(&self) -> Arc<dyn Draws> {
+    pub fn draws(&self) -> Arc<dyn RandomSource> {
         Arc::clone(&self.draws)
     }
 
@@ -156,14 +156,14 @@ impl Surroundings {
     }
 }
 
-impl Default for Surroundings {
+impl Default for StackContext {
     fn default() -> Self {
         Self::new(Arc::new(MonotonicClock))
     }
 }
 
-impl fmt::Debug for Surroundings {
+impl fmt::Debug for StackContext {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.debug_struct("Surroundings").field("layer", &self.layer).finish_non_exhaustive()
+        formatter.debug_struct("StackContext").field("layer", &self.layer).finish_non_exhaustive()
     }
 }

@@ -11,6 +11,19 @@
 //! The questions are those of Hu and Bursum ("Measurement and Impact of Key File System
 //! Attributes": block size, prefetching, cache, direct pointers) and what has become interesting
 //! since. Each attribute is one file with a `SPEC` and one line in [`ATTRIBUTES`].
+//!
+//! The types to know first: [`Attribute`], [`Ground`], [`Answer`].
+//!
+//! ```
+//! use fslab_probe::{ATTRIBUTES, Ground, Options, find};
+//!
+//! let directory = tempfile::tempdir()?;
+//! let ground = Ground::prepare(directory.path(), Options::default())?;
+//! let attribute = ATTRIBUTES.iter().find(|one| one.name == "sparse-files").unwrap();
+//! println!("{:?}", find(attribute, &ground).finding);
+//! ground.clear()?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 mod attribute;
 mod finding;

@@ -1,6 +1,16 @@
 //! Reports: a model computed from samples alone, and one renderer a file.
 //!
 //! A new renderer is one file with a `SPEC` and a line in [`RENDERERS`].
+//!
+//! The types to know first: [`sample::Sample`], [`Provenance`], [`Report`].
+//!
+//! ```
+//! use fslab_report::sample::Record;
+//! use fslab_report::{Provenance, Report};
+//!
+//! let report = Report::new(&[Record::Provenance(Box::new(Provenance::default()))]);
+//! assert_eq!(report.samples, 0);
+//! ```
 
 mod cells;
 mod choice;

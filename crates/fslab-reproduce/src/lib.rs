@@ -5,6 +5,21 @@
 //! is, or the answers of commands; what they say is read from the reports of those comparisons and
 //! from those answers. What can't be measured says why. Charts are drawn from the same figures.
 //! Nothing here runs, mounts or prints anything.
+//!
+//! The types to know first: [`Paper`], [`Claim`], [`Findings`].
+//!
+//! ```
+//! use std::collections::BTreeMap;
+//!
+//! use fslab_reproduce::Paper;
+//!
+//! let text = "title = 'A paper'\nauthors = 'Its authors'\nabout = 'What it is about.'\n\
+//!     [[claim]]\nid = 'same'\nplace = 'table 1'\nsays = 'it is the same'\nkind = 'measured'\n\
+//!     missing = 'it needs another machine'\n";
+//! let paper = Paper::parse("paper", "paper.toml", text, &BTreeMap::new())?;
+//! assert_eq!(paper.claims.len(), 1);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 mod agreement;
 mod answer;

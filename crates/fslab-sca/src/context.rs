@@ -12,7 +12,7 @@ use super::frame::Encoding;
 use super::lower::LowerFile;
 use super::read_ahead::ReadAhead;
 use super::workers::Workers;
-use fslab_layers::Draws;
+use fslab_layers::RandomSource;
 
 /// One operation on one stored file.
 #[derive(Clone, Copy)]
@@ -50,7 +50,7 @@ pub struct Settings {
     /// Tells how long something takes.
     pub clock: Arc<dyn Clock>,
     /// Numbers that nobody can guess.
-    pub draws: Arc<dyn Draws>,
+    pub draws: Arc<dyn RandomSource>,
     /// Counts the files made, so that no two get the same id.
     pub files_made: AtomicU64,
     /// Bytes without use that a file may hold, beyond as many as it has of use.

@@ -27,7 +27,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use fslab_sys::lease::Lease;
 use fslab_vfs::{
-    Attr, Claim, Credentials, Errno, FileSystem, HostFs, HostOptions, Ino, Name, Permissions,
+    Attr, Credentials, Errno, FileSystem, HostFs, HostOptions, Ino, LockMode, Name, Permissions,
     RenameMode, Request, Result, SetAttr, SetTime, XattrMode,
 };
 
@@ -37,7 +37,7 @@ use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, openat2};
 use super::context::{mix, own_request};
 use super::{format, options, size_xattr};
 use crate::error::Error;
-use fslab_layers::{LayerChoice, Surroundings};
+use fslab_layers::{LayerChoice, StackContext};
 
 pub use estimate::{Estimate, codec_of, estimate};
 use parallel::ThreadCount;
@@ -193,12 +193,12 @@ impl Conversion {
         root: &Path,
         layer: &LayerChoice,
         direction: Direction,
-        surroundings: &Surroundings,
+        context: &StackContext,
     ) -> crate::Result<Self> {
         let failed = |source| Error::StoredFile { path: root.to_owned(), source };
         let lower = HostFs::open(root, &HostOptions::default()).map_err(failed)?;
         let request = request_of_this_process();
-        Self::by(request, Arc::new(lower), layer, direction, surroundings)
+        Self::by(request, Arc::new(lower), layer, direction, context)
     }
 
     /// As [`Self::open`], over any file system, as root.
@@ -209,9 +209,9 @@ impl Conversion {
         lower: Arc<dyn FileSystem>,
         layer: &LayerChoice,
         direction: Direction,
-        surroundings: &Surroundings,
+        context: &StackContext,
     ) -> crate::Result<Self> {
-        Self::by(own_request(), lower, layer, direction, surroundings)
+        Self::by(own_request(), lower, layer, direction, context)
     }
 
     fn by(
@@ -219,19 +219,19 @@ impl Conversion {
         lower: Arc<dyn FileSystem>,
         layer: &LayerChoice,
         direction: Direction,
-        surroundings: &Surroundings,
+        context: &StackContext,
     ) -> crate::Result<Self> {
         let codec = codec_of(layer)?;
         let failed = |source| Error::from(fslab_layers::Error::Layer { layer: codec.name, source });
-        options::claim(codec, &*lower, Claim::Passing)?;
+        options::lock_tree(codec, &*lower, LockMode::Passing)?;
         let scope = Scope::find(&*lower, &request, direction).map_err(failed)?;
         let mut scope = scope.map_err(|PartOfPlainTree(path)| Error::PartOfPlainTree { path })?;
         match direction {
             Direction::Decode => size_xattr::expect_foreign_files(&*lower, &request),
-            Direction::Encode => scope.begin_encoding(&*lower, &request, new_key(surroundings)),
+            Direction::Encode => scope.begin_encoding(&*lower, &request, new_key(context)),
         }
         .map_err(failed)?;
-        let around = surroundings.of_conversion(scope.key());
+        let around = context.of_conversion(scope.key());
         let layered = layer.build_in(Arc::clone(&lower), &around)?;
         let uid = request.credentials.uid;
         let marking = Marking::find(&*lower, &request, uid).map_err(failed)?;
@@ -566,9 +566,9 @@ fn request_of_this_process() -> Request {
 }
 
 /// A key that no earlier run had.
-fn new_key(surroundings: &Surroundings) -> u64 {
-    let now = surroundings.clock().now_ns();
-    mix(mix(surroundings.draws().draw()) ^ now)
+fn new_key(context: &StackContext) -> u64 {
+    let now = context.clock().now_ns();
+    mix(mix(context.draws().draw()) ^ now)
 }
 
 fn copy_name(ino: Ino) -> OsString {

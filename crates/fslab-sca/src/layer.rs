@@ -3,16 +3,14 @@
 //! A transformer: every operation is here, and what is not is refused (see
 //! [`fslab_vfs::FileSystem::fallback`]).
 
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsStr;
 use std::ops::Range;
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use fslab_vfs::rules::{CAPABILITY, acl, set_id};
 use fslab_vfs::{
-    Attr, Claim, DirectorySink, Entry, Errno, FallocateMode, FileAttr, FileAttrForm, FileKind,
-    FileSystem, Handle, Ino, KernelCache, Name, OpenMode, Opened, RenameMode, Request, Result,
-    SeekTo, SetAttr, StatFs, WriteOptions, XattrMode,
+    Attr, Entry, Errno, FallocateMode, FileAttr, FileAttrForm, FileKind, FileSystem, Handle, Ino,
+    Name, OpenMode, Opened, Request, Result, SeekTo, SetAttr, WriteOptions, XattrMode,
 };
 use parking_lot::RwLock;
 use slab::Slab;
@@ -300,16 +298,8 @@ fn first_error(answers: Vec<Result<()>>) -> Result<()> {
 }
 
 impl FileSystem for Sca {
-    fn attach(&self, cache: Arc<dyn KernelCache>) {
-        self.lower.attach(cache);
-    }
-
-    fn path_below(&self, ino: Ino) -> Option<PathBuf> {
-        self.lower.path_below(ino)
-    }
-
-    fn claim_tree(&self, claim: Claim) -> Result<()> {
-        self.lower.claim_tree(claim)
+    fn tree_fallback(&self) -> Option<&dyn FileSystem> {
+        Some(&*self.lower)
     }
 
     /// Files of this layer are open below by several handles at once.
@@ -354,18 +344,6 @@ impl FileSystem for Sca {
         self.shown_entry(request, self.lower.lookup(request, parent, name)?)
     }
 
-    fn forget(&self, ino: Ino, lookups: u64) {
-        self.lower.forget(ino, lookups);
-    }
-
-    fn hold(&self, ino: Ino) -> Result<()> {
-        self.lower.hold(ino)
-    }
-
-    fn let_go(&self, ino: Ino) {
-        self.lower.let_go(ino);
-    }
-
     fn getattr(&self, request: &Request, ino: Ino, _handle: Option<Handle>) -> Result<Attr> {
         let attr = self.through_handle(ino, |handle| self.lower.getattr(request, ino, handle))?;
         self.shown(request, attr)
@@ -400,10 +378,6 @@ impl FileSystem for Sca {
         self.shown(request, attr)
     }
 
-    fn readlink(&self, request: &Request, ino: Ino) -> Result<OsString> {
-        self.lower.readlink(request, ino)
-    }
-
     fn mknod(
         &self,
         request: &Request,
@@ -413,40 +387,6 @@ impl FileSystem for Sca {
         device: u32,
     ) -> Result<Entry> {
         self.shown_entry(request, self.lower.mknod(request, parent, name, mode, device)?)
-    }
-
-    fn mkdir(&self, request: &Request, parent: Ino, name: Name<'_>, mode: u32) -> Result<Entry> {
-        self.lower.mkdir(request, parent, name, mode)
-    }
-
-    fn symlink(
-        &self,
-        request: &Request,
-        parent: Ino,
-        name: Name<'_>,
-        target: &OsStr,
-    ) -> Result<Entry> {
-        self.lower.symlink(request, parent, name, target)
-    }
-
-    fn unlink(&self, request: &Request, parent: Ino, name: Name<'_>) -> Result<()> {
-        self.lower.unlink(request, parent, name)
-    }
-
-    fn rmdir(&self, request: &Request, parent: Ino, name: Name<'_>) -> Result<()> {
-        self.lower.rmdir(request, parent, name)
-    }
-
-    fn rename(
-        &self,
-        request: &Request,
-        parent: Ino,
-        name: Name<'_>,
-        new_parent: Ino,
-        new_name: Name<'_>,
-        mode: RenameMode,
-    ) -> Result<()> {
-        self.lower.rename(request, parent, name, new_parent, new_name, mode)
     }
 
     fn link(
@@ -552,37 +492,6 @@ impl FileSystem for Sca {
         open.file.sync(request, data_only)?;
         self.attend(request, open.ino, &open.file);
         Ok(())
-    }
-
-    fn opendir(&self, request: &Request, ino: Ino) -> Result<Handle> {
-        self.lower.opendir(request, ino)
-    }
-
-    fn readdir(
-        &self,
-        request: &Request,
-        ino: Ino,
-        handle: Handle,
-        offset: u64,
-        sink: &mut DirectorySink<'_>,
-    ) -> Result<()> {
-        self.lower.readdir(request, ino, handle, offset, sink)
-    }
-
-    fn releasedir(&self, request: &Request, ino: Ino, handle: Handle) -> Result<()> {
-        self.lower.releasedir(request, ino, handle)
-    }
-
-    fn fsyncdir(&self, request: &Request, ino: Ino, handle: Handle, data_only: bool) -> Result<()> {
-        self.lower.fsyncdir(request, ino, handle, data_only)
-    }
-
-    fn syncfs(&self, request: &Request, ino: Ino) -> Result<()> {
-        self.lower.syncfs(request, ino)
-    }
-
-    fn statfs(&self, request: &Request, ino: Ino) -> Result<StatFs> {
-        self.lower.statfs(request, ino)
     }
 
     fn getxattr(&self, request: &Request, ino: Ino, name: &OsStr) -> Result<Vec<u8>> {

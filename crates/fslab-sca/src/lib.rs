@@ -24,6 +24,24 @@
 //! - `layer`: the file system.
 //! - `dump`, `tools`: stored files taken apart, checked, read and packed while nothing is mounted;
 //!   `convert`: whole trees encoded and decoded.
+//!
+//! The types to know first: [`CodecSpec`], [`Tool`] (a stored file while nothing is mounted), and
+//! [`LAYERS`], which a stack takes.
+//!
+//! ```
+//! use std::sync::Arc;
+//!
+//! use fslab_layers::LayerChoice;
+//! use fslab_vfs::{Ino, MemFs};
+//! use fslab_vfs_testing::client::Client;
+//!
+//! let below = Arc::new(MemFs::default());
+//! let fs = LayerChoice::parse("zstd:level=3", fslab_sca::LAYERS)?.build(below)?;
+//! let client = Client::new(&*fs);
+//! let file = client.file(Ino::ROOT, "text", &[b'a'; 100_000])?;
+//! assert_eq!(client.contents(file)?.len(), 100_000);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 mod checkpoint;
 mod chunk_map;

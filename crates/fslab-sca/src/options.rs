@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
-use fslab_vfs::{Claim, Errno, FileSystem, MonotonicClock, Request};
+use fslab_vfs::{Errno, FileSystem, LockMode, MonotonicClock, Request};
 use quick_cache::sync::Cache;
 
 use super::codec::CodecSpec;
@@ -11,7 +11,7 @@ use super::context::{Settings, WhenToPack};
 use super::decoded_cache::{BytesOfContent, DecodedCache};
 use super::size_xattr;
 use super::workers::Workers;
-use fslab_layers::{Error, OptionSpec, Options, Result, SteadyDraws, Surroundings, ValueKind};
+use fslab_layers::{CountingNumbers, Error, OptionSpec, Options, Result, StackContext, ValueKind};
 
 const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
@@ -102,7 +102,7 @@ pub fn settings(
     fs: &Arc<dyn FileSystem>,
     request: &Request,
     options: &Options,
-    surroundings: &Surroundings,
+    context: &StackContext,
 ) -> Result<Settings> {
     let chunk = options.number("chunk");
     if !chunk.is_power_of_two() {
@@ -114,9 +114,9 @@ pub fn settings(
         });
     }
     let lower = |source: fslab_vfs::Error| Error::Layer { layer: codec.name, source };
-    claim(codec, &**fs, Claim::Exclusive)?;
+    lock_tree(codec, &**fs, LockMode::Exclusive)?;
     let (session, has_xattrs) = {
-        let is_conversion = surroundings.conversion().is_some();
+        let is_conversion = context.conversion().is_some();
         size_xattr::begin_session(fs, request, is_conversion).map_err(lower)?
     };
     let size_xattr = options.is_on("size-xattr");
@@ -136,30 +136,30 @@ pub fn settings(
         size_xattr: size_xattr && has_xattrs,
         workers: workers(codec, options.number("threads") as usize)?,
         cache: cache(options.number("cache")),
-        clock: surroundings.clock(),
-        draws: surroundings.draws(),
+        clock: context.clock(),
+        draws: context.draws(),
         files_made: AtomicU64::new(0),
         garbage_bytes_max: options.number("garbage"),
-        packing: when_to_pack(options, surroundings),
+        packing: when_to_pack(options, context),
         session,
-        run_key: surroundings.conversion().flatten(),
+        run_key: context.conversion().flatten(),
     })
 }
 
-/// Takes a tree for one layer, or keeps it.
+/// Locks a tree for one layer.
 ///
 /// # Errors
 /// That somebody else has it.
-pub fn claim(codec: &'static CodecSpec, fs: &dyn FileSystem, claim: Claim) -> Result<()> {
-    fs.claim_tree(claim).map_err(|source| match source.errno() {
+pub fn lock_tree(codec: &'static CodecSpec, fs: &dyn FileSystem, mode: LockMode) -> Result<()> {
+    fs.lock_tree(mode).map_err(|source| match source.errno() {
         Errno::BUSY => Error::InUse { layer: codec.name },
         _ => Error::Layer { layer: codec.name, source },
     })
 }
 
-fn when_to_pack(options: &Options, surroundings: &Surroundings) -> WhenToPack {
+fn when_to_pack(options: &Options, context: &StackContext) -> WhenToPack {
     match options.choice("pack") {
-        _ if surroundings.leaf_options().read_only => WhenToPack::Never,
+        _ if context.leaf_options().read_only => WhenToPack::Never,
         "idle" => WhenToPack::Idle {
             after: options.duration("pack-after"),
             rate: options.number("pack-rate"),
@@ -202,7 +202,7 @@ pub fn of_tools() -> fslab_vfs::Result<Settings> {
         workers: Workers::new(workers),
         cache: cache(0),
         clock: Arc::new(MonotonicClock),
-        draws: Arc::new(SteadyDraws::default()),
+        draws: Arc::new(CountingNumbers::default()),
         files_made: AtomicU64::new(0),
         garbage_bytes_max: u64::MAX,
         packing: WhenToPack::Never,

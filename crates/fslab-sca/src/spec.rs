@@ -12,7 +12,7 @@ use super::options::{
     VERIFY, settings,
 };
 use fslab_layers::{
-    BuildLayer, LayerKind, LayerSpec, OptionSpec, Options, Result, Surroundings, ValueKind,
+    BuildLayer, LayerKind, LayerSpec, OptionSpec, Options, Result, StackContext, ValueKind,
 };
 
 /// Until the long proofs have run (see docs/STATUS.md): crashes, kills and fuzzing as long as
@@ -101,8 +101,8 @@ fn build(
     codec: &'static CodecSpec,
     inner: Arc<dyn FileSystem>,
     options: &Options,
-    surroundings: &Surroundings,
+    context: &StackContext,
 ) -> Result<Arc<dyn FileSystem>> {
-    let settings = settings(codec, &inner, &own_request(), options, surroundings)?;
+    let settings = settings(codec, &inner, &own_request(), options, context)?;
     Ok(Arc::new(Sca::new(inner, settings)))
 }

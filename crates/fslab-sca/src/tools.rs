@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use fslab_vfs::{
-    Claim, Errno, FileSystem, Handle, HostFs, HostOptions, Ino, Name, OpenMode, Request,
+    Errno, FileSystem, Handle, HostFs, HostOptions, Ino, LockMode, Name, OpenMode, Request,
 };
 
 use super::context::own_request;
@@ -84,14 +84,14 @@ pub struct Finding {
 }
 
 impl Tool {
-    /// Opens a stored file, and claims the tree around it for reading.
+    /// Opens a stored file, and locks the tree around it for reading.
     ///
     /// # Errors
     /// That a mount uses it; that it is no stored file; what the file system below answers.
     pub fn open(path: &Path) -> Result<Self> {
         let failed = |source| Error::StoredFile { path: path.to_owned(), source };
         let mode = OpenMode::empty();
-        let (fs, ino, handle) = open_below(path, Claim::Shared, mode).map_err(failed)?;
+        let (fs, ino, handle) = open_below(path, LockMode::Shared, mode).map_err(failed)?;
         let request = own_request();
         let settings = options::of_tools().map_err(failed)?;
         let lower = LowerFile { fs, ino, handle };
@@ -288,12 +288,12 @@ fn form(io: Io<'_>, log: &Log) -> fslab_vfs::Result<&'static str> {
 
 fn open_below(
     path: &Path,
-    claim: Claim,
+    lock: LockMode,
     mode: OpenMode,
 ) -> fslab_vfs::Result<(Arc<dyn FileSystem>, Ino, Handle)> {
     let (parent, name) = split(path)?;
     let fs: Arc<dyn FileSystem> = Arc::new(HostFs::open(&parent, &HostOptions::default())?);
-    fs.claim_tree(claim)?;
+    fs.lock_tree(lock)?;
     let request = own_request();
     let entry = fs.lookup(&request, Ino::ROOT, Name::new(&name)?)?;
     let opened = fs.open(&request, entry.attr.ino, mode)?;

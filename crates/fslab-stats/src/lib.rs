@@ -1,4 +1,15 @@
 //! Statistics of samples: pure functions of numbers, with every random draw from a seed.
+//!
+//! The types to know first: [`RatioInterval`], [`Margin`], [`Latency`].
+//!
+//! ```
+//! use fslab_stats::paired_ratio;
+//!
+//! // Seconds of two targets, a pair a round.
+//! let pairs = [(2.0, 1.0), (2.1, 1.0), (1.9, 1.0), (2.0, 1.01), (2.05, 1.0), (2.0, 0.99)];
+//! let ratio = paired_ratio(&pairs, 1).unwrap();
+//! assert!(ratio.low < 2.0 && 2.0 < ratio.high && ratio.shows_difference());
+//! ```
 
 mod bootstrap;
 mod changes;

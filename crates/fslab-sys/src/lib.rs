@@ -2,6 +2,15 @@
 //!
 //! What rustix offers is called from where it is needed; this crate holds what it does not offer.
 //! Nothing here knows a file system, a layer or a benchmark.
+//!
+//! Three to know first: [`mounts::Mount`] unmounts when it is dropped, [`loop_device::LoopDevice`]
+//! detaches, and [`descriptor`] has what rustix lacks of open files.
+//!
+//! ```
+//! let root = fslab_sys::mounts::mounted_on("/proc".as_ref())?;
+//! assert!(root.is_some_and(|mount| mount.file_system == "proc"));
+//! # Ok::<(), std::io::Error>(())
+//! ```
 
 pub mod block_counters;
 pub mod clone;

@@ -23,7 +23,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use fslab_vfs::{Attr, Claim, Errno, FileSystem, Handle, Ino, Request};
+use fslab_vfs::{Attr, Errno, FileSystem, Handle, Ino, LockMode, Request};
 use parking_lot::RwLock;
 
 use crate::archive::{Archive, ArchiveEntry};
@@ -31,11 +31,11 @@ use crate::catalogue::Catalogue;
 use crate::closed_root::{ClosedRoot, Treatment};
 use crate::deny_list::DenyList;
 use crate::engine::recall::queue::{Fifo, Order};
+use crate::environment::Environment;
 use crate::error::{Error, Result};
 use crate::id::Id;
 use crate::lower::{OwnFile, own_request, request_at};
 use crate::stored::{Marks, TreeMark};
-use crate::surroundings::Surroundings;
 
 mod archives;
 mod background;
@@ -157,7 +157,7 @@ pub struct Tier {
     settings: Settings,
     archives: RwLock<Vec<Arc<dyn Archive>>>,
     catalogue: Catalogue,
-    around: Surroundings,
+    around: Environment,
     files: files::Files,
     recalls: recall::Recalls,
     outbound: outbound::Outbound,
@@ -178,7 +178,7 @@ impl Tier {
         settings: Settings,
         archives: Vec<Arc<dyn Archive>>,
         catalogue: Catalogue,
-        around: Surroundings,
+        around: Environment,
     ) -> Result<Arc<Self>> {
         claim(&*lower)?;
         check_mark(&*lower, settings.tier, around.marks)?;
@@ -250,7 +250,7 @@ impl Tier {
 
     /// Clocks and random numbers.
     #[must_use]
-    pub fn surroundings(&self) -> &Surroundings {
+    pub fn surroundings(&self) -> &Environment {
         &self.around
     }
 
@@ -296,7 +296,7 @@ impl std::fmt::Debug for Tier {
 
 /// Claims a tree exclusively.
 pub(crate) fn claim(lower: &dyn FileSystem) -> Result<()> {
-    match lower.claim_tree(Claim::Exclusive) {
+    match lower.lock_tree(LockMode::Exclusive) {
         Ok(()) => Ok(()),
         Err(error) if error.errno() == Errno::BUSY => Err(Error::InUse),
         Err(error) => Err(Error::below(b"")(error)),

@@ -25,13 +25,13 @@ use crate::catalogue::Catalogue;
 use crate::closed_root::{self, ClosedRoot, Treatment};
 use crate::deny_list::{DenyList, Programs};
 use crate::engine::{BUNDLED_BYTES_MAX, Settings, Tier, check_mark, claim};
+use crate::environment::{Environment, Identities};
 use crate::error::{Error, Result, line_of};
 use crate::id::Id;
 use crate::lower::own_request;
 use crate::private;
 use crate::stored::format::COPIES_MAX;
 use crate::stored::{Marks, TreeMark};
-use crate::surroundings::{Identities, Surroundings};
 
 mod cleanup;
 mod surviving_archives;
@@ -217,7 +217,7 @@ impl Home {
         path: &Path,
         tree: &dyn FileSystem,
         wish: &InitOptions,
-        around: &Surroundings,
+        around: &Environment,
     ) -> Result<Self> {
         check_options(wish)?;
         let mark = around.marks.read_tree(tree, &own_request());
@@ -290,7 +290,7 @@ impl Home {
         path: &Path,
         tree: &dyn FileSystem,
         remains: &SurvivingArchives,
-        around: &Surroundings,
+        around: &Environment,
     ) -> Result<Self> {
         must_be_homeless(tree, remains.tier, around.marks)?;
         let usual = InitOptions::usual(Vec::new(), None);
@@ -317,7 +317,7 @@ impl Home {
     ///
     /// # Errors
     /// Where it belongs to another tier; what marking it answers.
-    pub fn adopt(&self, tree: &dyn FileSystem, around: &Surroundings) -> Result<()> {
+    pub fn adopt(&self, tree: &dyn FileSystem, around: &Environment) -> Result<()> {
         let mark = around.marks.read_tree(tree, &own_request());
         match mark.map_err(|error| refused(format!("the tree: {error}")))? {
             Some(mark) if mark.tier == self.description.tier => Ok(()),
@@ -474,7 +474,7 @@ impl Home {
         write_durably(&path, text.as_bytes()).map_err(Error::file(&path))
     }
 
-    fn mark(&self, tree: &dyn FileSystem, around: &Surroundings, origin: Origin) -> Result<()> {
+    fn mark(&self, tree: &dyn FileSystem, around: &Environment, origin: Origin) -> Result<()> {
         use std::os::unix::ffi::OsStrExt;
         let marks = around.marks;
         let home = self.path.as_os_str().as_bytes().to_vec();
@@ -503,7 +503,7 @@ impl Home {
     pub fn archives(
         &self,
         writer: Option<&Writer>,
-        around: &Surroundings,
+        around: &Environment,
     ) -> Result<Vec<Arc<dyn Archive>>> {
         self.archives_for(ArchiveUse::Write(writer.cloned()), around)
     }
@@ -511,7 +511,7 @@ impl Home {
     fn archives_for(
         &self,
         used: ArchiveUse,
-        around: &Surroundings,
+        around: &Environment,
     ) -> Result<Vec<Arc<dyn Archive>>> {
         let mut archives: Vec<Arc<dyn Archive>> = Vec::new();
         let mut problems = Vec::new();
@@ -617,7 +617,7 @@ impl Home {
         &self,
         tree: Arc<dyn FileSystem>,
         settings: Settings,
-        around: Surroundings,
+        around: Environment,
     ) -> Result<Arc<Tier>> {
         // Who uses the tree uses its archives too: the tree is what can be named.
         claim(&*tree)?;
@@ -663,7 +663,7 @@ impl Home {
         &self,
         archive: &Path,
         tree: &Arc<dyn FileSystem>,
-        around: &Surroundings,
+        around: &Environment,
     ) -> Result<()> {
         let writer = writer_of(tree, around)?.ok_or_else(|| {
             refused("the tree's root takes no xattr: archives can't know it".to_owned())

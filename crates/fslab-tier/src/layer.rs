@@ -3,15 +3,14 @@
 //! A transformer: every operation is here, and what is not is refused. Files that are wholly here
 //! are the lower file system's own, backing descriptor included; the engine is asked about others.
 
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use fslab_vfs::{
-    Attr, Claim, DirectorySink, Entry, Errno, FallocateMode, FileAttr, FileAttrForm, FileSystem,
-    Handle, HandleTable, Ino, KernelCache, Name, OpenMode, Opened, RenameMode, Request, Result,
-    SeekTo, SetAttr, StatFs, WriteOptions, XattrMode,
+    Attr, Entry, Errno, FallocateMode, FileAttr, FileAttrForm, FileSystem, Handle, HandleTable,
+    Ino, Name, OpenMode, Opened, RenameMode, Request, Result, SeekTo, SetAttr, WriteOptions,
+    XattrMode,
 };
 
 use crate::engine::{FileUse, ReadAhead, Tier};
@@ -60,16 +59,19 @@ impl TierFs {
 }
 
 impl FileSystem for TierFs {
-    fn attach(&self, cache: Arc<dyn KernelCache>) {
-        self.lower.attach(cache);
+    fn tree_fallback(&self) -> Option<&dyn FileSystem> {
+        Some(&*self.lower)
     }
 
-    fn path_below(&self, ino: Ino) -> Option<PathBuf> {
-        self.lower.path_below(ino)
-    }
-
-    fn claim_tree(&self, claim: Claim) -> Result<()> {
-        self.lower.claim_tree(claim)
+    fn mknod(
+        &self,
+        request: &Request,
+        parent: Ino,
+        name: Name<'_>,
+        mode: u32,
+        device: u32,
+    ) -> Result<Entry> {
+        self.lower.mknod(request, parent, name, mode, device)
     }
 
     /// The engine opens files of its own accord.
@@ -95,18 +97,6 @@ impl FileSystem for TierFs {
 
     fn lookup(&self, request: &Request, parent: Ino, name: Name<'_>) -> Result<Entry> {
         self.shown_entry(request, self.lower.lookup(request, parent, name)?)
-    }
-
-    fn forget(&self, ino: Ino, lookups: u64) {
-        self.lower.forget(ino, lookups);
-    }
-
-    fn hold(&self, ino: Ino) -> Result<()> {
-        self.lower.hold(ino)
-    }
-
-    fn let_go(&self, ino: Ino) {
-        self.lower.let_go(ino);
     }
 
     fn getattr(&self, request: &Request, ino: Ino, handle: Option<Handle>) -> Result<Attr> {
@@ -135,41 +125,8 @@ impl FileSystem for TierFs {
         self.tier.shown(attr)
     }
 
-    fn readlink(&self, request: &Request, ino: Ino) -> Result<OsString> {
-        self.lower.readlink(request, ino)
-    }
-
-    fn mknod(
-        &self,
-        request: &Request,
-        parent: Ino,
-        name: Name<'_>,
-        mode: u32,
-        device: u32,
-    ) -> Result<Entry> {
-        self.lower.mknod(request, parent, name, mode, device)
-    }
-
-    fn mkdir(&self, request: &Request, parent: Ino, name: Name<'_>, mode: u32) -> Result<Entry> {
-        self.lower.mkdir(request, parent, name, mode)
-    }
-
-    fn symlink(
-        &self,
-        request: &Request,
-        parent: Ino,
-        name: Name<'_>,
-        target: &OsStr,
-    ) -> Result<Entry> {
-        self.lower.symlink(request, parent, name, target)
-    }
-
     fn unlink(&self, request: &Request, parent: Ino, name: Name<'_>) -> Result<()> {
         self.tier.removing((parent, name), || self.lower.unlink(request, parent, name))
-    }
-
-    fn rmdir(&self, request: &Request, parent: Ino, name: Name<'_>) -> Result<()> {
-        self.lower.rmdir(request, parent, name)
     }
 
     fn rename(
@@ -278,37 +235,6 @@ impl FileSystem for TierFs {
     fn fsync(&self, request: &Request, _ino: Ino, handle: Handle, data_only: bool) -> Result<()> {
         let open = self.handles.get(handle)?;
         self.tier.fsync(&open.used.file, request, open.handle, data_only)
-    }
-
-    fn opendir(&self, request: &Request, ino: Ino) -> Result<Handle> {
-        self.lower.opendir(request, ino)
-    }
-
-    fn readdir(
-        &self,
-        request: &Request,
-        ino: Ino,
-        handle: Handle,
-        offset: u64,
-        sink: &mut DirectorySink<'_>,
-    ) -> Result<()> {
-        self.lower.readdir(request, ino, handle, offset, sink)
-    }
-
-    fn releasedir(&self, request: &Request, ino: Ino, handle: Handle) -> Result<()> {
-        self.lower.releasedir(request, ino, handle)
-    }
-
-    fn fsyncdir(&self, request: &Request, ino: Ino, handle: Handle, data_only: bool) -> Result<()> {
-        self.lower.fsyncdir(request, ino, handle, data_only)
-    }
-
-    fn syncfs(&self, request: &Request, ino: Ino) -> Result<()> {
-        self.lower.syncfs(request, ino)
-    }
-
-    fn statfs(&self, request: &Request, ino: Ino) -> Result<StatFs> {
-        self.lower.statfs(request, ino)
     }
 
     fn getxattr(&self, request: &Request, ino: Ino, name: &OsStr) -> Result<Vec<u8>> {

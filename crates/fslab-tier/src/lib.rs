@@ -16,8 +16,18 @@
 //!
 //! **The truth about a file's bytes is an xattr on the file.** The catalogue can be lost.
 //!
-//! The engine reads no clock and no random source ([`Surroundings`]), knows archives only as
+//! The engine reads no clock and no random source ([`Environment`]), knows archives only as
 //! [`archive::Archive`], and the tree below only as a [`fslab_vfs::FileSystem`].
+//!
+//! The types to know first: [`Tier`], [`TierFs`], [`archive::Archive`].
+//!
+//! ```
+//! use fslab_tier::Runs;
+//!
+//! // Offline blocks of a file are runs.
+//! let offline: Runs = [0..4, 8..16].into_iter().collect();
+//! assert_eq!(offline.count(), 12);
+//! ```
 
 pub mod archive;
 mod atomic_write;
@@ -27,6 +37,7 @@ pub mod closed_root;
 pub mod command;
 mod deny_list;
 mod engine;
+mod environment;
 mod error;
 mod event;
 pub mod home;
@@ -43,7 +54,6 @@ pub mod rebuild;
 mod runs;
 mod spool;
 pub mod stored;
-mod surroundings;
 
 pub use calendar::age;
 pub use deny_list::{DenyList, Program, Programs};
@@ -53,11 +63,11 @@ pub use engine::{
     OutcomeSink, ProgressSink, Recall, Released, Scanned, Scrubbed, Settings, SkippedDirectories,
     Tier, Visit, WalkEntry,
 };
+pub use environment::{
+    Calendar, Environment, Identities, InodeIdentity, inode_by_number_and_birth,
+};
 pub use error::{Error, Result};
 pub use id::{Id, NotAnId};
 pub use layer::TierFs;
 pub use lower::{Found, own_request};
 pub use runs::Runs;
-pub use surroundings::{
-    Calendar, Identities, InodeIdentity, Surroundings, inode_by_number_and_birth,
-};

@@ -25,6 +25,7 @@ use fslab_vfs::{FileSystem, Ino, Permissions, Request, Timestamp};
 
 use crate::archive::Archive;
 use crate::catalogue::{Catalogue, ObjectRow, sequence_at};
+use crate::environment::Environment;
 use crate::error::{Error, Result};
 use crate::id::Id;
 use crate::lower::{Found, request_at};
@@ -33,7 +34,6 @@ pub use crate::object::archived_tree::trees;
 use crate::object::reader::ObjectReader;
 use crate::poison::Poison;
 use crate::stored::{Attributes, Residency, Version};
-use crate::surroundings::Surroundings;
 
 mod attributes;
 mod entries;
@@ -84,7 +84,7 @@ pub struct Rebuilt {
 struct Rebuilder<'a> {
     lower: &'a Arc<dyn FileSystem>,
     archives: &'a [Arc<dyn Archive>],
-    around: &'a Surroundings,
+    around: &'a Environment,
     tier: Id,
     poison: Poison,
     /// Whether archives are believed what gives programs and users more rights.
@@ -139,7 +139,7 @@ pub fn rebuild(
     lower: &Arc<dyn FileSystem>,
     archives: &[Arc<dyn Archive>],
     catalogue: &Catalogue,
-    around: &Surroundings,
+    around: &Environment,
     tier: Id,
     request: &Request,
 ) -> Result<Rebuilt> {
@@ -155,7 +155,7 @@ pub fn rebuild_with(
     lower: &Arc<dyn FileSystem>,
     archives: &[Arc<dyn Archive>],
     catalogue: &Catalogue,
-    (around, tier): (&Surroundings, Id),
+    (around, tier): (&Environment, Id),
     request: &Request,
 ) -> Result<Rebuilt> {
     // This use does not end in order: before anything expires, a scan looks at the new tree.
@@ -186,7 +186,7 @@ pub fn rebuild_with(
 /// be made as it was.
 pub(crate) fn make_one_stub(
     lower: &Arc<dyn FileSystem>,
-    around: &Surroundings,
+    around: &Environment,
     tier: Id,
     (attributes, Options { trust, poison, .. }): (&Attributes, Options),
     archived: (Id, Version),
@@ -205,7 +205,7 @@ impl<'a> Rebuilder<'a> {
     fn new(
         lower: &'a Arc<dyn FileSystem>,
         archives: &'a [Arc<dyn Archive>],
-        around: &'a Surroundings,
+        around: &'a Environment,
         tier: Id,
         notes: ObjectRoles<'a>,
     ) -> Self {

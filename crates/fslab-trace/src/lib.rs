@@ -8,6 +8,17 @@
 //!
 //! This is the only crate that knows this format. It knows no layer and no mount; clocks are
 //! parameters.
+//!
+//! ```
+//! use fslab_trace::{Record, Replayer, Settings};
+//! use fslab_vfs::MemFs;
+//!
+//! let target = MemFs::default();
+//! let mut replayer = Replayer::new(&target, Settings::default());
+//! replayer.step(&Record::default());
+//! let replayed = replayer.finish();
+//! # drop(replayed);
+//! ```
 
 mod anonymise;
 mod dump;

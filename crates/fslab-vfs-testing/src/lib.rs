@@ -14,6 +14,19 @@
 //! directory holds nothing else that changes meanwhile. They may run on a mounted file system
 //! behind a leaf over its mount point, so that they compare times with each other and never with
 //! the time of a request.
+//!
+//! The types to know first: [`client::Client`], [`crash::CrashFs`], [`crash::CrashDevice`].
+//!
+//! ```
+//! use fslab_vfs::{Ino, MemFs};
+//! use fslab_vfs_testing::client::Client;
+//!
+//! let fs = MemFs::default();
+//! let client = Client::new(&fs);
+//! let file = client.file(Ino::ROOT, "name", b"data")?;
+//! assert_eq!(client.contents(file)?, b"data");
+//! # Ok::<(), fslab_vfs::Error>(())
+//! ```
 
 pub mod client;
 pub mod conformance;

@@ -7,14 +7,17 @@ use crate::error::{Errno, Error, Result};
 use crate::file_attr::{FileAttr, FileAttrForm};
 use crate::layout::Layout;
 use crate::types::{
-    Attr, Claim, DirectoryEntry, Entry, FallocateMode, Handle, Ino, Name, OpenMode, Opened,
+    Attr, DirectoryEntry, Entry, FallocateMode, Handle, Ino, LockMode, Name, OpenMode, Opened,
     RenameMode, Request, SeekTo, SetAttr, StatFs, WriteOptions, XattrMode,
 };
 
 /// Asks the file system that an observer watches, or answers that there is none.
 macro_rules! forward {
     ($self:ident . $operation:ident ( $($argument:expr),* )) => {
-        match $self.fallback() {
+        forward!($self.$operation($($argument),*), $self.fallback())
+    };
+    ($self:ident . $operation:ident ( $($argument:expr),* ), $inner:expr) => {
+        match $inner {
             Some(inner) => inner.$operation($($argument),*),
             None => Err(Error::NotImplemented { operation: stringify!($operation) }),
         }
@@ -45,7 +48,8 @@ pub trait KernelCache: Send + Sync {
 /// **Forwarding.** Every operation's default asks [`fallback`](Self::fallback) and otherwise fails
 /// with [`Error::NotImplemented`]. An observer (which changes no meaning) returns the file system
 /// it watches. A leaf and a transformer (which changes what is stored) leave `None`, so that an
-/// operation they forgot fails loudly instead of reaching unencoded bytes below.
+/// operation they forgot fails loudly instead of reaching unencoded bytes below. A transformer
+/// that leaves names as they are has [`tree_fallback`](Self::tree_fallback).
 ///
 /// **Permissions** are checked by the sender of a request, which for a mount is the kernel. File
 /// systems do not check them again.
@@ -59,6 +63,13 @@ pub trait FileSystem: Send + Sync {
         None
     }
 
+    /// The file system that answers, of what this one does not implement, the operations that see
+    /// names and inodes but neither bytes, sizes nor attributes: those of a transformer's tree are
+    /// the tree's below.
+    fn tree_fallback(&self) -> Option<&dyn FileSystem> {
+        self.fallback()
+    }
+
     /// Where files lie, for whoever can tell.
     fn layout(&self) -> Option<&dyn Layout> {
         self.fallback().and_then(|inner| inner.layout())
@@ -66,13 +77,13 @@ pub trait FileSystem: Send + Sync {
 
     /// Where a file lies on the host, as far as somebody knows: for messages, never to open it.
     fn path_below(&self, ino: Ino) -> Option<std::path::PathBuf> {
-        self.fallback().and_then(|inner| inner.path_below(ino))
+        self.tree_fallback().and_then(|inner| inner.path_below(ino))
     }
 
     /// Hands over the cache to be told of changes made behind the mount; called at most once,
     /// before the first request.
     fn attach(&self, cache: Arc<dyn KernelCache>) {
-        if let Some(inner) = self.fallback() {
+        if let Some(inner) = self.tree_fallback() {
             inner.attach(cache);
         }
     }
@@ -132,13 +143,13 @@ pub trait FileSystem: Send + Sync {
         self.fallback().map_or(Ok(()), |inner| inner.shutdown())
     }
 
-    /// Claims the whole tree for whoever lies over this file system, for as long as it lives.
+    /// Locks the whole tree for the file system over this one, for as long as it lives.
     /// Calling it again changes nothing.
     ///
     /// # Errors
-    /// `EBUSY` where another program has claimed it, a part of it, or a tree around it.
-    fn claim_tree(&self, claim: Claim) -> Result<()> {
-        forward!(self.claim_tree(claim))
+    /// `EBUSY` where another program has locked it, a part of it, or a tree around it.
+    fn lock_tree(&self, mode: LockMode) -> Result<()> {
+        forward!(self.lock_tree(mode), self.tree_fallback())
     }
 
     /// Has an open regular file for its handle alone, until [`Self::end_lease`] or its release:
@@ -192,7 +203,7 @@ pub trait FileSystem: Send + Sync {
     /// Gives back `lookups` lookups of an inode. When all are returned, the inode number may
     /// mean another file. Never fails, and for the root does nothing.
     fn forget(&self, ino: Ino, lookups: u64) {
-        if let Some(inner) = self.fallback() {
+        if let Some(inner) = self.tree_fallback() {
             inner.forget(ino, lookups);
         }
     }
@@ -203,12 +214,12 @@ pub trait FileSystem: Send + Sync {
     /// # Errors
     /// `ESTALE` where nobody remembers it any more.
     fn hold(&self, ino: Ino) -> Result<()> {
-        forward!(self.hold(ino))
+        forward!(self.hold(ino), self.tree_fallback())
     }
 
     /// Ends one hold of an inode. Never fails.
     fn let_go(&self, ino: Ino) {
-        if let Some(inner) = self.fallback() {
+        if let Some(inner) = self.tree_fallback() {
             inner.let_go(ino);
         }
     }
@@ -231,7 +242,7 @@ pub trait FileSystem: Send + Sync {
 
     /// The target of a symbolic link.
     fn readlink(&self, request: &Request, ino: Ino) -> Result<OsString> {
-        forward!(self.readlink(request, ino))
+        forward!(self.readlink(request, ino), self.tree_fallback())
     }
 
     /// Creates a file of any kind but directory and link. `mode` is as in `st_mode`, before the
@@ -249,7 +260,7 @@ pub trait FileSystem: Send + Sync {
 
     /// Creates a directory; `mode` is before the umask.
     fn mkdir(&self, request: &Request, parent: Ino, name: Name<'_>, mode: u32) -> Result<Entry> {
-        forward!(self.mkdir(request, parent, name, mode))
+        forward!(self.mkdir(request, parent, name, mode), self.tree_fallback())
     }
 
     /// Creates a symbolic link.
@@ -260,17 +271,17 @@ pub trait FileSystem: Send + Sync {
         name: Name<'_>,
         target: &std::ffi::OsStr,
     ) -> Result<Entry> {
-        forward!(self.symlink(request, parent, name, target))
+        forward!(self.symlink(request, parent, name, target), self.tree_fallback())
     }
 
     /// Removes the name of anything but a directory.
     fn unlink(&self, request: &Request, parent: Ino, name: Name<'_>) -> Result<()> {
-        forward!(self.unlink(request, parent, name))
+        forward!(self.unlink(request, parent, name), self.tree_fallback())
     }
 
     /// Removes an empty directory.
     fn rmdir(&self, request: &Request, parent: Ino, name: Name<'_>) -> Result<()> {
-        forward!(self.rmdir(request, parent, name))
+        forward!(self.rmdir(request, parent, name), self.tree_fallback())
     }
 
     /// Moves a name, replacing or exchanging as `mode` says.
@@ -283,7 +294,10 @@ pub trait FileSystem: Send + Sync {
         new_name: Name<'_>,
         mode: RenameMode,
     ) -> Result<()> {
-        forward!(self.rename(request, parent, name, new_parent, new_name, mode))
+        forward!(
+            self.rename(request, parent, name, new_parent, new_name, mode),
+            self.tree_fallback()
+        )
     }
 
     /// Gives an inode one more name. Counts as one lookup of the inode.
@@ -370,7 +384,7 @@ pub trait FileSystem: Send + Sync {
 
     /// Opens a directory.
     fn opendir(&self, request: &Request, ino: Ino) -> Result<Handle> {
-        forward!(self.opendir(request, ino))
+        forward!(self.opendir(request, ino), self.tree_fallback())
     }
 
     /// Lists a directory from `offset` (0 for the start, else the `next_offset` of an entry)
@@ -384,27 +398,27 @@ pub trait FileSystem: Send + Sync {
         offset: u64,
         sink: &mut DirectorySink<'_>,
     ) -> Result<()> {
-        forward!(self.readdir(request, ino, handle, offset, sink))
+        forward!(self.readdir(request, ino, handle, offset, sink), self.tree_fallback())
     }
 
     /// Called once when an open directory is no longer used.
     fn releasedir(&self, request: &Request, ino: Ino, handle: Handle) -> Result<()> {
-        forward!(self.releasedir(request, ino, handle))
+        forward!(self.releasedir(request, ino, handle), self.tree_fallback())
     }
 
     /// Makes a directory durable.
     fn fsyncdir(&self, request: &Request, ino: Ino, handle: Handle, data_only: bool) -> Result<()> {
-        forward!(self.fsyncdir(request, ino, handle, data_only))
+        forward!(self.fsyncdir(request, ino, handle, data_only), self.tree_fallback())
     }
 
     /// Makes everything durable that was acknowledged before the call.
     fn syncfs(&self, request: &Request, ino: Ino) -> Result<()> {
-        forward!(self.syncfs(request, ino))
+        forward!(self.syncfs(request, ino), self.tree_fallback())
     }
 
     /// Space and inodes of the file system.
     fn statfs(&self, request: &Request, ino: Ino) -> Result<StatFs> {
-        forward!(self.statfs(request, ino))
+        forward!(self.statfs(request, ino), self.tree_fallback())
     }
 
     /// The value of an extended attribute.

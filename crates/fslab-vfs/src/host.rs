@@ -52,7 +52,7 @@ use crate::host::directory::OpenDirectory;
 use crate::host::lower::{ITSELF, Lower, proc_path, reopen_as_path};
 use crate::layout::Layout;
 use crate::types::{
-    Attr, Claim, DirectoryEntry, Entry, FallocateMode, FileKind, Handle, Ino, Name, OpenMode,
+    Attr, DirectoryEntry, Entry, FallocateMode, FileKind, Handle, Ino, LockMode, Name, OpenMode,
     Opened, Permissions, RenameMode, Request, SeekTo, SetAttr, StatFs, WriteOptions, XattrMode,
 };
 
@@ -83,9 +83,9 @@ pub struct HostFs {
     /// The directory itself, where it is used through a copy of its mount, from which no path leads
     /// to the directories above it.
     copied: Option<OwnedFd>,
-    /// The claim of the whole tree, if it is claimed.
-    claim: OnceLock<tree_lock::Locks>,
-    claiming: Mutex<()>,
+    /// The lock of the whole tree, if it is locked.
+    lock: OnceLock<tree_lock::Locks>,
+    locking: Mutex<()>,
 }
 
 /// How often a creation is tried while others make and remove its name.
@@ -128,8 +128,8 @@ impl HostFs {
             );
         }
         let (files, directories) = (HandleTable::default(), HandleTable::default());
-        let (claim, claiming) = (OnceLock::new(), Mutex::default());
-        Ok(Self { lower, files, directories, copied, claim, claiming })
+        let (lock, locking) = (OnceLock::new(), Mutex::default());
+        Ok(Self { lower, files, directories, copied, lock, locking })
     }
 
     /// How many inodes are remembered, the root included.
@@ -144,10 +144,10 @@ impl HostFs {
         self.lower.has_handles()
     }
 
-    /// Refuses the name of the lock file of a claimed tree.
+    /// Refuses the name of the lock file of a locked tree.
     fn expect_usable(&self, parent: Ino, name: Name<'_>, refusal: Errno) -> Result<()> {
-        match self.claim.get() {
-            Some(claim) if is_lock_file(claim, parent, name) => Err(refusal.into()),
+        match self.lock.get() {
+            Some(lock) if is_lock_file(lock, parent, name) => Err(refusal.into()),
             _ => Ok(()),
         }
     }
@@ -211,14 +211,14 @@ impl FileSystem for HostFs {
         self.lower.name(ino)
     }
 
-    fn claim_tree(&self, claim: Claim) -> Result<()> {
-        let _alone = self.claiming.lock();
-        if self.claim.get().is_none() {
+    fn lock_tree(&self, mode: LockMode) -> Result<()> {
+        let _alone = self.locking.lock();
+        if self.lock.get().is_none() {
             let locks = match &self.copied {
-                Some(root) => tree_lock::lock(root, claim)?,
-                None => tree_lock::lock(self.lower.path(Ino::ROOT)?, claim)?,
+                Some(root) => tree_lock::lock(root, mode)?,
+                None => tree_lock::lock(self.lower.path(Ino::ROOT)?, mode)?,
             };
-            self.claim.get_or_init(|| locks);
+            self.lock.get_or_init(|| locks);
         }
         Ok(())
     }
@@ -246,14 +246,14 @@ impl FileSystem for HostFs {
     }
 
     fn lookup(&self, _request: &Request, parent: Ino, name: Name<'_>) -> Result<Entry> {
-        let Some(claim) = self.claim.get() else { return self.lower.lookup(parent, name) };
-        if is_lock_file(claim, parent, name) {
+        let Some(lock) = self.lock.get() else { return self.lower.lookup(parent, name) };
+        if is_lock_file(lock, parent, name) {
             return Err(Errno::NOENT.into());
         }
         let entry = self.lower.lookup(parent, name)?;
         if entry.attr.kind == FileKind::Directory {
             let directory = self.lower.directory(parent)?;
-            let met = tree_lock::expect_unclaimed(&directory, name.as_os_str());
+            let met = tree_lock::expect_unlocked(&directory, name.as_os_str());
             met.inspect_err(|_| self.forget(entry.attr.ino, 1))?;
         }
         Ok(entry)
@@ -534,7 +534,7 @@ impl FileSystem for HostFs {
         sink: &mut DirectorySink<'_>,
     ) -> Result<()> {
         let (identity, _) = self.lower.inodes.get(ino)?;
-        let hidden = self.claim.get().filter(|_| ino == Ino::ROOT).and_then(|claim| claim.hidden());
+        let hidden = self.lock.get().filter(|_| ino == Ino::ROOT).and_then(|lock| lock.hidden());
         self.directories.get(handle)?.list(offset, &mut |entry| {
             if hidden.is_some_and(|hidden| entry.name == hidden) {
                 return true;
@@ -710,9 +710,9 @@ impl HostFs {
     }
 }
 
-/// Whether a name is that of the lock file of a claimed tree.
-fn is_lock_file(claim: &tree_lock::Locks, parent: Ino, name: Name<'_>) -> bool {
-    parent == Ino::ROOT && claim.hidden().is_some_and(|hidden| name.as_os_str() == hidden)
+/// Whether a name is that of the lock file of a locked tree.
+fn is_lock_file(lock: &tree_lock::Locks, parent: Ino, name: Name<'_>) -> bool {
+    parent == Ino::ROOT && lock.hidden().is_some_and(|hidden| name.as_os_str() == hidden)
 }
 
 /// Runs a creating system call with the caller's ids, groups and umask.

@@ -5,6 +5,17 @@
 //!
 //! This crate knows nothing of FUSE, reads no clock on behalf of a caller (time comes with the
 //! [`Request`], or as a [`Clock`] from who asks) and prints nothing.
+//!
+//! The types to know first: [`FileSystem`], [`HostFs`] (a directory of the host), [`MemFs`] (memory).
+//!
+//! ```
+//! use fslab_vfs::{FileKind, FileSystem, Ino, MemFs, Request};
+//!
+//! let fs = MemFs::default();
+//! let root = fs.getattr(&Request::default(), Ino::ROOT, None)?;
+//! assert_eq!(root.kind, FileKind::Directory);
+//! # Ok::<(), fslab_vfs::Error>(())
+//! ```
 
 mod access_times;
 mod block_device;

@@ -17,7 +17,7 @@ use crate::access_times::AccessTimes;
 use crate::error::{Errno, Result};
 use crate::file_system::{DirectorySink, FileSystem};
 use crate::types::{
-    Attr, Claim, DirectoryEntry, Entry, FallocateMode, Handle, Ino, Name, OpenMode, Opened,
+    Attr, DirectoryEntry, Entry, FallocateMode, Handle, Ino, LockMode, Name, OpenMode, Opened,
     RenameMode, Request, SeekTo, SetAttr, StatFs, WriteOptions, XattrMode,
 };
 
@@ -106,7 +106,7 @@ impl FileSystem for MemFs {
     }
 
     /// Nobody else can reach this memory.
-    fn claim_tree(&self, _: Claim) -> Result<()> {
+    fn lock_tree(&self, _: LockMode) -> Result<()> {
         Ok(())
     }
 

@@ -101,11 +101,11 @@ impl fmt::Display for Operation {
 mod tests {
     use super::*;
 
-    /// Claims are made by who serves a tree, inodes held, files leased, blocks shared and hints
+    /// Trees are locked by the program that serves them, inodes held, files leased, blocks shared and hints
     /// given by layers; none of it is what a caller asks for.
     const OF_SERVERS: [&str; 8] = [
         "fallback",
-        "claim_tree",
+        "lock_tree",
         "take_lease",
         "end_lease",
         "clone_range",

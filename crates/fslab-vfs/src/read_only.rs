@@ -7,7 +7,7 @@ use crate::error::{Errno, Result};
 use crate::file_system::FileSystem;
 use crate::interceptor::{Intercepted, Interceptor};
 use crate::operation::Operation;
-use crate::types::{Claim, Handle, Ino, OpenMode, Opened, Request};
+use crate::types::{Handle, Ino, LockMode, OpenMode, Opened, Request};
 
 /// Shows a file system and answers each change with `EROFS`.
 ///
@@ -31,9 +31,9 @@ impl FileSystem for ReadOnly {
         Some(&self.0)
     }
 
-    /// Nothing is made below to claim the tree.
-    fn claim_tree(&self, _: Claim) -> Result<()> {
-        self.0.claim_tree(Claim::ReadOnly)
+    /// Nothing is made below to lock the tree.
+    fn lock_tree(&self, _: LockMode) -> Result<()> {
+        self.0.lock_tree(LockMode::ReadOnly)
     }
 
     fn open(&self, request: &Request, ino: Ino, mode: OpenMode) -> Result<Opened> {

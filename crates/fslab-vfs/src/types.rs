@@ -385,16 +385,16 @@ impl WriteOptions {
     }
 }
 
-/// How a file or a tree is claimed by a program that keeps something of its own form there.
+/// How a program locks a tree in which it keeps something of its own form.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Claim {
+pub enum LockMode {
     /// To be read; others may too.
     Shared,
     /// The same for a mount, which makes nothing below; it warns where it can't keep writers out.
     ReadOnly,
     /// To be changed; nobody else may read or change it meanwhile.
     Exclusive,
-    /// The same, by a tool that leaves nothing of the claim behind.
+    /// The same, by a tool that leaves nothing of the lock behind.
     Passing,
 }
 

@@ -7,18 +7,20 @@ use std::time::{Duration, SystemTime};
 
 use anyhow::Context;
 use fslab_layers::{
-    Draws, ForeignError, LayerChoice, LayerKind, LayerSpec, Leaf, Measure, OptionSpec, Options,
-    Report, Reporter, Service, ValueKind,
+    ForeignError, LayerChoice, LayerKind, LayerSpec, Leaf, Measure, OptionSpec, Options,
+    RandomSource, Report, Reporter, Service, ValueKind,
 };
 use fslab_tier::command::{self, Command, Event};
 use fslab_tier::home::Home;
 use fslab_tier::queue::{Fifo, Sweep};
 use fslab_tier::stored::Marks;
 use fslab_tier::{
-    Calendar, Id, Identities, Settings, Surroundings, Tier, TierFs, closed_root,
+    Calendar, Environment, Id, Identities, Settings, Tier, TierFs, closed_root,
     inode_by_number_and_birth, own_request,
 };
-use fslab_vfs::{Cancellation, Claim, Errno, FileSystem, HostFs, HostOptions, Request, Timestamp};
+use fslab_vfs::{
+    Cancellation, Errno, FileSystem, HostFs, HostOptions, LockMode, Request, Timestamp,
+};
 
 use crate::exit::{Code, Coded};
 use crate::programs::Running;
@@ -113,22 +115,22 @@ const TIER: LayerSpec = LayerSpec {
 fn build(
     inner: Arc<dyn FileSystem>,
     options: &Options,
-    surroundings: &fslab_layers::Surroundings,
+    context: &fslab_layers::StackContext,
 ) -> fslab_layers::Result<Arc<dyn FileSystem>> {
-    let tier = open(inner, options, surroundings);
+    let tier = open(inner, options, context);
     let tier = tier.map_err(|error| fslab_layers::Error::ForeignLayer {
         layer: TIER.name,
         source: ForeignError::from(error),
     })?;
-    surroundings.offer(Arc::new(TierService(Arc::clone(&tier))));
-    surroundings.publish(Arc::new(TierReporter(Arc::clone(&tier))));
+    context.offer(Arc::new(TierService(Arc::clone(&tier))));
+    context.publish(Arc::new(TierReporter(Arc::clone(&tier))));
     Ok(Arc::new(TierFs::new(tier)))
 }
 
 fn open(
     inner: Arc<dyn FileSystem>,
     options: &Options,
-    surroundings: &fslab_layers::Surroundings,
+    context: &fslab_layers::StackContext,
 ) -> fslab_tier::Result<Arc<Tier>> {
     let home = match options.path("home") {
         Some(path) => path.to_owned(),
@@ -137,7 +139,7 @@ fn open(
     let mut home = Home::read(&home)?;
     home.key = options.path("key").map(Path::to_owned);
     let (wait, call_limit) = (options.duration("wait"), options.duration("call-limit"));
-    let read_only = surroundings.leaf_options().read_only;
+    let read_only = context.leaf_options().read_only;
     // The daemon that had the tree may have closed it since this one looked.
     if !read_only {
         let opened = closed_root::open_to_owner(&*inner, Marks::of_this_process());
@@ -159,7 +161,7 @@ fn open(
         recall_rate: options.number("recall-rate"),
         ..home.settings()
     };
-    let tier = home.open(inner, settings, around(surroundings))?;
+    let tier = home.open(inner, settings, around(context))?;
     let every = options.duration("every");
     if !every.is_zero() && !read_only {
         tier.start_maintenance(every)?;
@@ -219,7 +221,7 @@ pub fn close_owners_tree(tree: &Path) {
         if marks == Marks::Trusted || marks.read_mode(&root, &own_request())?.is_none() {
             return Ok(());
         }
-        match root.claim_tree(Claim::Shared) {
+        match root.lock_tree(LockMode::Shared) {
             // The program that uses the tree closes it.
             Err(error) if error.errno() == Errno::BUSY => Ok(()),
             claimed => claimed.and_then(|()| closed_root::close_to_owner(&root, marks)),
@@ -232,11 +234,11 @@ pub fn close_owners_tree(tree: &Path) {
 }
 
 /// Clocks and random numbers of this program, for the engine.
-pub fn around(surroundings: &fslab_layers::Surroundings) -> Surroundings {
-    Surroundings {
-        clock: surroundings.clock(),
+pub fn around(context: &fslab_layers::StackContext) -> Environment {
+    Environment {
+        clock: context.clock(),
         calendar: Arc::new(SystemCalendar),
-        identities: Arc::new(Drawn(surroundings.draws())),
+        identities: Arc::new(Drawn(context.draws())),
         inode_identity: inode_by_number_and_birth,
         marks: Marks::of_this_process(),
     }
@@ -250,7 +252,7 @@ impl Calendar for SystemCalendar {
     }
 }
 
-struct Drawn(Arc<dyn Draws>);
+struct Drawn(Arc<dyn RandomSource>);
 
 impl Identities for Drawn {
     fn make(&self) -> Id {

@@ -12,7 +12,7 @@ mod layers;
 mod leaves;
 mod programs;
 mod runtime;
-mod surroundings;
+mod stack_context;
 mod units;
 
 fn main() -> ExitCode {

@@ -56,7 +56,7 @@ use crate::error::Error;
 use crate::layer_spec::{LayerKind, LayerSpec};
 use crate::observe::operation::Operation;
 use crate::options::{OptionSpec, Options, ValueKind};
-use crate::stack_context::Surroundings;
+use crate::stack_context::StackContext;
 
 mod program;
 mod rule;
@@ -98,7 +98,7 @@ pub(crate) const SPEC: LayerSpec = LayerSpec {
 fn build(
     inner: Arc<dyn FileSystem>,
     options: &Options,
-    _: &Surroundings,
+    _: &StackContext,
 ) -> crate::Result<Arc<dyn FileSystem>> {
     let mut program = Program::default().with_seed(options.number("seed"));
     if let Some(path) = options.path("script") {

@@ -9,7 +9,7 @@ use fslab_vfs::{Call, FileSystem, Intercepted, Interceptor, Opened, Reply, Reque
 
 use crate::layer_spec::{LayerKind, LayerSpec};
 use crate::options::{OptionSpec, Options, ValueKind};
-use crate::stack_context::Surroundings;
+use crate::stack_context::StackContext;
 
 pub(crate) const SPEC: LayerSpec = LayerSpec {
     name: "null",
@@ -28,7 +28,7 @@ pub(crate) const SPEC: LayerSpec = LayerSpec {
 fn build(
     inner: Arc<dyn FileSystem>,
     options: &Options,
-    _: &Surroundings,
+    _: &StackContext,
 ) -> crate::Result<Arc<dyn FileSystem>> {
     Ok(Arc::new(Intercepted {
         inner,

@@ -14,7 +14,7 @@ use fslab_vfs::{Call, Clock, FileSystem, Intercepted, Opened, Outcome, Request, 
 use crate::layer_spec::{LayerKind, LayerSpec};
 use crate::options::{OptionSpec, Options, ValueKind};
 use crate::report::{Report, Reporter};
-use crate::stack_context::Surroundings;
+use crate::stack_context::StackContext;
 
 use counters::Counters;
 
@@ -35,12 +35,12 @@ pub(crate) const SPEC: LayerSpec = LayerSpec {
 fn build(
     inner: Arc<dyn FileSystem>,
     options: &Options,
-    surroundings: &Surroundings,
+    context: &StackContext,
 ) -> crate::Result<Arc<dyn FileSystem>> {
     let counters = Arc::new(Counters::default());
     let passthrough = options.is_on("passthrough");
-    surroundings.publish(Arc::new(Told { counters: Arc::clone(&counters), passthrough }));
-    let interceptor = Stats { counters, passthrough, clock: surroundings.clock() };
+    context.publish(Arc::new(Told { counters: Arc::clone(&counters), passthrough }));
+    let interceptor = Stats { counters, passthrough, clock: context.clock() };
     Ok(Arc::new(Intercepted { inner, interceptor }))
 }
 

@@ -20,7 +20,7 @@ use crate::error::Error;
 use crate::layer_spec::{LayerKind, LayerSpec};
 use crate::options::{OptionSpec, Options, ValueKind};
 use crate::report::{Measure, Report, Reporter};
-use crate::stack_context::Surroundings;
+use crate::stack_context::StackContext;
 
 pub(crate) const SPEC: LayerSpec = LayerSpec {
     name: "trace",
@@ -65,7 +65,7 @@ pub(crate) const SPEC: LayerSpec = LayerSpec {
 fn build(
     inner: Arc<dyn FileSystem>,
     options: &Options,
-    surroundings: &Surroundings,
+    context: &StackContext,
 ) -> crate::Result<Arc<dyn FileSystem>> {
     let data = options.choice("data").parse().unwrap_or(DataMode::Checksum);
     let anonymiser = options.path("anonymise").map(Anonymiser::from_key_file).transpose()?;
@@ -84,9 +84,9 @@ fn build(
         if options.choice("when_full") == "wait" { WhenFull::Wait } else { WhenFull::Lose };
     let save_every = options.duration("save_every");
     let settings = RecorderOptions { save_every, when_full, anonymiser };
-    let clock = surroundings.clock();
+    let clock = context.clock();
     let recorder = Arc::new(Recorder::start(writer, settings, Arc::clone(&clock))?);
-    surroundings.publish(Arc::new(Told(Arc::clone(&recorder))));
+    context.publish(Arc::new(Told(Arc::clone(&recorder))));
     let start_ns = clock.now_ns();
     let interceptor = Trace { recorder, clock, data, start_ns };
     Ok(Arc::new(Intercepted { inner, interceptor }))

@@ -2,15 +2,15 @@
 
 use std::sync::Arc;
 
-use fslab_layers::{LayerChoice, OperationReport, Report, Surroundings};
+use fslab_layers::{LayerChoice, OperationReport, Report, StackContext};
 use fslab_vfs::{FileSystem, Ino, MemFs, OpenMode, Request, Result, SteppingClock};
 use fslab_vfs_testing::client::Client;
 
 /// A clock that goes 1000 ns at each look: every operation takes just that.
-fn counted(stack: &str) -> (Arc<dyn FileSystem>, Surroundings) {
-    let surroundings = Surroundings::new(Arc::new(SteppingClock::new(1000)));
+fn counted(stack: &str) -> (Arc<dyn FileSystem>, StackContext) {
+    let context = StackContext::new(Arc::new(SteppingClock::new(1000)));
     let stack = crate::stack(stack);
-    (stack.build_in(&surroundings).unwrap(), surroundings)
+    (stack.build_in(&context).unwrap(), context)
 }
 
 fn of<'a>(report: &'a Report, operation: &str) -> &'a OperationReport {
@@ -20,7 +20,7 @@ fn of<'a>(report: &'a Report, operation: &str) -> &'a OperationReport {
 
 #[test]
 fn what_was_done_is_counted() {
-    let (file_system, surroundings) = counted("stats / mem:");
+    let (file_system, context) = counted("stats / mem:");
     let client = Client::new(&*file_system);
     let (_, file) = client.create(Ino::ROOT, "f", 0o644, OpenMode::READ_WRITE).unwrap();
     for _ in 0..3 {
@@ -31,7 +31,7 @@ fn what_was_done_is_counted() {
         assert!(client.lookup(Ino::ROOT, "none").is_err());
     }
     assert!(client.rmdir(Ino::ROOT, "f").is_err());
-    let [report] = surroundings.reports().try_into().unwrap();
+    let [report] = context.reports().try_into().unwrap();
     assert_eq!((report.position, report.layer.as_str()), (1, "stats"));
     assert_eq!((of(&report, "write").count, of(&report, "write").bytes), (3, 15));
     assert_eq!(of(&report, "read").bytes, 5);
@@ -48,7 +48,7 @@ fn what_was_done_is_counted() {
 fn nothing_is_lost_or_counted_twice_among_threads() {
     const THREADS: u64 = 24;
     const EACH: u64 = 2000;
-    let (file_system, surroundings) = counted("stats / mem:");
+    let (file_system, context) = counted("stats / mem:");
     std::thread::scope(|scope| {
         for thread in 0..THREADS {
             let file_system = &file_system;
@@ -63,13 +63,13 @@ fn nothing_is_lost_or_counted_twice_among_threads() {
             });
         }
         for _ in 0..50 {
-            let reports = surroundings.reports();
+            let reports = context.reports();
             let writes = reports[0].operations.iter().find(|each| each.operation == "write");
             let in_flight = writes.map_or(0, |writes| writes.in_flight);
             assert!(in_flight <= THREADS, "{in_flight} writes at once");
         }
     });
-    let report = surroundings.reports().remove(0);
+    let report = context.reports().remove(0);
     let writes = of(&report, "write");
     assert_eq!((writes.count, writes.bytes), (THREADS * EACH, 3 * THREADS * EACH));
     assert_eq!(writes.in_flight, 0);
@@ -78,10 +78,10 @@ fn nothing_is_lost_or_counted_twice_among_threads() {
 
 #[test]
 fn each_layer_of_a_stack_tells_for_itself() {
-    let (file_system, surroundings) =
+    let (file_system, context) =
         counted("stats / fault:rules=mkdir error EIO / stats:passthrough=on / mem:");
     assert!(Client::new(&*file_system).mkdir(Ino::ROOT, "d").is_err());
-    let [above, below] = surroundings.reports().try_into().unwrap();
+    let [above, below] = context.reports().try_into().unwrap();
     assert_eq!((above.position, below.position), (1, 3));
     assert_eq!(of(&above, "mkdir").errors["EIO"], 1);
     assert!(!below.operations.iter().any(|each| each.operation == "mkdir"), "{below:?}");
@@ -104,13 +104,13 @@ impl FileSystem for Panics {
 
 #[test]
 fn an_operation_that_panicked_is_not_in_flight_for_ever() {
-    let surroundings = Surroundings::default();
+    let context = StackContext::default();
     let stats = LayerChoice::parse("stats", &[]).unwrap();
-    let file_system = stats.build_in(Arc::new(Panics(MemFs::default())), &surroundings).unwrap();
+    let file_system = stats.build_in(Arc::new(Panics(MemFs::default())), &context).unwrap();
     let request = Client::new(&*file_system).request();
     let asked = std::panic::AssertUnwindSafe(|| file_system.statfs(&request, Ino::ROOT).is_ok());
     assert!(std::panic::catch_unwind(asked).is_err());
-    let report = surroundings.reports().remove(0);
+    let report = context.reports().remove(0);
     let statfs = of(&report, "statfs");
     assert_eq!((statfs.in_flight, statfs.errors["EIO"]), (0, 1));
 }

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use fslab_vfs::{Claim, FileSystem, Handle, Ino, OpenMode, Request};
+use fslab_vfs::{FileSystem, Handle, Ino, LockMode, OpenMode, Request};
 
 use super::open_below;
 use crate::context::Settings;
@@ -34,7 +34,7 @@ pub struct PackedFile {
 pub fn pack(path: &Path, progress: &dyn Fn(u64)) -> Result<PackedFile> {
     let failed = |source| Error::StoredFile { path: path.to_owned(), source };
     let mode = OpenMode::READ_WRITE;
-    let (fs, ino, handle) = open_below(path, Claim::Passing, mode).map_err(failed)?;
+    let (fs, ino, handle) = open_below(path, LockMode::Passing, mode).map_err(failed)?;
     let request = own_request();
     let identity = identify(&fs, &request, (ino, handle)).map_err(failed)?;
     let identity = identity.ok_or_else(|| Error::NoStoredFile { path: path.to_owned() })?;

@@ -18,11 +18,11 @@ use serde::{Deserialize, Serialize};
 
 use super::description::{ArchiveDescription, read_settings, settings_text};
 use crate::atomic_write::write_durably;
+use crate::environment::Environment;
 use crate::error::{Error, Result};
 use crate::id::Id;
 use crate::lower::own_request;
 use crate::stored::{Opening, WriterMark};
-use crate::surroundings::Surroundings;
 
 const RECORD: &str = "writer.toml";
 
@@ -43,7 +43,7 @@ pub struct Writer {
 #[derive(Clone)]
 pub struct Openings {
     tree: Arc<dyn FileSystem>,
-    around: Surroundings,
+    around: Environment,
     /// Held while what is known changes: archives may be opened side by side.
     changing: Arc<Mutex<()>>,
 }
@@ -57,7 +57,7 @@ impl std::fmt::Debug for Openings {
 impl Openings {
     /// What a tree knows.
     #[must_use]
-    pub fn of(tree: &Arc<dyn FileSystem>, around: &Surroundings) -> Self {
+    pub fn of(tree: &Arc<dyn FileSystem>, around: &Environment) -> Self {
         Self { tree: Arc::clone(tree), around: around.clone(), changing: Arc::default() }
     }
 

@@ -1,8 +1,8 @@
 //! The way out: files go to archives, alone or bundled.
 
 use crate::engine::Settings;
+use crate::environment::Environment;
 use crate::rate_limit::RateLimit;
-use crate::surroundings::Surroundings;
 
 pub(super) mod archiving;
 pub(super) mod bundling;
@@ -20,7 +20,7 @@ pub(super) struct Outbound {
 }
 
 impl Outbound {
-    pub(super) fn new(settings: &Settings, around: &Surroundings, first_sequence: u64) -> Self {
+    pub(super) fn new(settings: &Settings, around: &Environment, first_sequence: u64) -> Self {
         Self {
             limit: RateLimit::new(settings.archive_rate, &around.clock),
             failed: failover::FailedArchives::default(),

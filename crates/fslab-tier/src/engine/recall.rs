@@ -16,11 +16,11 @@ use crate::engine::metrics::Counter;
 use crate::engine::recall::queue::{Class, Position, Queue};
 use crate::engine::recall::reader_cache::ReaderCache;
 use crate::engine::{Settings, Tier};
+use crate::environment::Environment;
 use crate::error::Error;
 use crate::object::reader::ObjectReader;
 use crate::rate_limit::RateLimit;
 use crate::stored::{BLOCK_BYTES, Location, Version};
-use crate::surroundings::Surroundings;
 
 mod lanes;
 pub(super) mod movers;
@@ -47,7 +47,7 @@ pub(super) struct Recalls {
 }
 
 impl Recalls {
-    pub(super) fn new(settings: &Settings, around: &Surroundings) -> Self {
+    pub(super) fn new(settings: &Settings, around: &Environment) -> Self {
         let queue = Queue::new(Arc::clone(&settings.order), Arc::clone(&around.clock));
         Self {
             queue: Arc::new(queue),
@@ -63,7 +63,7 @@ impl Recalls {
         &self,
         archive: Arc<dyn Archive>,
         settings: &Settings,
-        around: &Surroundings,
+        around: &Environment,
         movers: usize,
     ) -> Arc<dyn Archive> {
         self.queue.reserve(archive.id(), movers);

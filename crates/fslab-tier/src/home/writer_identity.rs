@@ -5,12 +5,12 @@ use std::sync::Arc;
 use fslab_vfs::{FileSystem, Ino};
 
 use crate::archive::{Openings, Writer};
+use crate::environment::Environment;
 use crate::error::{Error, Result};
 use crate::id::Id;
 use crate::lower::own_request;
 use crate::stored::WriterMark;
 use crate::stored::marks::takes_no_xattr;
-use crate::surroundings::Surroundings;
 
 /// How a tree came to be its tier's.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -24,7 +24,7 @@ pub(super) enum Origin {
 /// Makes a tree that is to be a tier's one of its own, unless it is the tier's already.
 pub(super) fn begin(
     tree: &dyn FileSystem,
-    around: &Surroundings,
+    around: &Environment,
     tier: Id,
     origin: Origin,
 ) -> fslab_vfs::Result<()> {
@@ -37,7 +37,7 @@ pub(super) fn begin(
 
 fn make(
     tree: &dyn FileSystem,
-    around: &Surroundings,
+    around: &Environment,
     origin: Origin,
 ) -> fslab_vfs::Result<WriterMark> {
     let (is_rebuilt, root) = (origin == Origin::Rebuilt, root(tree, around)?);
@@ -46,7 +46,7 @@ fn make(
     Ok(mark)
 }
 
-fn root(tree: &dyn FileSystem, around: &Surroundings) -> fslab_vfs::Result<Id> {
+fn root(tree: &dyn FileSystem, around: &Environment) -> fslab_vfs::Result<Id> {
     Ok((around.inode_identity)(&tree.getattr(&own_request(), Ino::ROOT, None)?))
 }
 
@@ -55,7 +55,7 @@ fn root(tree: &dyn FileSystem, around: &Surroundings) -> fslab_vfs::Result<Id> {
 ///
 /// # Errors
 /// Errors of the tree.
-pub fn writer_of(tree: &Arc<dyn FileSystem>, around: &Surroundings) -> Result<Option<Writer>> {
+pub fn writer_of(tree: &Arc<dyn FileSystem>, around: &Environment) -> Result<Option<Writer>> {
     let (openings, tree) = (Openings::of(tree, around), &**tree);
     let known = around.marks.read_writer(tree, &own_request()).map_err(Error::below(b""))?;
     let attr = tree.getattr(&own_request(), Ino::ROOT, None).map_err(Error::below(b""))?;

@@ -145,10 +145,10 @@ mod tests {
 
     use super::*;
     use crate::catalogue::Catalogue;
+    use crate::environment::{Calendar, Environment, Identities, inode_by_number_and_birth};
     use crate::id::Id;
     use crate::rebuild::ObjectRoles;
     use crate::stored::Marks;
-    use crate::surroundings::{Calendar, Identities, Surroundings, inode_by_number_and_birth};
 
     struct Fixed;
 
@@ -166,7 +166,7 @@ mod tests {
 
     #[test]
     fn marks_that_an_archive_names_are_given_to_nothing() {
-        let around = Surroundings {
+        let around = Environment {
             clock: Arc::new(MonotonicClock),
             calendar: Arc::new(Fixed),
             identities: Arc::new(Fixed),

@@ -13,7 +13,7 @@ use fslab_tier::catalogue::Catalogue;
 use fslab_tier::command::{Command, Event, execute};
 use fslab_tier::stored::{Marks, TreeMark};
 use fslab_tier::{
-    Id, Settings, Surroundings, Tier, TierFs, inode_by_number_and_birth, own_request, rebuild,
+    Environment, Id, Settings, Tier, TierFs, inode_by_number_and_birth, own_request, rebuild,
 };
 use fslab_vfs::{FileSystem, HostFs, HostOptions, Ino, MonotonicClock, OpenMode};
 use fslab_vfs_testing::client::Client;
@@ -62,9 +62,9 @@ impl Drill {
         vec![open(1), open(2)]
     }
 
-    fn around(&self) -> Surroundings {
+    fn around(&self) -> Environment {
         let life = self.lives.fetch_add(1, Ordering::SeqCst);
-        Surroundings {
+        Environment {
             clock: Arc::new(MonotonicClock),
             calendar: self.dates.clone(),
             identities: Arc::new(Counted(AtomicU64::new(life << 32))),

@@ -12,7 +12,7 @@ use fslab_tier::catalogue::{Catalogue, ObjectState};
 use fslab_tier::command::{Command, execute};
 use fslab_tier::object::dump;
 use fslab_tier::stored::{Marks, TreeMark};
-use fslab_tier::{Id, Settings, Surroundings, Tier, TierFs, own_request, rebuild};
+use fslab_tier::{Environment, Id, Settings, Tier, TierFs, own_request, rebuild};
 use fslab_vfs::{FileSystem, Ino, MemFs, MonotonicClock, OpenMode, SetAttr, SetTime, Timestamp};
 use fslab_vfs_testing::client::Client;
 
@@ -25,8 +25,8 @@ fn golden(name: &str) -> PathBuf {
     Path::new("tests/golden").join(name)
 }
 
-fn around() -> Surroundings {
-    Surroundings {
+fn around() -> Environment {
+    Environment {
         clock: Arc::new(MonotonicClock),
         calendar: Arc::new(Dates(AtomicU64::new(0))),
         identities: Arc::new(Counted(AtomicU64::new(0))),

@@ -23,7 +23,7 @@ struct Twofold {
     scratch: tempfile::TempDir,
     lower: Arc<dyn FileSystem>,
     home: Home,
-    around: fslab_tier::Surroundings,
+    around: fslab_tier::Environment,
 }
 
 impl Twofold {
@@ -121,7 +121,7 @@ fn an_archive_that_takes_the_place_of_a_lost_one_gets_what_that_had() {
     assert_eq!((made.files, made.younger, made.problems.len()), (4, 0, 0), "{made:?}");
 }
 
-fn empty_again(home: &Home, around: &fslab_tier::Surroundings) -> Arc<dyn FileSystem> {
+fn empty_again(home: &Home, around: &fslab_tier::Environment) -> Arc<dyn FileSystem> {
     let again: Arc<dyn FileSystem> = Arc::new(MemFs::default());
     home.adopt(&*again, around).unwrap();
     again

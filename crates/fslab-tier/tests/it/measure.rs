@@ -11,7 +11,7 @@ use fslab_tier::archive::{Archive, ContainerKind, Upload};
 use fslab_tier::catalogue::{Catalogue, ObjectRow, ObjectState};
 use fslab_tier::stored::{Location, Marks, Residency, TreeMark, Version};
 use fslab_tier::{
-    Id, Settings, Surroundings, Tier, inode_by_number_and_birth, own_request, rebuild,
+    Environment, Id, Settings, Tier, inode_by_number_and_birth, own_request, rebuild,
 };
 use fslab_vfs::{FileSystem, Ino, MemFs, MonotonicClock, SetAttr, SetTime, Timestamp};
 use fslab_vfs_testing::client::Client;
@@ -66,8 +66,8 @@ impl Archive for Boundless {
     }
 }
 
-fn around() -> Surroundings {
-    Surroundings {
+fn around() -> Environment {
+    Environment {
         clock: Arc::new(MonotonicClock),
         calendar: Arc::new(Dates(AtomicU64::new(0))),
         identities: Arc::new(Counted(AtomicU64::new(0))),

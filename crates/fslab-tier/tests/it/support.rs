@@ -10,7 +10,7 @@ use fslab_tier::catalogue::Catalogue;
 use fslab_tier::rebuild::Options;
 use fslab_tier::stored::{Marks, TreeMark};
 use fslab_tier::{
-    Archived, Calendar, Id, Identities, Released, Result, Settings, Surroundings, Tier, TierFs,
+    Archived, Calendar, Environment, Id, Identities, Released, Result, Settings, Tier, TierFs,
     inode_by_number_and_birth, own_request,
 };
 use fslab_vfs::{
@@ -131,7 +131,7 @@ pub struct Bench {
     pub lower: Arc<dyn FileSystem>,
     pub archives: Vec<Arc<MemoryArchive>>,
     pub dates: Arc<Dates>,
-    pub around: Surroundings,
+    pub around: Environment,
     pub tier: Arc<Tier>,
     pub fs: Arc<TierFs>,
 }
@@ -171,7 +171,7 @@ impl Bench {
         marks: Marks,
     ) -> Self {
         let dates = Arc::new(Dates(AtomicU64::new(0)));
-        let around = Surroundings {
+        let around = Environment {
             clock,
             calendar: dates.clone(),
             identities: Arc::new(Counted(AtomicU64::new(0))),
@@ -251,7 +251,7 @@ pub fn open(
     settings: &Settings,
     archives: &[Arc<MemoryArchive>],
     catalogue: Catalogue,
-    around: &Surroundings,
+    around: &Environment,
 ) -> (Arc<Tier>, Arc<TierFs>) {
     let archives = archives.iter().map(|archive| Arc::clone(archive) as Arc<dyn Archive>).collect();
     open_over(lower, settings, archives, catalogue, around)
@@ -263,7 +263,7 @@ pub fn open_over(
     settings: &Settings,
     archives: Vec<Arc<dyn Archive>>,
     catalogue: Catalogue,
-    around: &Surroundings,
+    around: &Environment,
 ) -> (Arc<Tier>, Arc<TierFs>) {
     let tier = Tier::open(Arc::clone(lower), settings.clone(), archives, catalogue, around.clone());
     let tier = tier.unwrap();

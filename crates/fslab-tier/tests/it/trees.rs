@@ -8,7 +8,7 @@ use fslab_tier::archive::memory::MemoryArchive;
 use fslab_tier::archive::{Archive, ContainerKind};
 use fslab_tier::catalogue::{Catalogue, ObjectRow, ObjectState};
 use fslab_tier::rebuild::Options;
-use fslab_tier::{Id, Identities, Settings, Surroundings, Tier, own_request, rebuild};
+use fslab_tier::{Environment, Id, Identities, Settings, Tier, own_request, rebuild};
 use fslab_vfs::{Errno, FileSystem, Ino, MemFs, OpenMode, Request, Timestamp};
 use fslab_vfs_testing::client::Client;
 use parking_lot::Mutex;
@@ -47,7 +47,7 @@ fn a_tree_is_older_than_what_has_a_number_and_is_not_in_the_catalogue_yet() {
         let bench = Bench::new();
         let meddling =
             Arc::new(Meddling { counted: Counted(AtomicU64::new(1 << 32)), at: Mutex::default() });
-        let around = Surroundings { identities: meddling.clone(), ..bench.around.clone() };
+        let around = Environment { identities: meddling.clone(), ..bench.around.clone() };
         let settings = Settings { bundled, ..Settings::of(TIER) };
         let (archives, lower) = (bench.tier.archives(), empty_tree());
         let catalogue = Catalogue::in_memory().unwrap();

@@ -12,7 +12,7 @@ use fslab_tier::archive::{Archive, DirectoryArchive, ReconnectingArchive};
 use fslab_tier::catalogue::Catalogue;
 use fslab_tier::command::{Command, Event, execute};
 use fslab_tier::home::{Home, InitOptions};
-use fslab_tier::{Archived, Error, Id, Settings, Surroundings, Tier, TierFs, own_request};
+use fslab_tier::{Archived, Environment, Error, Id, Settings, Tier, TierFs, own_request};
 use fslab_vfs::{Cancellation, Clock, Errno, FileSystem, Ino, MemFs, OpenMode, Request};
 use fslab_vfs_testing::client::Client;
 
@@ -432,7 +432,7 @@ impl Going {
     fn new() -> Self {
         let (scratch, hands) = (tempfile::tempdir().unwrap(), Arc::new(Hands::default()));
         let clock: Arc<dyn Clock> = hands.clone();
-        let around = Surroundings { clock, ..Bench::new().around };
+        let around = Environment { clock, ..Bench::new().around };
         let lower: Arc<dyn FileSystem> = Arc::new(MemFs::default());
         let archives = ["first", "second"].map(|name| scratch.path().join(name)).to_vec();
         let wish = InitOptions { keep: Duration::ZERO, ..InitOptions::usual(archives, None) };

@@ -1,19 +1,18 @@
-//! Claiming a tree for one program, so that no other changes what it keeps there.
+//! Locking a tree for one program, so that no other changes what it keeps there.
 //!
-//! A claim is a lock (flock(2)) on a file in the root of the tree. Taking a lock needs no right to
+//! The lock is one of flock(2) on a file in the root of the tree. Taking it needs no right to
 //! write, so only the owner can open the file: users can't refuse mounts to each other. It lies
-//! in the tree itself, so that mount namespaces and containers meet there. The claimed tree does
-//! not show it. It stays when the claim ends: removed, it could be claimed by one program and made
-//! anew by the next.
+//! in the tree itself, so that mount namespaces and containers meet there. The locked tree does
+//! not show the file. The file stays when the lock ends: if it were removed, one program could lock
+//! it while the next makes it anew.
 //!
-//! A claim of a part of a claimed tree finds the lock in a directory above. A claim of a tree
-//! around a claimed one can't see that without walking everything: it answers `EBUSY` when it meets
-//! the inner tree. Whoever claims locks first and looks for others afterwards, so one of two finds
-//! the other.
+//! Locking a part of a locked tree finds the lock in a directory above. Locking a tree around a
+//! locked one can't see that without walking everything: `EBUSY` is answered when the inner tree is
+//! met. A program locks first and looks for others afterwards, so one of two finds the other.
 //!
 //! A lock belongs to what is open and not to a descriptor, and a program that this process is just
 //! starting holds all its descriptors until it runs. So a lock is released and not only closed:
-//! else the next claim would find the tree in use now and then.
+//! else the next one to lock would find the tree in use now and then.
 
 use std::ffi::OsStr;
 use std::os::fd::{AsFd, OwnedFd};
@@ -22,7 +21,7 @@ use rustix::fs::{AtFlags, FlockOperation, Gid, Mode, OFlags, Timestamps, Uid, fl
 
 use crate::error::{Errno, Error, Result};
 use crate::host::attr;
-use crate::types::Claim;
+use crate::types::LockMode;
 
 /// Directories above a root that are walked at most: a path has no more.
 const DEPTH_MAX: usize = 4096;
@@ -80,14 +79,14 @@ pub fn is_lock_file_name(name: &OsStr) -> bool {
     NAMES.iter().any(|lock| name == *lock)
 }
 
-/// What a claim holds; released when dropped.
+/// The locks of a tree; released when dropped.
 #[derive(Debug, Default)]
 pub(super) struct Locks {
     /// Locked files.
     held: Vec<OwnedFd>,
-    /// Where the claimed tree must not show its lock file.
+    /// Where the locked tree must not show its lock file.
     hidden: Option<&'static str>,
-    /// The directory of a lock file that goes with the claim, and its name.
+    /// The directory of a lock file that goes with the lock, and its name.
     passing: Option<(OwnedFd, &'static str)>,
 }
 
@@ -111,18 +110,18 @@ impl Drop for Locks {
     }
 }
 
-/// Claims the tree below an open directory; the claim lives as long as what is answered.
+/// Locks the tree below an open directory; the lock lives as long as what is answered.
 ///
 /// # Errors
-/// `EBUSY` where it is claimed otherwise, or lies in a tree that is; `EACCES` where the lock file
+/// `EBUSY` where it is locked otherwise, or lies in a tree that is; `EACCES` where the lock file
 /// is another user's; `EINVAL` where something else has its name.
-pub(super) fn lock(root: impl AsFd, claim: Claim) -> Result<Locks> {
+pub(super) fn lock(root: impl AsFd, mode: LockMode) -> Result<Locks> {
     let root = open_directory(root, ".")?;
     warn_if_on_network(&root);
     let mut locks = Locks::default();
-    match claim {
-        Claim::Exclusive | Claim::Passing => lock_for_changes(&root, claim, &mut locks)?,
-        Claim::ReadOnly | Claim::Shared => lock_for_reading(&root, claim, &mut locks)?,
+    match mode {
+        LockMode::Exclusive | LockMode::Passing => lock_for_changes(&root, mode, &mut locks)?,
+        LockMode::ReadOnly | LockMode::Shared => lock_for_reading(&root, mode, &mut locks)?,
     }
     let mut below = root;
     for _ in 0..DEPTH_MAX {
@@ -130,8 +129,8 @@ pub(super) fn lock(root: impl AsFd, claim: Claim) -> Result<Locks> {
         for name in NAMES {
             let found = LockFile::open(&directory, name)?;
             expect_free(&found)?;
-            // One that changes the tree has a lock of its own, which a claim around it meets.
-            if let (LockFile::Own(file), Claim::Shared) = (found, claim) {
+            // One that changes the tree has a lock of its own, which a lock around it meets.
+            if let (LockFile::Own(file), LockMode::Shared) = (found, mode) {
                 lock_one(&file, FlockOperation::NonBlockingLockShared)?;
                 locks.held.push(file);
             }
@@ -141,11 +140,11 @@ pub(super) fn lock(root: impl AsFd, claim: Claim) -> Result<Locks> {
     Ok(locks)
 }
 
-/// Expects that no other program has claimed the directory that a name stands for.
+/// Expects that no other program has locked the directory that a name stands for.
 ///
 /// # Errors
 /// `EBUSY` where one has.
-pub(super) fn expect_unclaimed(parent: impl AsFd, name: &OsStr) -> Result<()> {
+pub(super) fn expect_unlocked(parent: impl AsFd, name: &OsStr) -> Result<()> {
     let lock = std::path::Path::new(name).join(NAMES[0]);
     if rustix::fs::statat(&parent, &lock, AtFlags::SYMLINK_NOFOLLOW).is_err() {
         return Ok(());
@@ -169,7 +168,7 @@ fn expect_free(found: &LockFile) -> Result<()> {
 }
 
 /// Makes the lock file where it is missing, and locks it alone.
-fn lock_for_changes(root: &OwnedFd, claim: Claim, locks: &mut Locks) -> Result<()> {
+fn lock_for_changes(root: &OwnedFd, mode: LockMode, locks: &mut Locks) -> Result<()> {
     for name in NAMES {
         match lock_named(root, name) {
             // The mount below keeps this name for itself.
@@ -185,7 +184,7 @@ fn lock_for_changes(root: &OwnedFd, claim: Claim, locks: &mut Locks) -> Result<(
                 let (file, is_new) = locked?;
                 locks.held.push(file);
                 locks.hidden = Some(name);
-                if is_new && claim == Claim::Passing {
+                if is_new && mode == LockMode::Passing {
                     locks.passing = Some((rustix::io::fcntl_dupfd_cloexec(root, 0)?, name));
                 }
                 return Ok(());
@@ -231,7 +230,7 @@ fn refuse(name: &str, owner: u32, is_locked: bool) -> Error {
 }
 
 /// Shares the lock file, where there is one.
-fn lock_for_reading(root: &OwnedFd, claim: Claim, locks: &mut Locks) -> Result<()> {
+fn lock_for_reading(root: &OwnedFd, mode: LockMode, locks: &mut Locks) -> Result<()> {
     locks.hidden = Some(NAMES[0]);
     match LockFile::open(root, NAMES[0])? {
         LockFile::Own(file) => {
@@ -240,7 +239,7 @@ fn lock_for_reading(root: &OwnedFd, claim: Claim, locks: &mut Locks) -> Result<(
         }
         LockFile::Closed { is_locked: true, .. } => return Err(Errno::BUSY.into()),
         LockFile::Closed { .. } | LockFile::Other | LockFile::Missing => {
-            if claim == Claim::ReadOnly {
+            if mode == LockMode::ReadOnly {
                 tracing::warn!("the tree is not locked: see that nobody changes it meanwhile");
             }
         }
@@ -299,7 +298,7 @@ fn is_locked(found: &rustix::fs::Stat) -> rustix::io::Result<bool> {
     let device = found.st_dev;
     let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
     let inode = format!(" {major:02x}:{minor:02x}:{} ", found.st_ino);
-    // Where it can't be read, a claim must not be taken for free.
+    // Where it can't be read, a lock must not be taken for free.
     let locks = std::fs::read_to_string("/proc/locks");
     let locks = locks.map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))?;
     Ok(locks.lines().any(|line| line.contains("FLOCK") && line.contains(&inode)))
@@ -357,7 +356,7 @@ fn above(directory: &OwnedFd) -> Result<Option<OwnedFd>> {
     }
 }
 
-/// To look beneath; listing needs a right that a claim does not need.
+/// To look beneath; listing needs a right that locking does not need.
 fn open_directory(at: impl AsFd, name: &str) -> rustix::io::Result<OwnedFd> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     rustix::fs::openat(at, name, flags, Mode::empty())
@@ -414,7 +413,7 @@ fn lock_one(file: &OwnedFd, operation: FlockOperation) -> Result<()> {
 fn unlock(file: &OwnedFd) {
     // Where the lower file system has no locks there was none.
     if let Err(error) = flock(file, FlockOperation::Unlock) {
-        tracing::debug!(%error, "releasing a claim");
+        tracing::debug!(%error, "releasing a lock");
     }
 }
 
@@ -429,39 +428,39 @@ mod tests {
     use super::*;
     use fslab_vfs_testing::skip::skip;
 
-    fn claimed(path: &Path, claim: Claim) -> Result<Locks> {
-        lock(File::open(path).unwrap(), claim)
+    fn locked(path: &Path, mode: LockMode) -> Result<Locks> {
+        lock(File::open(path).unwrap(), mode)
     }
 
     #[track_caller]
-    fn is_busy(path: &Path, claim: Claim) {
-        assert_eq!(claimed(path, claim).unwrap_err().errno(), Errno::BUSY);
+    fn is_busy(path: &Path, mode: LockMode) {
+        assert_eq!(locked(path, mode).unwrap_err().errno(), Errno::BUSY);
     }
 
     /// What a program that is being started holds until it runs: all that is open.
     #[test]
     fn a_tree_is_free_at_once_after_its_locks_were_inherited() {
         let scratch = tempfile::tempdir().unwrap();
-        let locks = claimed(scratch.path(), Claim::Exclusive).unwrap();
+        let locks = locked(scratch.path(), LockMode::Exclusive).unwrap();
         let _child: Vec<_> = locks.held.iter().map(|file| rustix::io::dup(file).unwrap()).collect();
-        is_busy(scratch.path(), Claim::Exclusive);
+        is_busy(scratch.path(), LockMode::Exclusive);
         drop(locks);
-        claimed(scratch.path(), Claim::Exclusive).unwrap();
+        locked(scratch.path(), LockMode::Exclusive).unwrap();
     }
 
     #[test]
-    fn claims_for_reading_share_a_tree_and_make_nothing() {
+    fn locks_for_reading_share_a_tree_and_make_nothing() {
         let scratch = tempfile::tempdir().unwrap();
         let inner = scratch.path().join("inner");
         fs::create_dir(&inner).unwrap();
-        for claim in [Claim::Shared, Claim::ReadOnly] {
-            drop(claimed(&inner, claim).unwrap());
+        for mode in [LockMode::Shared, LockMode::ReadOnly] {
+            drop(locked(&inner, mode).unwrap());
         }
         assert_eq!(fs::read_dir(&inner).unwrap().count(), 0);
-        drop(claimed(scratch.path(), Claim::Exclusive).unwrap());
-        let _readers = [&inner, &inner].map(|path| claimed(path, Claim::Shared).unwrap());
-        is_busy(scratch.path(), Claim::Exclusive);
-        claimed(scratch.path(), Claim::ReadOnly).unwrap();
+        drop(locked(scratch.path(), LockMode::Exclusive).unwrap());
+        let _readers = [&inner, &inner].map(|path| locked(path, LockMode::Shared).unwrap());
+        is_busy(scratch.path(), LockMode::Exclusive);
+        locked(scratch.path(), LockMode::ReadOnly).unwrap();
     }
 
     #[test]
@@ -473,34 +472,34 @@ mod tests {
     }
 
     #[test]
-    fn a_passing_claim_removes_the_lock_file_that_it_made() {
+    fn a_passing_lock_removes_the_lock_file_that_it_made() {
         let scratch = tempfile::tempdir().unwrap();
         let lock = scratch.path().join(NAMES[0]);
-        let passing = claimed(scratch.path(), Claim::Passing).unwrap();
+        let passing = locked(scratch.path(), LockMode::Passing).unwrap();
         assert_eq!(fs::metadata(&lock).unwrap().mode() & 0o7777, 0o600);
-        is_busy(scratch.path(), Claim::Exclusive);
+        is_busy(scratch.path(), LockMode::Exclusive);
         drop(passing);
         assert!(!lock.exists());
-        drop(claimed(scratch.path(), Claim::Exclusive).unwrap());
-        drop(claimed(scratch.path(), Claim::Passing).unwrap());
+        drop(locked(scratch.path(), LockMode::Exclusive).unwrap());
+        drop(locked(scratch.path(), LockMode::Passing).unwrap());
         assert!(lock.exists());
     }
 
     #[test]
-    fn a_part_of_a_claimed_tree_is_refused_and_met_from_around() {
+    fn a_part_of_a_locked_tree_is_refused_and_met_from_around() {
         let scratch = tempfile::tempdir().unwrap();
         let inner = scratch.path().join("a/inner");
         fs::create_dir_all(&inner).unwrap();
-        let outer = claimed(scratch.path(), Claim::Exclusive).unwrap();
-        is_busy(&inner, Claim::Exclusive);
-        is_busy(&inner, Claim::Shared);
+        let outer = locked(scratch.path(), LockMode::Exclusive).unwrap();
+        is_busy(&inner, LockMode::Exclusive);
+        is_busy(&inner, LockMode::Shared);
         drop(outer);
-        let claim = claimed(&inner, Claim::Exclusive).unwrap();
-        let _outer = claimed(scratch.path(), Claim::Exclusive).unwrap();
+        let inner_lock = locked(&inner, LockMode::Exclusive).unwrap();
+        let _outer = locked(scratch.path(), LockMode::Exclusive).unwrap();
         let between = File::open(scratch.path().join("a")).unwrap();
-        let met = || expect_unclaimed(&between, OsStr::new("inner"));
+        let met = || expect_unlocked(&between, OsStr::new("inner"));
         assert_eq!(met().unwrap_err().errno(), Errno::BUSY);
-        drop(claim);
+        drop(inner_lock);
         met().unwrap();
     }
 
@@ -514,31 +513,31 @@ mod tests {
         let file = File::create(&lock).unwrap();
         fs::set_permissions(&lock, Permissions::from_mode(0o644)).unwrap();
         file.lock().unwrap();
-        claimed(&inner, Claim::Exclusive).unwrap();
-        assert_eq!(claimed(scratch.path(), Claim::Exclusive).unwrap_err().errno(), Errno::INVAL);
+        locked(&inner, LockMode::Exclusive).unwrap();
+        assert_eq!(locked(scratch.path(), LockMode::Exclusive).unwrap_err().errno(), Errno::INVAL);
         if rustix::process::geteuid().is_root() {
             fs::set_permissions(&lock, Permissions::from_mode(0o600)).unwrap();
             std::os::unix::fs::chown(&lock, Some(1234), None).unwrap();
-            claimed(&inner, Claim::Exclusive).unwrap();
+            locked(&inner, LockMode::Exclusive).unwrap();
         }
     }
 
     /// The directory above can be passed through and not listed.
     #[test]
-    fn a_tree_below_an_unreadable_directory_is_claimed() {
+    fn a_tree_below_an_unreadable_directory_is_locked() {
         if !rustix::process::geteuid().is_root() {
-            return skip("a_tree_below_an_unreadable_directory_is_claimed", "not root");
+            return skip("a_tree_below_an_unreadable_directory_is_locked", "not root");
         }
         let scratch = tempfile::tempdir().unwrap();
         let inner = scratch.path().join("inner");
         fs::create_dir(&inner).unwrap();
         fs::set_permissions(scratch.path(), Permissions::from_mode(0o300)).unwrap();
-        let claiming = std::thread::spawn(move || {
+        let locking = std::thread::spawn(move || {
             read_only_what_permissions_allow();
-            let _locks = claimed(&inner, Claim::Exclusive).unwrap();
-            is_busy(&inner, Claim::Exclusive);
+            let _locks = locked(&inner, LockMode::Exclusive).unwrap();
+            is_busy(&inner, LockMode::Exclusive);
         });
-        claiming.join().unwrap();
+        locking.join().unwrap();
     }
 
     /// Of this thread, for ever.

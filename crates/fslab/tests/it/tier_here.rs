@@ -7,7 +7,7 @@ use std::time::SystemTime;
 
 use fslab_tier::home::Home;
 use fslab_tier::stored::Marks;
-use fslab_tier::{Calendar, Id, Identities, Surroundings, Tier, inode_by_number_and_birth};
+use fslab_tier::{Calendar, Environment, Id, Identities, Tier, inode_by_number_and_birth};
 use fslab_vfs::{HostFs, HostOptions, MonotonicClock, Timestamp};
 
 use crate::tiering::Tiered;
@@ -17,7 +17,7 @@ use crate::tiering::Tiered;
 pub fn opened(tiered: &Tiered) -> Arc<Tier> {
     let tree = HostFs::open(tiered.tree(), &HostOptions::default()).unwrap();
     let home = Home::read(&tiered.beside("home")).unwrap();
-    let around = Surroundings {
+    let around = Environment {
         clock: Arc::new(MonotonicClock),
         calendar: Arc::new(Now),
         identities: Arc::new(Counted(AtomicU64::new(0))),

@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use std::ffi::OsStr;
 use std::sync::Arc;
 
-use fslab_layers::Surroundings;
+use fslab_layers::StackContext;
 use fslab_layers::observe::fault::{Fault, Program};
 use fslab_sca::convert::{Conversion, Direction, Outcome};
 use fslab_vfs::{FileSystem, Ino, Name, OpenMode, RenameMode, Request, XattrMode};
@@ -195,7 +195,7 @@ fn make_tree(fs: &dyn FileSystem) {
 }
 
 fn convert(below: &Arc<dyn FileSystem>, direction: Direction) -> Result<(), String> {
-    let (layer, around) = (crate::layer(LAYER), Surroundings::default());
+    let (layer, around) = (crate::layer(LAYER), StackContext::default());
     let conversion = Conversion::over(Arc::clone(below), &layer, direction, &around);
     let conversion = conversion.map_err(|error| format!("not begun: {error}"))?;
     let kept = Mutex::new(Vec::new());

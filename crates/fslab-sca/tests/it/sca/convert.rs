@@ -8,7 +8,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
-use fslab_layers::Surroundings;
+use fslab_layers::StackContext;
 use fslab_layers::observe::fault::{Fault, Program};
 use fslab_sca::convert::{Conversion, Direction, Outcome, Why, estimate};
 use fslab_vfs::{FileSystem, Ino, MemFs, OpenMode, Request, Result, WriteOptions};
@@ -22,7 +22,7 @@ const LAYER: &str = "zstd:chunk=16KiB,level=1,threads=1";
 
 fn convert(lower: &Arc<dyn FileSystem>, direction: Direction) -> Result<Vec<(String, Outcome)>> {
     let layer = crate::layer(LAYER);
-    let around = Surroundings::default();
+    let around = StackContext::default();
     let conversion = Conversion::over(Arc::clone(lower), &layer, direction, &around);
     let Ok(conversion) = conversion else { return Err(fslab_vfs::Errno::IO.into()) };
     run(&conversion)
@@ -50,7 +50,7 @@ fn run(conversion: &Conversion) -> Result<Vec<(String, Outcome)>> {
 
 fn on_host(root: &Path, direction: Direction) -> Vec<(String, Outcome)> {
     let layer = crate::layer(LAYER);
-    run(&Conversion::open(root, &layer, direction, &Surroundings::default()).unwrap()).unwrap()
+    run(&Conversion::open(root, &layer, direction, &StackContext::default()).unwrap()).unwrap()
 }
 
 /// What is to be kept of a file: mode, owner, times, and what it is called with others.

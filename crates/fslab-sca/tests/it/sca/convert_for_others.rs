@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use fslab_layers::Surroundings;
+use fslab_layers::StackContext;
 use fslab_sca::convert::{Conversion, Direction, Outcome};
 use fslab_vfs::{
     Attr, Entry, Errno, FileSystem, HostFs, HostOptions, Ino, MemFs, Name, OpenMode, Opened,
@@ -29,7 +29,7 @@ const USER: &str = "user.fslab.convert";
 
 /// Encodes, and answers what was told of each file, with how it ended.
 fn encode(below: &Arc<dyn FileSystem>) -> (Vec<(String, String)>, Result<()>) {
-    let (layer, around) = (crate::layer(LAYER), Surroundings::default());
+    let (layer, around) = (crate::layer(LAYER), StackContext::default());
     let conversion = Conversion::over(Arc::clone(below), &layer, Direction::Encode, &around);
     let told = Mutex::new(Vec::new());
     let ended = conversion.unwrap().run(1, &|path, outcome| {
@@ -181,7 +181,7 @@ fn a_copy_of_names_outside_is_not_taken_up() {
     rustix::fs::setxattr(tree.join("copy"), mark, &value, flags).unwrap();
     fs::hard_link(tree.join("copy"), scratch.path().join("outside")).unwrap();
     let layer = crate::layer(LAYER);
-    let around = Surroundings::default();
+    let around = StackContext::default();
     let conversion = Conversion::open(&tree, &layer, Direction::Encode, &around).unwrap();
     conversion.run(1, &|_, _| ()).unwrap();
     let [original, other, copy] =

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use fslab_layers::observe::fault::{Fault, Program};
-use fslab_layers::{Draws, Surroundings};
+use fslab_layers::{RandomSource, StackContext};
 use fslab_sca::convert::{Conversion, Direction, Outcome, estimate};
 use fslab_vfs::{
     Attr, Errno, FileKind, FileSystem, Ino, MemFs, Request, Result as FsResult, SetAttr, SetTime,
@@ -31,7 +31,7 @@ struct Numbers;
 
 static NEXT: AtomicU64 = AtomicU64::new(1);
 
-impl Draws for Numbers {
+impl RandomSource for Numbers {
     fn draw(&self) -> u64 {
         NEXT.fetch_add(1, Ordering::Relaxed).wrapping_mul(0x9e37_79b9_7f4a_7c15)
     }
@@ -136,7 +136,7 @@ pub fn convert(
     direction: Direction,
 ) -> Result<Vec<(String, String)>, String> {
     let layer = crate::layer(LAYER);
-    let around = Surroundings::default().with_draws(Arc::new(Numbers));
+    let around = StackContext::default().with_random_source(Arc::new(Numbers));
     let conversion = Conversion::over(Arc::clone(below), &layer, direction, &around);
     let told = Mutex::new(Vec::new());
     conversion
@@ -540,7 +540,7 @@ fn an_estimate_counts_files_that_only_look_stored() {
     let layer = crate::layer(LAYER);
     let expected = estimate(scratch.path(), &layer, &|_| ()).unwrap();
     assert_eq!((expected.files, expected.already), (2, 0));
-    let around = Surroundings::default().with_draws(Arc::new(Numbers));
+    let around = StackContext::default().with_random_source(Arc::new(Numbers));
     let conversion = Conversion::open(scratch.path(), &layer, Direction::Encode, &around);
     conversion.unwrap().run(1, &|_, _| ()).unwrap();
     let expected = estimate(scratch.path(), &layer, &|_| ()).unwrap();
@@ -555,7 +555,7 @@ fn a_part_of_a_lower_directory_is_converted_as_one() {
     fs::create_dir(&part).unwrap();
     let layer = crate::layer(LAYER);
     let convert = |root: &Path, direction| {
-        let around = Surroundings::default().with_draws(Arc::new(Numbers));
+        let around = StackContext::default().with_random_source(Arc::new(Numbers));
         Conversion::open(root, &layer, direction, &around)
             .map(|conversion| {
                 conversion.run(1, &|path, what| {

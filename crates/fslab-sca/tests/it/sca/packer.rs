@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use fslab_layers::Surroundings;
+use fslab_layers::StackContext;
 use fslab_vfs::{Ino, OpenMode, SteppingClock};
 use fslab_vfs_testing::client::Client;
 
@@ -65,9 +65,9 @@ fn files_that_were_not_released_are_packed_at_the_end() {
 #[test]
 fn the_end_waits_for_ten_seconds_of_packing_at_most() {
     let (below, data) = (Below::new(), mixed(300_000));
-    let surroundings = Surroundings::new(Arc::new(SteppingClock::new(6_000_000_000)));
+    let context = StackContext::new(Arc::new(SteppingClock::new(6_000_000_000)));
     let layer = crate::layer("zstd:pack-after=1h");
-    let fs = layer.build_in(Arc::clone(&below.fs), &surroundings).unwrap();
+    let fs = layer.build_in(Arc::clone(&below.fs), &context).unwrap();
     write_file_in_pieces(&*fs, "file", &data, PIECE);
     let before = below.bytes("file").len();
     fs.shutdown().unwrap();

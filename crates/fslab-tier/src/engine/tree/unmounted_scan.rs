@@ -7,8 +7,8 @@ use std::sync::atomic::Ordering;
 use fslab_vfs::{Attr, FileKind, Request};
 
 use crate::engine::{Tier, Visit};
+use crate::environment::InodeIdentity;
 use crate::error::Result;
-use crate::surroundings::InodeIdentity;
 
 /// What directories say, in whatever order they were met.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -8,7 +8,7 @@ use fslab_tier::archive::memory::MemoryArchive;
 use fslab_tier::archive::{Archive, ContainerKind, Upload};
 use fslab_tier::catalogue::Catalogue;
 use fslab_tier::stored::{Marks, TreeMark};
-use fslab_tier::{Id, Settings, Surroundings, Tier, TierFs, own_request};
+use fslab_tier::{Environment, Id, Settings, Tier, TierFs, own_request};
 use fslab_vfs::{Attr, FileSystem, MonotonicClock};
 use fslab_vfs_testing::crash::{CrashFs, Log, State};
 use parking_lot::Mutex;
@@ -60,9 +60,9 @@ fn settings(copies: usize, poison: bool) -> Settings {
     Settings { movers: 1, ahead: 0, keep: Duration::ZERO, copies, poison, ..Settings::of(TIER) }
 }
 
-fn around(dates: &Arc<Dates>) -> Surroundings {
+fn around(dates: &Arc<Dates>) -> Environment {
     let life = LIVES.fetch_add(1, Ordering::SeqCst);
-    Surroundings {
+    Environment {
         clock: Arc::new(MonotonicClock),
         calendar: dates.clone(),
         identities: Arc::new(Counted(AtomicU64::new(life << 32))),

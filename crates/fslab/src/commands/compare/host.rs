@@ -68,7 +68,7 @@ impl Host for Binary {
     fn file_system(&self, specification: &str) -> Result<Box<dyn FileSystem>, HostError> {
         let foreign = Foreign { leaves: leaves::FOREIGN, layers: layers::FOREIGN };
         Ok(Box::new(
-            Stack::parse(specification, foreign)?.build_in(&crate::surroundings::of_program())?,
+            Stack::parse(specification, foreign)?.build_in(&crate::stack_context::of_program())?,
         ))
     }
 }

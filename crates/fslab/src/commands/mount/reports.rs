@@ -9,7 +9,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use fslab_layers::Surroundings;
+use fslab_layers::StackContext;
 use serde_json::json;
 
 use crate::runtime::{self, Socket};
@@ -26,7 +26,7 @@ const VERSION: u32 = 1;
 /// # Errors
 /// Where the socket can't be made.
 pub fn serve(
-    surroundings: Surroundings,
+    context: StackContext,
     mount_point: &Path,
     device: (u32, u32),
     directory: &Path,
@@ -37,7 +37,7 @@ pub fn serve(
     let mount_point = mount_point.to_owned();
     let answer = move || {
         for stream in listener.incoming() {
-            let told = stream.and_then(|stream| tell(stream, &surroundings, &mount_point));
+            let told = stream.and_then(|stream| tell(stream, &context, &mount_point));
             if let Err(error) = told {
                 tracing::debug!(%error, "answering `fslab stats`");
             }
@@ -53,11 +53,7 @@ pub(super) fn may_ask(stream: &UnixStream) -> std::io::Result<bool> {
     Ok(peer.is_root() || peer == rustix::process::geteuid())
 }
 
-fn tell(
-    mut stream: UnixStream,
-    surroundings: &Surroundings,
-    mount_point: &Path,
-) -> std::io::Result<()> {
+fn tell(mut stream: UnixStream, context: &StackContext, mount_point: &Path) -> std::io::Result<()> {
     if !may_ask(&stream)? {
         return Ok(());
     }
@@ -65,7 +61,7 @@ fn tell(
     let document = json!({
         "version": VERSION,
         "mount_point": mount_point.to_string_lossy(),
-        "layers": surroundings.reports(),
+        "layers": context.reports(),
     });
     stream.write_all(document.to_string().as_bytes())
 }

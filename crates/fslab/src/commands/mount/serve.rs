@@ -7,7 +7,7 @@ use std::sync::atomic::AtomicBool;
 
 use anyhow::{Context, Result};
 use fslab_fuse::{Breaker, MountOptions, Session, Unmounter};
-use fslab_layers::{LayerChoice, LeafOptions, Stack, Surroundings};
+use fslab_layers::{LayerChoice, LeafOptions, Stack, StackContext};
 use fslab_sys::dead_mount::DeadMount;
 use fslab_sys::mounts;
 use fslab_sys::signals::{ENDING, while_deferred};
@@ -34,8 +34,8 @@ pub fn serve(plan: Plan, ready: impl FnOnce(Option<File>) -> Result<()>) -> Resu
     let mut mount_options = options.mount;
     let (read_only, access_times) = (mount_options.read_only, mount_options.access_times);
     let leaf_options = LeafOptions { read_only, access_times };
-    let surroundings = crate::surroundings::of_program().with_leaf_options(leaf_options);
-    let build = || build(&stack, dead.as_ref(), &surroundings);
+    let context = crate::stack_context::of_program().with_leaf_options(leaf_options);
+    let build = || build(&stack, dead.as_ref(), &context);
     mount_options.source = stack.leaf.to_string();
     let file_system = wait::while_in_use(&stack.leaf, options.busy_timeout, build)?;
     let file_system = match mount_options.synchronous {
@@ -44,7 +44,7 @@ pub fn serve(plan: Plan, ready: impl FnOnce(Option<File>) -> Result<()>) -> Resu
     };
     say_cautions(&stack);
     // What may fail fails before there is a mount.
-    let told = Told::prepare(surroundings, &mount_point)?;
+    let told = Told::prepare(context, &mount_point)?;
     let session = fslab_fuse::mount(file_system, &mount_point, &mount_options)?;
     let guard = DetachOnPanic(session.unmounter());
     if let Some(dead) = dead {
@@ -75,15 +75,14 @@ pub fn serve(plan: Plan, ready: impl FnOnce(Option<File>) -> Result<()>) -> Resu
 fn build(
     stack: &Stack,
     dead: Option<&DeadMount>,
-    surroundings: &Surroundings,
+    context: &StackContext,
 ) -> Result<Arc<dyn FileSystem>> {
     let is_over = |dead: &&DeadMount| stack.leaf.directory().is_some_and(|path| dead.is_at(path));
-    let Some(dead) = dead.filter(is_over) else { return Ok(stack.build_in(surroundings)?) };
+    let Some(dead) = dead.filter(is_over) else { return Ok(stack.build_in(context)?) };
     let cant = || format!("can't use what is below the dead mount on {}", dead.place().display());
     let beneath = dead.beneath().with_context(cant)?;
-    let leaf =
-        stack.leaf.open_directory(beneath, surroundings.leaf_options()).with_context(cant)?;
-    Ok(stack.build_over(leaf, surroundings)?)
+    let leaf = stack.leaf.open_directory(beneath, context.leaf_options()).with_context(cant)?;
+    Ok(stack.build_over(leaf, context)?)
 }
 
 fn say_cautions(stack: &Stack) {
@@ -99,7 +98,7 @@ fn say_cautions(stack: &Stack) {
 
 /// What is told about a mount, and where it will be asked for.
 struct Told {
-    surroundings: Surroundings,
+    context: StackContext,
     mount_point: PathBuf,
     /// `None` where there is no place for sockets, and no layer needs one.
     directory: Option<PathBuf>,
@@ -112,9 +111,9 @@ struct Names {
 }
 
 impl Told {
-    fn prepare(surroundings: Surroundings, mount_point: &Path) -> Result<Self> {
+    fn prepare(context: StackContext, mount_point: &Path) -> Result<Self> {
         let mount_point = mounts::place_of(mount_point).context("can't find the mount point")?;
-        let is_needed = surroundings.has_reporters() || !surroundings.services().is_empty();
+        let is_needed = context.has_reporters() || !context.services().is_empty();
         let directory = match runtime::prepare() {
             Err(error) if !is_needed => {
                 tracing::info!("`fslab umount` will not learn how the daemon ended: {error:#}");
@@ -122,7 +121,7 @@ impl Told {
             }
             directory => Some(directory?),
         };
-        Ok(Self { surroundings, mount_point, directory })
+        Ok(Self { context, mount_point, directory })
     }
 
     fn serve(self, device: (u32, u32)) -> Result<(Option<Ending>, Names)> {
@@ -131,10 +130,10 @@ impl Told {
         let Some(directory) = self.directory else {
             return Ok((None, Names { _sockets: Vec::new(), _note: note }));
         };
-        let mut sockets = services::serve(&self.surroundings, device, &directory)?;
-        if self.surroundings.has_reporters() {
-            let (surroundings, place) = (self.surroundings, &self.mount_point);
-            sockets.push(reports::serve(surroundings, place, device, &directory)?);
+        let mut sockets = services::serve(&self.context, device, &directory)?;
+        if self.context.has_reporters() {
+            let (context, place) = (self.context, &self.mount_point);
+            sockets.push(reports::serve(context, place, device, &directory)?);
         }
         let (ending, socket) = Ending::offer(device, &directory)?;
         sockets.push(socket);

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use fslab_layers::{Service, Surroundings};
+use fslab_layers::{Service, StackContext};
 
 use super::reports::may_ask;
 use crate::runtime::{self, Socket};
@@ -27,12 +27,8 @@ const WRITE_TIMEOUT: Duration = Duration::from_secs(60);
 ///
 /// # Errors
 /// Where a socket can't be made.
-pub fn serve(
-    surroundings: &Surroundings,
-    device: (u32, u32),
-    directory: &Path,
-) -> Result<Vec<Socket>> {
-    let services = surroundings.services();
+pub fn serve(context: &StackContext, device: (u32, u32), directory: &Path) -> Result<Vec<Socket>> {
+    let services = context.services();
     services.into_iter().map(|service| serve_one(service, device, directory)).collect()
 }
 

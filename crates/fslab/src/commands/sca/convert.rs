@@ -12,7 +12,7 @@ use indicatif::ProgressBar;
 
 use crate::commands::mount::parse_layer;
 use crate::exit::{Code, Coded};
-use crate::surroundings;
+use crate::stack_context;
 use crate::units::counted;
 
 /// The layer that reads stored files of every codec.
@@ -92,7 +92,7 @@ fn expect(tree: &Path, layer: &LayerChoice) -> Result<()> {
 
 fn convert(tree: &Path, layer: &LayerChoice, direction: Direction, threads: usize) -> Result<()> {
     let (totals, bar) = (Totals::default(), super::spinner()?);
-    let conversion = Conversion::open(tree, layer, direction, &surroundings::of_program())?;
+    let conversion = Conversion::open(tree, layer, direction, &stack_context::of_program())?;
     conversion
         .run(threads, &|path, outcome| totals.add(path, outcome, &bar))
         .with_context(|| format!("{}: run the command again to resume", tree.display()))?;

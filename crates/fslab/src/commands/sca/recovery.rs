@@ -134,7 +134,7 @@ impl Work<'_> {
     fn mount(&self, directory: &Path) -> Result<Arc<dyn FileSystem>> {
         let leaf = Leaf::parse(&directory.display().to_string(), &[]);
         let stack = Stack { layers: vec![self.asked.layer.clone()], leaf };
-        Ok(stack.build_in(&crate::surroundings::of_program())?)
+        Ok(stack.build_in(&crate::stack_context::of_program())?)
     }
 
     /// Writes the file in order; the layer ends without a word.

@@ -187,6 +187,6 @@ pub fn open(root: &Path) -> Result<Arc<Tier>> {
 fn open_tree(root: &Path) -> Result<Arc<Tier>> {
     let tree: Arc<dyn FileSystem> = Arc::new(super::own_tree(root)?);
     let home = Home::read(&crate::layers::home_of(&*tree)?)?;
-    let around = around(&crate::surroundings::of_program());
+    let around = around(&crate::stack_context::of_program());
     Ok(home.open(tree, home.settings(), around)?)
 }

@@ -10,9 +10,9 @@ use fslab_tier::home::{
     ArchiveEntry, Home, InitOptions, Poison, SurvivingArchives, Umount, writer_of,
 };
 use fslab_tier::stored::Marks;
-use fslab_tier::{Surroundings, own_request, poison, rebuild};
+use fslab_tier::{Environment, own_request, poison, rebuild};
 use fslab_vfs::Size;
-use fslab_vfs::{Claim, FileSystem, Timestamp};
+use fslab_vfs::{FileSystem, LockMode, Timestamp};
 
 use super::{bad, parse_bundled, unusable};
 use crate::exit::{Code, Coded};
@@ -103,7 +103,7 @@ impl Init {
     /// Makes the tier.
     pub fn run(self) -> Result<()> {
         let lower = claimed(&self.tree)?;
-        let around = around(&crate::surroundings::of_program());
+        let around = around(&crate::stack_context::of_program());
         let wish = self.wanted.wish(&self.tree)?;
         let home = Home::init(&self.wanted.home, &*lower, &wish, &around)?;
         let (tree, tier) = (self.tree.display(), home.description.tier);
@@ -206,7 +206,7 @@ impl Attach {
         must_lie_outside(&self.tree, [&self.archive].into_iter().chain(&self.key))?;
         let tree = claimed(&self.tree)?;
         let mut home = Home::read(&home_of(&*tree)?)?;
-        let around = around(&crate::surroundings::of_program());
+        let around = around(&crate::stack_context::of_program());
         let key = self.key.as_deref().map(resolved).transpose()?;
         let is_known = self.take_over && key.is_none() && home.knows(&self.archive);
         // Before anything is made.
@@ -238,7 +238,7 @@ impl Attach {
 fn refusal(
     archive: &Path,
     tree: &Arc<dyn FileSystem>,
-    around: &Surroundings,
+    around: &Environment,
 ) -> Result<Option<String>> {
     Ok(DirectoryArchive::refusal(archive, writer_of(tree, around)?.as_ref())?)
 }
@@ -297,7 +297,7 @@ impl Rebuild {
     }
 
     fn rebuild(self, json: bool) -> Result<()> {
-        let around = around(&crate::surroundings::of_program());
+        let around = around(&crate::stack_context::of_program());
         // Before anything is made.
         let left = self.home.join("tier.toml").exists().then(|| Home::read(&self.home));
         let left = left.transpose()?;
@@ -370,7 +370,7 @@ fn home_again(
     left: Option<Home>,
     tree: &dyn FileSystem,
     remains: &SurvivingArchives,
-    around: &Surroundings,
+    around: &Environment,
 ) -> Result<Home> {
     let Some(mut home) = left else { return Ok(Home::again(path, tree, remains, around)?) };
     home.adopt(tree, around)?;
@@ -458,7 +458,7 @@ fn told(made: &rebuild::Rebuilt) -> Result<()> {
 fn claimed(path: &Path) -> Result<Arc<dyn FileSystem>> {
     let shown = path.display();
     let tree = super::own_tree(path)?;
-    tree.claim_tree(Claim::Passing).map_err(|error| match error.errno() {
+    tree.lock_tree(LockMode::Passing).map_err(|error| match error.errno() {
         fslab_vfs::Errno::BUSY => {
             bad(format!("{shown} is in use by another fslab mount or tool; end that first"))
         }

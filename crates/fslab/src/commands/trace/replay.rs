@@ -45,7 +45,7 @@ impl Args {
     pub fn run(self) -> Result<()> {
         let mut reader = Reader::open(&self.trace)?;
         let stack = Stack { layers: self.layers.clone(), leaf: self.target.clone() };
-        let target = stack.build_in(&crate::surroundings::of_program())?;
+        let target = stack.build_in(&crate::stack_context::of_program())?;
         if self.populate {
             self.make_what_was_there(&*target)?;
         }

@@ -2,14 +2,14 @@
 
 use std::sync::Arc;
 
-use fslab_layers::{Draws, Surroundings};
+use fslab_layers::{RandomSource, StackContext};
 use rustix::io::Errno;
 use rustix::rand::{GetRandomFlags, getrandom};
 
 /// Numbers from the kernel's random source.
-struct KernelDraws;
+struct KernelRandom;
 
-impl Draws for KernelDraws {
+impl RandomSource for KernelRandom {
     fn draw(&self) -> u64 {
         let mut bytes = [0; 8];
         loop {
@@ -24,8 +24,8 @@ impl Draws for KernelDraws {
 }
 
 /// Those of this program.
-pub fn of_program() -> Surroundings {
-    Surroundings::default().with_draws(Arc::new(KernelDraws))
+pub fn of_program() -> StackContext {
+    StackContext::default().with_random_source(Arc::new(KernelRandom))
 }
 
 #[cfg(test)]
@@ -36,7 +36,7 @@ mod tests {
 
     #[test]
     fn drawn_numbers_differ_in_all_their_bytes() {
-        let drawn: HashSet<u64> = (0..1000).map(|_| KernelDraws.draw()).collect();
+        let drawn: HashSet<u64> = (0..1000).map(|_| KernelRandom.draw()).collect();
         assert_eq!(drawn.len(), 1000);
         let (all, none) = drawn.iter().fold((u64::MAX, 0), |(and, or), one| (and & one, or | one));
         assert_eq!((all, none), (0, u64::MAX));

@@ -14,7 +14,7 @@ pub type InodeIdentity = fn(&Attr) -> Id;
 
 /// Clocks, random numbers, and whose program this is.
 #[derive(Clone)]
-pub struct Surroundings {
+pub struct Environment {
     /// For waiting.
     pub clock: Arc<dyn Clock>,
     /// For dates in archives, ages and delays.
@@ -27,13 +27,13 @@ pub struct Surroundings {
     pub marks: Marks,
 }
 
-impl std::fmt::Debug for Surroundings {
+impl std::fmt::Debug for Environment {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        formatter.debug_struct("Surroundings").finish_non_exhaustive()
+        formatter.debug_struct("Environment").finish_non_exhaustive()
     }
 }
 
-impl Surroundings {
+impl Environment {
     /// Whether an identity that was written down is that of an inode.
     #[must_use]
     pub fn is_of(&self, written: Id, attr: &Attr) -> bool {
