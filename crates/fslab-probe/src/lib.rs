@@ -19,7 +19,7 @@
 //!
 //! let directory = tempfile::tempdir()?;
 //! let ground = Ground::prepare(directory.path(), Options::default())?;
-//! let attribute = ATTRIBUTES.iter().find(|one| one.name == "sparse-files").unwrap();
+//! let attribute = ATTRIBUTES.iter().find(|one| one.name == "sparse-granularity").unwrap();
 //! println!("{:?}", find(attribute, &ground).finding);
 //! ground.clear()?;
 //! # Ok::<(), Box<dyn std::error::Error>>(())

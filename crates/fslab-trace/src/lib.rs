@@ -10,14 +10,14 @@
 //! parameters.
 //!
 //! ```
-//! use fslab_trace::{Record, Replayer, Settings};
+//! use fslab_trace::{Owner, Record, Replayer, Settings};
 //! use fslab_vfs::MemFs;
 //!
 //! let target = MemFs::default();
-//! let mut replayer = Replayer::new(&target, Settings::default());
-//! replayer.step(&Record::default());
-//! let replayed = replayer.finish();
-//! # drop(replayed);
+//! let mut fill = |_record: &Record, bytes: &mut [u8]| bytes.fill(0);
+//! let settings = Settings { owner: Owner::Recorded, fill: &mut fill };
+//! let replayed = Replayer::new(&target, settings).finish();
+//! assert_eq!(replayed.diverged, 0);
 //! ```
 
 mod anonymise;

@@ -216,7 +216,8 @@ fn samples_are_kept_and_a_cut_line_is_left_out() {
                 [[workload]]\nname = \"stream\"\nsize = 4096\nrequest = 4096\n";
     let go = || run(plan, directory.path(), &TestHost, Interrupt::default(), &mut Silent);
     let (_, records) = go().unwrap();
-    assert!(matches!(go(), Err(Error::File { .. })));
+    let refused = go();
+    assert!(matches!(refused, Err(Error::Report(fslab_report::Error::File { .. }))));
     let path = fslab_compare::samples_path(directory.path());
     let text = std::fs::read_to_string(&path).unwrap();
     std::fs::write(&path, &text[..text.len() - 10]).unwrap();
