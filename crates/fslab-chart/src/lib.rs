@@ -1,8 +1,8 @@
 //! Charts as SVG: the one place that writes it.
 //!
 //! A [`Scale`] maps values to places, a [`Drawing`] collects marks, [`standalone`] makes a file of
-//! its own of them, with colours for light and dark pages. [`heat_map()`] shades cells, [`stripes()`]
-//! draws what lies where.
+//! its own of them, with colours for light and dark pages. [`heat_map()`] shades cells,
+//! [`stripes()`] draws what lies where.
 //!
 //! ```
 //! use fslab_chart::{Drawing, Scale, standalone};
@@ -11,7 +11,8 @@
 //! let mut drawing = Drawing::new(260.0, 80.0);
 //! drawing.axis(&scale, |value| value.to_string());
 //! drawing.line(&[(scale.place(1.0), 40.0), (scale.place(3.0), 10.0)]);
-//! assert!(standalone("growth", 260.0, 80.0, &drawing.into_body()).contains("<title>growth</title>"));
+//! let file = standalone("growth", 260.0, 80.0, &drawing.into_body());
+//! assert!(file.contains("<title>growth</title>"));
 //! ```
 
 mod drawing;

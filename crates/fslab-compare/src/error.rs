@@ -54,7 +54,7 @@ pub enum Error {
         /// The device, as the plan names it.
         path: PathBuf,
         /// Why not.
-        refusal: crate::target::Refusal,
+        refusal: crate::refusal::Refusal,
     },
     /// The pages of a file stay in memory.
     #[error(

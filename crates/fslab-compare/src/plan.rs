@@ -3,6 +3,7 @@
 //! A plan is read from TOML once and checked as a whole; whoever holds a [`Plan`] holds one that
 //! can be run. Errors name file, line, column and key.
 
+mod checks;
 mod matrix;
 mod raw;
 mod source;

@@ -42,7 +42,6 @@ use fslab_report::sample::{
 };
 use fslab_report::{Cells, Choice};
 
-pub use fslab_report::sample::CacheState;
 pub use session::{Phase, Session, Timed};
 
 /// How a plan is to be run.

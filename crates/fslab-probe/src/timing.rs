@@ -10,6 +10,7 @@ mod block_size;
 mod cache_size;
 mod clock;
 mod direct_pointers;
+mod pinning;
 mod read_ahead;
 pub mod validation;
 

@@ -5,8 +5,9 @@ use std::collections::BTreeMap;
 use super::merge::Merged;
 use super::model::{Against, DeviceMeans, Group, Means, Point, Report, Row, Unsteady};
 use super::{latencies, noise_floor, pairing, why};
-use crate::sample::{Cache, Device, Sample};
-use fslab_stats::{GeometricMean, Steadiness, Summary, outliers};
+use crate::error::{Error, Result};
+use crate::sample::{Cache, Device, Record, Sample};
+use fslab_stats::{GeometricMean, Margin, Margins, Steadiness, Summary, outliers};
 
 pub(super) fn report(merged: Merged<'_>, baselines: Vec<String>) -> Report {
     let mut groups = groups(&merged, &baselines);
@@ -36,6 +37,39 @@ pub(super) fn report(merged: Merged<'_>, baselines: Vec<String>) -> Report {
         baselines,
         groups,
         outliers,
+    }
+}
+
+impl Report {
+    /// Computes it, against the plan's baseline. Records before a provenance are not looked at.
+    #[must_use]
+    pub fn new(records: &[Record]) -> Self {
+        let merged = Merged::of(records);
+        let baselines = vec![merged.provenance.baseline.clone()];
+        report(merged, baselines)
+    }
+
+    /// Computes it against other baselines than the plan's, the main one first, and by another
+    /// margin than the plan's where one is given.
+    ///
+    /// # Errors
+    /// For a baseline that is no target.
+    pub fn against(
+        records: &[Record],
+        baselines: &[String],
+        margin: Option<Margin>,
+    ) -> Result<Self> {
+        let mut merged = Merged::of(records);
+        if margin.is_some() {
+            merged.provenance.margins = Margins { all: margin, ..Margins::default() };
+        }
+        let names = || merged.target_names.iter().map(String::as_str);
+        if let Some(name) = baselines.iter().find(|name| !merged.target_names.contains(name)) {
+            return Err(Error::unknown("target", name, names()));
+        }
+        let main = [merged.provenance.baseline.clone()];
+        let baselines = if baselines.is_empty() { &main } else { baselines };
+        Ok(report(merged, baselines.to_vec()))
     }
 }
 

@@ -2,12 +2,10 @@
 
 use serde::Serialize;
 
-use super::{compute, merge::Merged};
-use crate::error::{Error, Result};
 use crate::provenance::Provenance;
-use crate::sample::{CacheState, End, Note, Record, Sample, TargetRecord};
+use crate::sample::{CacheState, End, Note, Sample, TargetRecord};
+use fslab_stats::Margin;
 use fslab_stats::{GeometricMean, RatioInterval, Steadiness, Summary};
-use fslab_stats::{Margin, Margins};
 
 /// Everything a renderer shows.
 #[derive(Clone, Debug, Serialize)]
@@ -333,37 +331,6 @@ impl Row {
 }
 
 impl Report {
-    /// Computes it, against the plan's baseline. Records before a provenance are not looked at.
-    #[must_use]
-    pub fn new(records: &[Record]) -> Self {
-        let merged = Merged::of(records);
-        let baselines = vec![merged.provenance.baseline.clone()];
-        compute::report(merged, baselines)
-    }
-
-    /// Computes it against other baselines than the plan's, the main one first, and by another
-    /// margin than the plan's where one is given.
-    ///
-    /// # Errors
-    /// For a baseline that is no target.
-    pub fn against(
-        records: &[Record],
-        baselines: &[String],
-        margin: Option<Margin>,
-    ) -> Result<Self> {
-        let mut merged = Merged::of(records);
-        if margin.is_some() {
-            merged.provenance.margins = Margins { all: margin, ..Margins::default() };
-        }
-        let names = || merged.target_names.iter().map(String::as_str);
-        if let Some(name) = baselines.iter().find(|name| !merged.target_names.contains(name)) {
-            return Err(Error::unknown("target", name, names()));
-        }
-        let main = [merged.provenance.baseline.clone()];
-        let baselines = if baselines.is_empty() { &main } else { baselines };
-        Ok(compute::report(merged, baselines.to_vec()))
-    }
-
     /// The groups that are phases, not points of a sweep.
     pub fn phases(&self) -> impl Iterator<Item = &Group> {
         self.groups.iter().filter(|group| group.size_bytes.is_none())

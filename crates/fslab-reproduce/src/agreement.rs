@@ -10,7 +10,7 @@
 use serde::Serialize;
 
 use super::claims::Kind;
-use super::look_up::{Figure, Outcome};
+use super::figure::{Figure, Outcome};
 use super::published::{Published, Scale};
 use fslab_report::significant;
 
@@ -206,7 +206,7 @@ fn side(published: &Published, figure: &Figure) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::look_up::{At, AtUnit};
+    use super::super::figure::{At, AtUnit};
     use super::super::published::Unit;
     use super::Agreement::{
         Agrees, Differs, NotCompared, NotCounted, NotDecided, Partly, SameDirection,

@@ -6,7 +6,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::look_up::{At, AtUnit, Figure, Outcome};
+use super::figure::{At, AtUnit, Figure, Outcome};
 
 /// The answers of commands by their names; or why there is none.
 pub type Answers = BTreeMap<String, std::result::Result<Value, String>>;

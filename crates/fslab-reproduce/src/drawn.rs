@@ -6,7 +6,8 @@ mod lines;
 use serde::Serialize;
 
 use super::claims::{Axis, Chart, Form, Kind};
-use super::look_up::{Figure, Outcome, Runs};
+use super::figure::{Figure, Outcome};
+use super::look_up::Runs;
 use super::marks;
 use fslab_chart::Scale;
 use fslab_chart::{Drawing, FOOT, Mark};

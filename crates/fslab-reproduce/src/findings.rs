@@ -2,15 +2,15 @@
 
 use std::collections::BTreeMap;
 
-use askama::Template;
 use serde::Serialize;
 
 use super::agreement::{Agreement, Standing};
 use super::claims::{Basis, Claim, Kind, Paper};
 use super::drawn::Drawn;
-use super::look_up::{Figure, Outcome, Runs};
+use super::figure::{Figure, Outcome};
+use super::look_up::Runs;
+use super::marks;
 use super::published::Unit;
-use super::{markdown, marks, page};
 use fslab_report::significant;
 use fslab_report::{Error, Result};
 
@@ -119,34 +119,12 @@ impl Findings {
         format!("{} claims: {}{marked}", self.rows.len(), parts.join(", "))
     }
 
-    /// One page that works offline.
-    ///
-    /// # Errors
-    /// Those of the template.
-    pub fn html(&self) -> Result<String> {
-        page::PaperPage::new(self).render().map_err(Error::Page)
-    }
-
-    /// The same as Markdown.
-    #[must_use]
-    pub fn markdown(&self) -> String {
-        markdown::render(self)
-    }
-
-    /// The same for programmes.
+    /// All of it as JSON.
     ///
     /// # Errors
     /// Those of the encoder.
     pub fn json(&self) -> Result<String> {
         serde_json::to_string_pretty(self).map_err(Error::Encode)
-    }
-
-    /// A page that leads to those of several papers.
-    ///
-    /// # Errors
-    /// Those of the template.
-    pub fn index(all: &[Self]) -> Result<String> {
-        page::IndexPage::new(all).render().map_err(Error::Page)
     }
 }
 

@@ -25,6 +25,7 @@ mod agreement;
 mod answer;
 mod claims;
 mod drawn;
+mod figure;
 mod findings;
 mod look_up;
 mod markdown;
@@ -40,7 +41,8 @@ pub use claims::{
     Setting, Statistic,
 };
 pub use drawn::Drawn;
+pub use figure::{At, AtUnit, Figure, Outcome};
 pub use findings::{Counts, Findings, Planned, Row};
-pub use look_up::{At, AtUnit, Figure, Outcome, Ran, Runs};
+pub use look_up::{Ran, Runs};
 pub use published::{Published, UNITS, Unit};
 pub use quantity::Quantity;

@@ -59,3 +59,11 @@ fn said(claim: &Claim, row: &Row) -> String {
     let parts: Vec<&str> = parts.into_iter().flatten().filter(|part| !part.is_empty()).collect();
     parts.join(" ")
 }
+
+impl Findings {
+    /// All of it as Markdown.
+    #[must_use]
+    pub fn markdown(&self) -> String {
+        render(self)
+    }
+}

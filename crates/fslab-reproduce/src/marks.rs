@@ -2,7 +2,8 @@
 //! that failed, perhaps because what was read was not what was written, and of runs that broke off.
 
 use super::claims::{Basis, Place, Query};
-use super::look_up::{Outcome, Runs};
+use super::figure::Outcome;
+use super::look_up::Runs;
 use fslab_report::Report;
 use fslab_report::sample::NoteKind;
 

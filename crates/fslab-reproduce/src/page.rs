@@ -8,6 +8,7 @@ use super::agreement::Agreement;
 use super::claims::Claim;
 use super::findings::{Findings, Row};
 use fslab_chart::escape;
+use fslab_report::{Error, Result};
 
 /// The page of a paper.
 #[derive(Template)]
@@ -69,6 +70,24 @@ pub(super) struct IndexPage<'a> {
 impl<'a> IndexPage<'a> {
     pub fn new(all: &'a [Findings]) -> Self {
         Self { papers: all.iter().map(|findings| (findings, findings.summary())).collect() }
+    }
+}
+
+impl Findings {
+    /// One page that works offline.
+    ///
+    /// # Errors
+    /// Those of the template.
+    pub fn html(&self) -> Result<String> {
+        PaperPage::new(self).render().map_err(Error::Page)
+    }
+
+    /// A page that leads to those of several papers.
+    ///
+    /// # Errors
+    /// Those of the template.
+    pub fn index(all: &[Self]) -> Result<String> {
+        IndexPage::new(all).render().map_err(Error::Page)
     }
 }
 

@@ -6,7 +6,8 @@
 //! This crate knows nothing of FUSE, reads no clock on behalf of a caller (time comes with the
 //! [`Request`], or as a [`Clock`] from who asks) and prints nothing.
 //!
-//! The types to know first: [`FileSystem`], [`HostFs`] (a directory of the host), [`MemFs`] (memory).
+//! The types to know first: [`FileSystem`], [`HostFs`] (a directory of the host), [`MemFs`]
+//! (memory).
 //!
 //! ```
 //! use fslab_vfs::{FileKind, FileSystem, Ino, MemFs, Request};

@@ -101,8 +101,8 @@ impl fmt::Display for Operation {
 mod tests {
     use super::*;
 
-    /// Trees are locked by the program that serves them, inodes held, files leased, blocks shared and hints
-    /// given by layers; none of it is what a caller asks for.
+    /// Trees are locked by the program that serves them, inodes held, files leased, blocks shared
+    /// and hints given by layers; none of it is what a caller asks for.
     const OF_SERVERS: [&str; 8] = [
         "fallback",
         "lock_tree",

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use toml::{Spanned, Value};
 
-use super::raw::Result;
+use super::checks::Result;
 use super::source::Source;
 
 /// The lists, by key.

@@ -1,19 +1,16 @@
 //! From TOML to a checked [`Plan`].
 
 use fslab_vfs::Size;
-use std::collections::HashSet;
 
 use serde::Deserialize;
 use toml::Spanned;
 
-use super::source::{PlanError, Source};
+use super::checks::{Result, margin};
+use super::source::Source;
 use super::targets::{self, RawTarget};
 use super::workloads::{self, RawWorkload};
 use super::{Form, Plan, TargetPlan};
 use fslab_report::nearest;
-use fslab_stats::Margin;
-
-pub(super) type Result<T> = std::result::Result<T, PlanError>;
 
 const DEFAULT_ROUNDS: u32 = 10;
 
@@ -161,15 +158,6 @@ fn image_size(source: &Source<'_>, raw: Option<&Spanned<String>>) -> Result<u64>
     Ok(size.bytes())
 }
 
-/// A margin, of the plan or a target.
-pub(super) fn margin(source: &Source<'_>, raw: Option<&Spanned<String>>) -> Result<Option<Margin>> {
-    let read = |raw: &Spanned<String>| {
-        let margin = raw.get_ref().parse();
-        margin.map_err(|wrong| source.error(raw.span(), format!("`margin`: {wrong}")))
-    };
-    raw.map(read).transpose()
-}
-
 fn baseline(
     source: &Source<'_>,
     raw: Option<&Spanned<String>>,
@@ -188,21 +176,4 @@ fn baseline(
         nearest(raw.get_ref(), names)
     );
     Err(source.error(raw.span(), message))
-}
-
-/// Refuses a name that occurs twice.
-pub(super) fn unique<'a>(
-    source: &Source<'_>,
-    names: impl Iterator<Item = (&'a str, std::ops::Range<usize>)>,
-) -> Result<()> {
-    let mut seen = HashSet::new();
-    for (name, span) in names {
-        if !seen.insert(name) {
-            return Err(source.error(
-                span,
-                format!("`name`: `{name}` is used twice (a workload may be given a `label`)"),
-            ));
-        }
-    }
-    Ok(())
 }

@@ -6,8 +6,8 @@ use std::path::PathBuf;
 use serde::Deserialize;
 use toml::{Spanned, Value};
 
+use super::checks::{Result, margin, unique};
 use super::matrix::{Combination, RawMatrix, combinations, place};
-use super::raw::{Result, margin, unique};
 use super::source::Source;
 use super::{Base, DevicePlan, ForeignMount, Form, ImagePlan, Over, TargetKind, TargetPlan};
 use crate::workload;

@@ -5,8 +5,8 @@ use std::ops::Range;
 
 use toml::{Spanned, Value};
 
+use super::checks::{Result, unique};
 use super::matrix::combinations;
-use super::raw::{Result, unique};
 use super::source::Source;
 use super::{Form, WorkloadPlan};
 use crate::workload::{self, Parameters, Spec};

@@ -11,12 +11,12 @@ use fslab_sys::block_counters::{BlockCounters, DeviceNumber};
 use fslab_sys::signals::Interrupt;
 use fslab_sys::usage::{Instant, MachineTime, ProcessorTime, Who, processor_time_of};
 
-use super::surroundings::{Surroundings, contamination};
+use super::surroundings::{Surroundings, contamination, device_counters};
 use crate::error::{Error, Result};
 use crate::target::{Remounted, Target};
 use crate::tree::slowed::{SlowedTree, slowed};
 use crate::tree::{Access, Tree, TreeFile};
-use fslab_report::sample::{Cache, CacheState, Device, Machine, Sample};
+use fslab_report::sample::{Cache, CacheState, Machine, Sample};
 use fslab_stats::{Directions, Latency, Milestone, Stopwatch};
 
 /// A phase to be measured.
@@ -377,20 +377,7 @@ impl Reading {
             ..sample.machine
         };
         sample.device =
-            self.device.zip(before.device).map(|(after, before)| device(after - before));
-    }
-}
-
-pub(super) fn device(counters: BlockCounters) -> Device {
-    Device {
-        reads: counters.reads,
-        reads_merged: counters.reads_merged,
-        sectors_read: counters.sectors_read,
-        writes: counters.writes,
-        writes_merged: counters.writes_merged,
-        sectors_written: counters.sectors_written,
-        discards: counters.discards,
-        flushes: counters.flushes,
+            self.device.zip(before.device).map(|(after, before)| device_counters(after - before));
     }
 }
 

@@ -71,10 +71,8 @@ impl Surroundings {
             self.page_cache_bytes.cast_signed() - before.page_cache_bytes.cast_signed();
         machine.throttled =
             self.throttled.zip(before.throttled).map(|(after, before)| after - before);
-        sample.backing = self
-            .backing
-            .zip(before.backing)
-            .map(|(after, before)| super::session::device(after - before));
+        sample.backing =
+            self.backing.zip(before.backing).map(|(after, before)| device_counters(after - before));
     }
 }
 
@@ -149,6 +147,20 @@ fn processor_limit(sample: &Sample) -> u64 {
 
 fn percent(part: u64, sample: &Sample) -> f64 {
     part as f64 * 100.0 / sample.elapsed_ns.max(1) as f64
+}
+
+/// Counters of a device as samples have them.
+pub(super) fn device_counters(counters: BlockCounters) -> Device {
+    Device {
+        reads: counters.reads,
+        reads_merged: counters.reads_merged,
+        sectors_read: counters.sectors_read,
+        writes: counters.writes,
+        writes_merged: counters.writes_merged,
+        sectors_written: counters.sectors_written,
+        discards: counters.discards,
+        flushes: counters.flushes,
+    }
 }
 
 #[cfg(test)]

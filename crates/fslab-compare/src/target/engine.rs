@@ -7,10 +7,11 @@ use std::path::{Path, PathBuf};
 
 use fslab_sys::block_counters::DeviceNumber;
 
+use super::fill::sync_file_system;
 use super::foreign::{Commands, ForeignMount, line};
-use super::image::sync_file_system;
+use super::image_file::Made;
 use super::requests::Requests;
-use super::storage::{Made, Storage};
+use super::storage::Storage;
 use super::{Remounted, Target, Workshop};
 use crate::error::{Error, Result};
 use crate::plan::ImagePlan;

@@ -12,7 +12,7 @@ use fslab_sys::page_cache;
 use rustix::fs::{Advice, CWD, Mode, OFlags};
 use rustix::io::Errno;
 
-use super::image::sync_file_system;
+use super::fill::sync_file_system;
 use crate::error::{Error, Result};
 
 /// Pages may be in use for a moment: so often they are dropped before that is given up.

@@ -11,10 +11,9 @@ use std::path::Path;
 
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64;
-use rustix::fs::FallocateFlags;
+use rustix::fs::{FallocateFlags, Mode, OFlags};
 use rustix::io::Errno;
 
-use super::image::sync_file_system;
 use crate::error::{Error, Result};
 
 /// The directory that holds the filling, at the root of the file system.
@@ -118,4 +117,12 @@ impl Space {
     fn bytes_below(&self, percent: f64) -> f64 {
         (self.used + self.available) * percent / 100.0 - self.used
     }
+}
+
+/// Makes everything of the file system of a directory durable.
+pub(super) fn sync_file_system(directory: &Path) -> Result<()> {
+    let failed = |errno: rustix::io::Errno| Error::file(directory)(errno.into());
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let opened = rustix::fs::open(directory, flags, Mode::empty()).map_err(failed)?;
+    rustix::fs::syncfs(opened).map_err(failed)
 }

@@ -8,9 +8,8 @@ use std::path::{Path, PathBuf};
 use fslab_sys::block_counters::DeviceNumber;
 use fslab_sys::make_file_system::Kind;
 use fslab_sys::mounts::{Mount, Unmounted};
-use rustix::fs::{Mode, OFlags};
 
-use super::fill::fill;
+use super::fill::{fill, sync_file_system};
 use super::foreign::{Commands, ForeignMount, line};
 use super::requests::Requests;
 use super::storage::Storage;
@@ -281,14 +280,6 @@ impl Target for Image {
         self.storage.take().map_or(Ok(()), Storage::end)?;
         Ok(std::mem::take(&mut self.notes))
     }
-}
-
-/// Makes everything of the file system of a directory durable.
-pub(super) fn sync_file_system(directory: &Path) -> Result<()> {
-    let failed = |errno: rustix::io::Errno| Error::file(directory)(errno.into());
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let opened = rustix::fs::open(directory, flags, Mode::empty()).map_err(failed)?;
-    rustix::fs::syncfs(opened).map_err(failed)
 }
 
 /// Where the parts of the one target that exists at a time lie.

@@ -15,10 +15,26 @@ use fslab_sys::make_file_system::{self, Kind, one_line};
 use rustix::fs::{Advice, FallocateFlags, SeekFrom};
 use rustix::io::Errno;
 
-use super::storage::Made;
 use super::work_directory::check_space;
 use crate::error::{Error, Result};
 use crate::host::Host;
+
+/// How an image came to be.
+#[derive(Debug, Default)]
+pub(super) struct Made {
+    /// By which command, or from what.
+    pub how: String,
+    /// The workload that aged it, where that is known, by its hash in hexadecimal.
+    pub workload: Option<String>,
+    /// The policy that placed its files, where that is known.
+    pub policy: Option<String>,
+}
+
+impl Made {
+    pub(super) fn by(how: String) -> Self {
+        Self { how, ..Self::default() }
+    }
+}
 
 /// Bytes of one write.
 const PIECE: usize = 1 << 20;

@@ -10,26 +10,9 @@ use fslab_sys::page_cache;
 
 use super::Workshop;
 use super::device::{BlockDevice, Surroundings};
-use super::image_file::ImageFile;
+use super::image_file::{ImageFile, Made};
 use crate::error::{Error, Result};
 use crate::plan::{Base, ImagePlan};
-
-/// How an image came to be.
-#[derive(Debug, Default)]
-pub(super) struct Made {
-    /// By which command, or from what.
-    pub how: String,
-    /// The workload that aged it, where that is known, by its hash in hexadecimal.
-    pub workload: Option<String>,
-    /// The policy that placed its files, where that is known.
-    pub policy: Option<String>,
-}
-
-impl Made {
-    fn by(how: String) -> Self {
-        Self { how, ..Self::default() }
-    }
-}
 
 /// An attached image with a file system. Fields are dropped in this order.
 pub(super) enum Storage {

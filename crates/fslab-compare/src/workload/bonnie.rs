@@ -15,8 +15,9 @@ use super::content::{self, Content};
 use super::random_access::{self, Accesses};
 use super::{DefaultValue, Parameter, Preparation, Spec, Workload, doubling};
 use crate::error::Result;
-use crate::runner::{CacheState, Phase, Session};
+use crate::runner::{Phase, Session};
 use crate::tree::Access;
+use fslab_report::sample::CacheState;
 
 const SMALLEST: Parameter =
     Parameter { name: "smallest", help: "smallest file", default: DefaultValue::Bytes(1 << 20) };

@@ -5,8 +5,9 @@ use std::path::{Path, PathBuf};
 use super::program::{Program, directory};
 use super::{DefaultValue, Parameter, Parameters, Preparation, Spec, Workload};
 use crate::error::{Error, Result};
-use crate::runner::{CacheState, Phase, Session, Timed};
+use crate::runner::{Phase, Session, Timed};
 use crate::tree::copy::copy_tree;
+use fslab_report::sample::CacheState;
 
 /// The parameter that holds it.
 pub(crate) const COMMAND: Parameter = Parameter {

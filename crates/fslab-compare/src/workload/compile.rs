@@ -15,8 +15,9 @@ use super::content::{self, expect};
 use super::program::{Program, directory};
 use super::{DefaultValue, Parameter, Preparation, Spec, Workload};
 use crate::error::{Error, Result};
-use crate::runner::{CacheState, Phase, Session, Timed};
+use crate::runner::{Phase, Session, Timed};
 use crate::tree::copy::{Copied, copy_tree};
+use fslab_report::sample::CacheState;
 use source_tree::SourceTree;
 
 const SOURCE: Parameter = Parameter {

@@ -4,9 +4,10 @@
 use super::content::{self, Content, expect};
 use super::{DefaultValue, Parameter, Preparation, Spec, Workload};
 use crate::error::Result;
-use crate::runner::{CacheState, Phase, Session, Timed};
+use crate::runner::{Phase, Session, Timed};
 use crate::target::fill::FILLING;
 use crate::tree::Tree;
+use fslab_report::sample::CacheState;
 use fslab_stats::Stopwatch;
 
 const FILES: Parameter =

@@ -9,8 +9,9 @@ use std::fs;
 use super::content::{self, Content, REQUEST_BYTES, expect};
 use super::{DefaultValue, Parameter, Parameters, Preparation, Spec, Workload, doubling};
 use crate::error::{Error, Result};
-use crate::runner::{CacheState, Phase, Session, Timed};
+use crate::runner::{Phase, Session, Timed};
 use crate::tree::{Access, HostTree, Tree};
+use fslab_report::sample::CacheState;
 use fslab_stats::Stopwatch;
 
 const LARGEST: Parameter = Parameter {

@@ -14,8 +14,9 @@ use super::content::{self, Content, Pool, REQUEST_BYTES};
 use super::file_attributes::is_of_mkfs;
 use super::{DefaultValue, Parameter, Preparation, Spec, Workload};
 use crate::error::{Error, Result};
-use crate::runner::{CacheState, Phase, Session, Timed};
+use crate::runner::{Phase, Session, Timed};
 use crate::tree::{Access, Tree};
+use fslab_report::sample::CacheState;
 use fslab_stats::Stopwatch;
 
 const LIST: Parameter = Parameter {

@@ -12,8 +12,9 @@ use rand_pcg::Pcg64;
 use super::content::expect;
 use super::{DefaultValue, Parameter, Spec, Workload};
 use crate::error::Result;
-use crate::runner::{CacheState, Phase, Session, Timed};
+use crate::runner::{Phase, Session, Timed};
 use crate::tree::Access;
+use fslab_report::sample::CacheState;
 use fslab_stats::Stopwatch;
 
 const FILES: Parameter =

@@ -14,8 +14,9 @@ use rand_pcg::Pcg64;
 use super::content::expect;
 use super::{DefaultValue, Parameter, Spec, Workload};
 use crate::error::Result;
-use crate::runner::{CacheState, Phase, Session, Timed};
+use crate::runner::{Phase, Session, Timed};
 use crate::tree::Tree;
+use fslab_report::sample::CacheState;
 use fslab_stats::Stopwatch;
 
 const FILES: Parameter =

@@ -6,8 +6,9 @@ use super::crew::in_threads;
 use super::random_access::{self, Accesses};
 use super::{DefaultValue, Parameter, Preparation, Spec, Workload};
 use crate::error::Result;
-use crate::runner::{CacheState, Phase, Session, Timed};
+use crate::runner::{Phase, Session, Timed};
 use crate::tree::Access;
+use fslab_report::sample::CacheState;
 
 const SIZE: Parameter =
     Parameter { name: "size", help: "size of the file", default: DefaultValue::Bytes(256 << 20) };

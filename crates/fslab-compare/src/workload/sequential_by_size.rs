@@ -7,8 +7,9 @@
 use super::content::{self, Content, Pool, REQUEST_BYTES};
 use super::{DefaultValue, Parameter, Preparation, Spec, Workload, doubling};
 use crate::error::Result;
-use crate::runner::{CacheState, Phase, Session, Timed};
+use crate::runner::{Phase, Session, Timed};
 use crate::tree::Access;
+use fslab_report::sample::CacheState;
 use fslab_stats::Stopwatch;
 
 const TOTAL: Parameter = Parameter {

@@ -6,8 +6,9 @@
 use super::content::{self, Content, expect};
 use super::{DefaultValue, Parameter, Preparation, Spec, Workload};
 use crate::error::Result;
-use crate::runner::{CacheState, Phase, Session, Timed};
+use crate::runner::{Phase, Session, Timed};
 use crate::tree::Access;
+use fslab_report::sample::CacheState;
 use fslab_stats::Stopwatch;
 
 const SIZE: Parameter =

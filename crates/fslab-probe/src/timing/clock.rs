@@ -5,6 +5,7 @@ use std::io;
 use fslab_sys::cycles::{CycleCounter, Unavailable};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
+use super::pinning::{pin_to, processors};
 use super::validation::{Extent, Validation};
 
 /// Why there is no clock.
@@ -80,16 +81,4 @@ impl Drop for Clock {
             tracing::warn!("the thread stays on its processor: {error}");
         }
     }
-}
-
-/// The processors of a set.
-pub(super) fn processors(set: &CpuSet) -> Vec<usize> {
-    (0..CpuSet::MAX_CPU).filter(|processor| set.is_set(*processor)).collect()
-}
-
-/// Ties the calling thread to a processor.
-pub(super) fn pin_to(processor: usize) -> io::Result<()> {
-    let mut only = CpuSet::new();
-    only.set(processor);
-    Ok(sched_setaffinity(None, &only)?)
 }

@@ -14,7 +14,7 @@ use fslab_sys::usage::{Instant, MachineTime};
 use rustix::thread::{sched_getaffinity, sched_setaffinity};
 use serde::Serialize;
 
-use super::clock::{pin_to, processors};
+use super::pinning::{pin_to, processors};
 
 /// How thoroughly to validate.
 #[derive(Clone, Copy, Debug)]

@@ -1,7 +1,7 @@
 //! Charts of bars: the series side by side at each place.
 
 use super::{BOTTOM, Drawn, LEFT, PLOT, RIGHT, WIDTH, colour, of_axis, short};
-use crate::look_up::{At, Figure};
+use crate::figure::{At, Figure};
 use fslab_chart::Drawing;
 
 /// Share of the room of a place that its bars take.
