@@ -1,7 +1,7 @@
 //! A workload of one's own: files made and opened. The walk-through is
 //! docs/guide/src/write-a-workload.md.
 //!
-//! `cargo run -p fslab-measure --example workload`
+//! `cargo run -p fslab-compare --example workload`
 
 use std::error::Error;
 use std::ffi::OsString;

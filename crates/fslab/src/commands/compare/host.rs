@@ -1,4 +1,4 @@
-//! What `fslab-measure` must be told about layers: this binary mounts them.
+//! What `fslab-compare` must be told about layers: this binary mounts them.
 
 use std::ffi::OsString;
 use std::fs::File;
