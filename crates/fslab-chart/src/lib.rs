@@ -1,4 +1,4 @@
-//! Charts as SVG: the one place that writes it.
+//! Charts as SVG.
 //!
 //! A [`Scale`] maps values to places, a [`Drawing`] collects marks, [`standalone`] makes a file of
 //! its own of them, with colours for light and dark pages. [`heat_map()`] shades cells,
