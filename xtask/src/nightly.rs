@@ -75,6 +75,13 @@ const FORMS: &[Form] = &[
         ],
     },
     Form {
+        name: "examples",
+        help: "the examples on the front pages of crates compile and run",
+        limit_min: 15,
+        variables: &[],
+        cargo: &["test", "--locked", "--workspace", "--doc"],
+    },
+    Form {
         name: "pjdfstest",
         help: "pjdfstest over every layer, tiers and the ext2 engine",
         limit_min: 20,

@@ -43,15 +43,7 @@ impl LowerFile {
     }
 
     pub fn read_into(&self, request: &Request, offset: u64, buffer: &mut [u8]) -> Result<usize> {
-        let mut done = 0;
-        while done < buffer.len() {
-            let place = offset + done as u64;
-            match self.fs.read(request, self.ino, self.handle, place, &mut buffer[done..])? {
-                0 => break,
-                count => done += count,
-            }
-        }
-        Ok(done)
+        self.fs.read_fully(request, self.ino, self.handle, offset, buffer)
     }
 
     /// Writes all of `data`, or fails.
@@ -62,16 +54,7 @@ impl LowerFile {
         data: &[u8],
         options: WriteOptions,
     ) -> Result<()> {
-        let mut done = 0;
-        while done < data.len() {
-            let place = offset + done as u64;
-            let rest = &data[done..];
-            match self.fs.write(request, self.ino, self.handle, place, rest, options)? {
-                0 => return Err(Errno::IO.into()),
-                count => done += count,
-            }
-        }
-        Ok(())
+        self.fs.write_all(request, self.ino, self.handle, offset, data, options)
     }
 
     /// Pages that hold a range need not stay in memory; those that a range before it shares go too.

@@ -17,8 +17,9 @@ use super::tree::{Tree, Violation};
 pub const CHECK: Check =
     Check { name: "circles", help: "files of a crate import each other in no circle", run };
 
-/// Circles that stay, by the folder whose files may import each other; ARCHITECTURE.md says why.
-const ALLOWED: &[&str] = &["crates/fslab-tier/src/engine"];
+/// Circles that stay, by their files; ARCHITECTURE.md says why.
+const ALLOWED: &[&[&str]] =
+    &[&["crates/fslab-tier/src/engine/files.rs", "crates/fslab-tier/src/engine/recall/waiting.rs"]];
 
 /// A module path below a crate's root, such as `["dir", "htree"]`.
 type Path = Vec<String>;
@@ -191,12 +192,7 @@ fn circles(modules: &BTreeMap<Path, Module>) -> Vec<BTreeSet<Path>> {
 
 fn told(modules: &BTreeMap<Path, Module>, circle: &BTreeSet<Path>) -> Option<Violation> {
     let files: Vec<&str> = circle.iter().map(|path| modules[path].file.as_str()).collect();
-    let stays = |folder: &&str| {
-        files.iter().all(|file| {
-            file.strip_suffix(".rs") == Some(folder) || file.starts_with(&format!("{folder}/"))
-        })
-    };
-    if ALLOWED.iter().any(stays) {
+    if ALLOWED.contains(&&*files) {
         return None;
     }
     let message = format!("imports in a circle with {}", files[1..].join(", "));

@@ -7,7 +7,7 @@ use super::{Class, Score};
 /// A line of a chart.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Series {
-    /// What it is.
+    /// Its name in the legend.
     pub name: String,
     /// Days, or other places on the horizontal axis, and scores.
     pub points: Vec<(f64, f64)>,

@@ -18,7 +18,7 @@ pub struct PlanError {
 
 /// A file's text and what to call it.
 pub struct Source<'a> {
-    /// What it is called in errors.
+    /// The name of the file in error messages.
     pub file: &'a str,
     /// The text.
     pub text: &'a str,

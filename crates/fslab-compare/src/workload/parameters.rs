@@ -192,7 +192,7 @@ pub(crate) fn percent(value: &Value) -> Result<u64, String> {
 /// A size in bytes.
 ///
 /// # Errors
-/// For what is no size, or 0.
+/// The value is not a size, or is 0.
 pub fn bytes(value: &Value) -> Result<u64, String> {
     let size = match value {
         Value::Integer(number) => u64::try_from(*number).map_err(|error| error.to_string())?,
