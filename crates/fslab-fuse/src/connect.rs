@@ -16,13 +16,16 @@ use zerocopy::{FromZeros, IntoBytes};
 
 use crate::decode::Incoming;
 use crate::negotiate::{Granted, negotiate};
-use crate::options::MountOptions;
+use crate::options::{MountOptions, TransportChoice};
 use crate::protocol::opcode::Opcode;
 use crate::protocol::reply::InitOut;
 use crate::protocol::request::InitIn;
 use crate::protocol::{MAJOR, MINOR_MAX, MINOR_MIN};
 use crate::request_timeout::Limits;
 use crate::transport::{Received, Transport};
+
+const NO_URING: &str = "the kernel offers no FUSE over io_uring: it needs Linux 6.14 and Y in \
+                        /sys/module/fuse/parameters/enable_uring";
 
 /// The least the kernel hands a request to.
 const FIRST_BUFFER_BYTES: usize = 8192 + 4096;
@@ -111,6 +114,10 @@ pub(crate) fn greet(transport: &dyn Transport, options: &MountOptions) -> io::Re
             return Err(io::Error::other(reason));
         }
         let (reply, granted) = negotiate(&offer, options, Limits::of_machine());
+        if options.transport == TransportChoice::Uring && !granted.uring() {
+            transport.reply(unique, Err(Errno::PROTO))?;
+            return Err(io::Error::other(NO_URING));
+        }
         transport.reply(unique, Ok(reply.as_bytes()))?;
         return Ok(granted);
     }

@@ -4,7 +4,7 @@
 //! on purpose is above all `ATOMIC_O_TRUNC`: the file would be emptied before the kernel finds
 //! that it is a running program and must not be.
 
-use crate::options::MountOptions;
+use crate::options::{MountOptions, TransportChoice};
 use crate::protocol::flags::InitFlags;
 
 /// A feature of the protocol.
@@ -168,5 +168,12 @@ pub const FEATURES: &[Feature] = &[
         promise: "the machine's default limit on a request's time is asked away",
         test: "fslab_fuse::the_longest_limit_is_asked_for",
         wanted: always,
+    },
+    Feature {
+        flags: InitFlags::OVER_IO_URING,
+        name: "io-uring",
+        promise: "requests are served on the processor that makes them",
+        test: "fslab_fuse::uring::requests_are_served_on_the_processor_that_makes_them",
+        wanted: |options| options.transport == TransportChoice::Uring,
     },
 ];

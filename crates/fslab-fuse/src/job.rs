@@ -13,7 +13,8 @@ pub(crate) struct Job<'a> {
     pub incoming: Incoming<'a>,
     pub request: Request,
     pub output: &'a mut ReplyBuffer,
-    pub transport: &'a Arc<dyn Transport>,
+    /// Where somebody else may send the answer, later. `None` where it must be sent now.
+    pub later: Option<&'a Arc<dyn Transport>>,
 }
 
 /// Who answers.

@@ -4,7 +4,8 @@
 //!   (`negotiate`) and starts to serve (`server`).
 //! - A request's way: `transport` reads it, `decode` parses it, `operations` calls the trait and
 //!   fills a `reply_buffer`, `transport` replies. `thread_pool` decides which thread reads next,
-//!   `busy_poll` how long that thread polls before it blocks.
+//!   `busy_poll` how long that thread polls before it blocks. With `transport=uring`, `uring` takes
+//!   requests and replies instead. `workers` knows what each thread serves.
 //! - `notifications` invalidates what the kernel caches; `passthrough` keeps the files that the
 //!   kernel reads and writes without asking.
 //!
@@ -54,10 +55,12 @@ pub mod testing;
 mod thread_pool;
 mod transport;
 mod unmount;
+mod uring;
+mod workers;
 
 pub use error::{Error, Result};
 pub use features::{FEATURES, Feature};
 pub use negotiate::Granted;
-pub use options::MountOptions;
+pub use options::{MountOptions, TransportChoice};
 pub use session::{Breaker, Session, mount};
 pub use unmount::Unmounter;

@@ -55,6 +55,12 @@ impl Granted {
         self.has(InitFlags::WRITEBACK_CACHE)
     }
 
+    /// Whether requests come by io_uring.
+    #[must_use]
+    pub fn uring(&self) -> bool {
+        self.has(InitFlags::OVER_IO_URING)
+    }
+
     /// Whether the mount can be mounted again with mapped ids.
     #[must_use]
     pub fn id_maps(&self) -> bool {

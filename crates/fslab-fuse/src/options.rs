@@ -5,6 +5,18 @@ use std::time::Duration;
 use fslab_vfs::{AccessTimes, Synchronous};
 use rustix::mount::MountFlags;
 
+/// How requests come from the kernel.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum TransportChoice {
+    /// As serves better: by /dev/fuse, as long as no measurement says otherwise.
+    #[default]
+    Auto,
+    /// By /dev/fuse.
+    Device,
+    /// By io_uring (Linux 6.14), or not at all.
+    Uring,
+}
+
 /// How a file system is mounted. The defaults are those of a file system to live in: permissions
 /// checked by the kernel, no set-id programs and no devices.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -40,6 +52,8 @@ pub struct MountOptions {
     /// How long a thread stays awake for the next request where requests follow each other
     /// quickly; 0 to sleep at once.
     pub poll: Duration,
+    /// How requests come from the kernel.
+    pub transport: TransportChoice,
     /// Unmount when nothing was asked for so long and nothing is in use.
     pub idle_timeout: Option<Duration>,
 }
@@ -61,6 +75,7 @@ impl Default for MountOptions {
             attr_timeout: Duration::from_secs(1),
             threads: None,
             poll: Duration::from_micros(50),
+            transport: TransportChoice::default(),
             idle_timeout: None,
         }
     }

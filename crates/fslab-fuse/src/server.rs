@@ -4,7 +4,7 @@ use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use fslab_vfs::{Cancellation, Creation, Credentials, Errno, FileSystem, Request};
 use parking_lot::Mutex;
@@ -22,8 +22,10 @@ use crate::protocol::request::{InHeader, InterruptIn};
 use crate::reply::{self, guarded};
 use crate::reply_buffer::ReplyBuffer;
 use crate::request_timeout;
-use crate::thread_pool::{QueueHistory, ThreadPool, Worker};
+use crate::thread_pool::{QueueHistory, ThreadPool};
 use crate::transport::Transport;
+use crate::uring::Queues;
+use crate::workers::{Worker, Workers};
 
 /// Room for a request beside the data of a write.
 const HEADERS_MAX: usize = 4096;
@@ -43,8 +45,12 @@ pub(crate) struct Server {
     activity: AtomicBool,
     /// Whether the last thread to be started could not be.
     is_short_of_threads: AtomicBool,
-    transport: Arc<dyn Transport>,
+    pub transport: Arc<dyn Transport>,
     pool: ThreadPool,
+    /// The threads of the pool.
+    workers: Arc<Workers>,
+    /// Where requests come by io_uring.
+    queues: Option<Arc<Queues>>,
     monitor: Monitor,
     /// How long a request may wait, where the kernel would else abort the mount.
     cancel_after: Option<Duration>,
@@ -60,7 +66,9 @@ impl Server {
         options: MountOptions,
         granted: Granted,
         transport: Arc<dyn Transport>,
+        queues: Option<Queues>,
     ) -> Self {
+        let workers = Arc::<Workers>::default();
         Self {
             file_system,
             backing: BackingFiles::new(Arc::clone(&transport)),
@@ -68,7 +76,9 @@ impl Server {
             activity: AtomicBool::default(),
             is_short_of_threads: AtomicBool::default(),
             transport,
-            pool: ThreadPool::new(options.thread_count()),
+            pool: ThreadPool::new(options.thread_count(), Arc::clone(&workers)),
+            workers,
+            queues: queues.map(Arc::new),
             cancel_after: granted.request_time_max.map(request_timeout::cancel_after),
             monitor: Monitor::default(),
             refuses: AtomicBool::default(),
@@ -81,16 +91,23 @@ impl Server {
     /// Starts to serve.
     pub fn start(self: &Arc<Self>) -> io::Result<()> {
         let server = Arc::clone(self);
-        let watch = move || server.monitor.run(|| server.pool.is_over(), || server.replace_busy());
+        let watch =
+            move || server.monitor.run(|| server.workers.is_over(), || server.replace_busy());
         std::thread::Builder::new().name("fslab-monitor".to_owned()).spawn(watch)?;
-        self.add_thread()
+        self.add_thread()?;
+        self.queues.as_ref().map_or(Ok(()), |queues| self.start_queues(queues))
+    }
+
+    /// The threads of all transports.
+    fn all_workers(&self) -> impl Iterator<Item = &Workers> {
+        std::iter::once(&*self.workers).chain(self.queues.iter().map(|queues| &*queues.workers))
     }
 
     /// Refuses requests from now on, and has those that are under way given up.
     pub fn cut_off(&self) {
         // Before the pool looks who is busy: who begins later sees it.
         self.refuses.store(true, Ordering::SeqCst);
-        self.pool.cut_off();
+        self.all_workers().for_each(Workers::cut_off);
     }
 
     /// Whether users were cut off.
@@ -101,7 +118,7 @@ impl Server {
     /// Serves until the mount is gone and every thread has ended, or users were cut off and no
     /// request is under way.
     pub fn wait(&self) -> Result<(), Errno> {
-        self.pool.wait();
+        self.all_workers().for_each(Workers::wait);
         self.monitor.wake();
         self.failure.lock().map_or(Ok(()), Err)
     }
@@ -117,9 +134,12 @@ impl Server {
             self.add_thread_or_say();
         }
         if let Some(cancel_after) = self.cancel_after {
-            self.pool.cancel_overdue(cancel_after);
+            self.all_workers().for_each(|workers| workers.cancel_overdue(cancel_after));
         }
-        self.pool.is_busy()
+        if let Some(queues) = &self.queues {
+            queues.wake_grown();
+        }
+        self.all_workers().any(Workers::is_busy)
     }
 
     fn add_thread_or_say(self: &Arc<Self>) {
@@ -138,7 +158,9 @@ impl Server {
         let reader = if worker.is_surplus {
             Reader::sharing(&self.transport)
         } else {
-            Reader::new(&self.transport, self.options.poll)
+            // By io_uring, little comes here that somebody waits for.
+            let poll = if self.queues.is_some() { Duration::ZERO } else { self.options.poll };
+            Reader::new(&self.transport, poll)
         };
         let (server, own) = (Arc::clone(self), Arc::clone(&worker));
         let started = std::thread::Builder::new()
@@ -203,7 +225,7 @@ impl Server {
         if opcode == Opcode::Interrupt {
             return self.interrupt(incoming);
         }
-        let cancelled = worker.begin(header.unique, arrived, &self.pool);
+        let cancelled = worker.begin(header.unique, arrived, &self.workers);
         self.monitor.wake_if_asleep();
         if self.pool.note_wait(worker, waited, history) {
             self.add_thread_or_say();
@@ -212,17 +234,59 @@ impl Server {
             self.add_thread_or_say();
         }
         let cancellation = Cancellation::new(cancelled, header.unique);
-        let respond = || match self.is_cut_off() {
-            // As where a daemon is dead.
-            true => Err(Errno::NOTCONN.into()),
-            false => self.respond(opcode, incoming, cancellation, transport, output),
-        };
-        let done = guarded(opcode, header, respond);
-        let done = done.map_err(|errno| self.explain(worker, header, errno));
+        let busy_for = || self.workers.busy_for(worker);
+        let done = self.respond_or_explain(
+            opcode,
+            incoming,
+            cancellation,
+            Some(transport),
+            output,
+            busy_for,
+        );
         if !opcode.has_no_reply() {
             self.send_reply(&header, transport, done, output);
         }
         worker.finish();
+    }
+
+    /// Has a request that came by io_uring done; the payload of its reply is then in the output.
+    /// Whoever calls sends the reply, and tells the worker that it has finished.
+    pub fn serve_from_ring(
+        &self,
+        worker: &Worker,
+        workers: &Workers,
+        arrived: Instant,
+        incoming: Incoming<'_>,
+        output: &mut ReplyBuffer,
+    ) -> Result<(), Errno> {
+        let header = incoming.header;
+        output.clear();
+        let opcode = Opcode::from_number(header.opcode).ok_or(Errno::NOSYS)?;
+        self.activity.store(true, Ordering::Relaxed);
+        let cancelled = worker.begin(header.unique, arrived, workers);
+        self.monitor.wake_if_asleep();
+        let cancellation = Cancellation::new(cancelled, header.unique);
+        let busy_for = || workers.busy_for(worker);
+        self.respond_or_explain(opcode, incoming, cancellation, None, output, busy_for).map(drop)
+    }
+
+    /// Has a request done, unless users were cut off; a panic fails this request alone.
+    fn respond_or_explain(
+        &self,
+        opcode: Opcode,
+        incoming: Incoming<'_>,
+        cancellation: Cancellation,
+        later: Option<&Arc<dyn Transport>>,
+        output: &mut ReplyBuffer,
+        busy_for: impl Fn() -> Duration,
+    ) -> Result<Answer, Errno> {
+        let respond = || match self.is_cut_off() {
+            // As where a daemon is dead.
+            true => Err(Errno::NOTCONN.into()),
+            false => self.respond(opcode, incoming, cancellation, later, output),
+        };
+        let done = guarded(opcode, incoming.header, respond);
+        done.map_err(|errno| self.explain(busy_for, incoming.header, errno))
     }
 
     /// Serves one request on the calling thread.
@@ -245,12 +309,12 @@ impl Server {
         opcode: Opcode,
         incoming: Incoming<'_>,
         cancellation: Cancellation,
-        transport: &Arc<dyn Transport>,
+        later: Option<&Arc<dyn Transport>>,
         output: &mut ReplyBuffer,
     ) -> fslab_vfs::Result<Answer> {
         output.clear();
         let request = to_request(&incoming.header, cancellation);
-        self.perform(opcode, &mut Job { incoming, request, output, transport })
+        self.perform(opcode, &mut Job { incoming, request, output, later })
     }
 
     /// Answers, and takes back what the answer hands over unless it arrives.
@@ -278,8 +342,8 @@ impl Server {
     }
 
     /// Who waited too long for this machine was not interrupted by the caller.
-    fn explain(&self, worker: &Worker, header: InHeader, errno: Errno) -> Errno {
-        let is_too_long = |cancel_after| self.pool.busy_for(worker) >= cancel_after;
+    fn explain(&self, busy_for: impl Fn() -> Duration, header: InHeader, errno: Errno) -> Errno {
+        let is_too_long = |cancel_after| busy_for() >= cancel_after;
         if errno != Errno::INTR || !self.cancel_after.is_some_and(is_too_long) {
             return errno;
         }
@@ -292,7 +356,7 @@ impl Server {
     /// then do so before anything else, again and again where the request waits for others.
     pub fn interrupt(&self, mut incoming: Incoming<'_>) {
         if let Ok(interrupt) = incoming.body.take::<InterruptIn>() {
-            self.pool.cancel(interrupt.unique);
+            self.all_workers().for_each(|workers| workers.cancel(interrupt.unique));
         }
     }
 }

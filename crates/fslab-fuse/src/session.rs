@@ -1,6 +1,7 @@
 //! One mount: from the first request to the last.
 
 use std::io;
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,7 +13,7 @@ use crate::error::{Error, Result};
 use crate::idle_unmount::unmount_when_idle;
 use crate::negotiate::Granted;
 use crate::notifications;
-use crate::options::MountOptions;
+use crate::options::{MountOptions, TransportChoice};
 use crate::passthrough::try_passthrough;
 use crate::protocol::flags::InitFlags;
 use crate::read_ahead::raise;
@@ -20,6 +21,7 @@ use crate::request_timeout::cancel_after;
 use crate::server::Server;
 use crate::transport::{DeviceTransport, Transport};
 use crate::unmount::Unmounter;
+use crate::uring::{self, Queues};
 
 /// A mounted file system being served.
 pub struct Session {
@@ -46,10 +48,11 @@ pub fn mount(
     let mount_point = absolute(mount_point)?;
     let mount_error = |source| Error::Mount { mount_point: mount_point.clone(), source };
     let device = attach(&mount_point, options).map_err(mount_error)?;
+    let rings = device.try_clone().map_err(mount_error)?;
     let transport: Arc<dyn Transport> = Arc::new(DeviceTransport::new(device));
     let unmounter = Unmounter::of(&mount_point, Arc::clone(&transport));
     let unmounter = unmounter.map_err(|errno| mount_error(errno.into()))?;
-    let started = start(file_system, transport, options)
+    let started = start(file_system, transport, (rings, &mount_point), options)
         .map_err(|source| Error::Serve { mount_point: mount_point.clone(), source });
     // Nobody would serve what is mounted already.
     let server = started.inspect_err(|_| detach_or_say(&unmounter))?;
@@ -64,8 +67,12 @@ pub fn mount(
 fn start(
     file_system: Arc<dyn FileSystem>,
     transport: Arc<dyn Transport>,
+    (rings, mount_point): (OwnedFd, &Path),
     options: &MountOptions,
 ) -> io::Result<Arc<Server>> {
+    if options.transport == TransportChoice::Uring {
+        uring::check(&rings)?;
+    }
     let mut granted = greet(&*transport, options)?;
     if granted.passthrough()
         && let Err(error) = try_passthrough(&*transport)
@@ -82,7 +89,10 @@ fn start(
     let (notices, pending) = notifications::queue();
     pending.deliver_through(Arc::clone(&transport), granted.has(InitFlags::HAS_EXPIRE_ONLY))?;
     file_system.attach(Arc::new(notices));
-    let server = Arc::new(Server::new(file_system, options.clone(), granted, transport));
+    let payload_bytes = granted.write_bytes_max as usize;
+    let queues =
+        granted.uring().then(|| Queues::new(rings, mount_point, payload_bytes)).transpose()?;
+    let server = Arc::new(Server::new(file_system, options.clone(), granted, transport, queues));
     server.start()?;
     Ok(server)
 }

@@ -14,12 +14,12 @@
 //! end as soon as others are idle.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
 
-use crate::interrupts::EarlyInterrupts;
+use crate::workers::{Worker, Workers};
 
 /// Consecutive reads that found a request waiting, after which one more reader is let in.
 const WIDEN_AFTER: u32 = 16;
@@ -37,26 +37,21 @@ const STUCK_MIN: Duration = Duration::from_secs(2);
 const THREADS_MAX: usize = 256;
 /// A parked thread beyond the readers and one spare ends after this.
 const PARKED_MAX: Duration = Duration::from_secs(10);
-/// Where users were cut off, how often it is looked whether requests are under way.
-const CUT_OFF_CHECK: Duration = Duration::from_millis(10);
 
 /// The threads of one mount.
 #[derive(Debug)]
 pub(crate) struct ThreadPool {
     state: Mutex<State>,
+    /// Its threads, as others see them.
+    workers: Arc<Workers>,
     /// A place for a reader is free, or all is over.
     place_free: Condvar,
-    /// A thread has ended.
-    ended: Condvar,
     threads_max: usize,
     readers_max: usize,
-    epoch: Instant,
-    early: EarlyInterrupts,
 }
 
 #[derive(Debug, Default)]
 struct State {
-    workers: Vec<Arc<Worker>>,
     /// Threads that read, or serve and will read again.
     readers: usize,
     /// How many of them there should be.
@@ -65,25 +60,6 @@ struct State {
     /// Threads that are being started, and will take a place as soon as they run.
     starting: usize,
     over: bool,
-    /// Users were cut off: threads that read are not waited for.
-    is_cut_off: bool,
-}
-
-/// One thread, as the others see it.
-#[derive(Debug, Default)]
-pub(crate) struct Worker {
-    /// Whether the thread is there because others wait.
-    pub is_surplus: bool,
-    /// Whether the thread runs by now.
-    has_started: AtomicBool,
-    /// Whether the thread may read when it has served its request.
-    reads: AtomicBool,
-    /// When the present request came, in nanoseconds of the pool's clock; 0 between requests.
-    busy_since_ns: AtomicU64,
-    /// The present request.
-    unique: AtomicU64,
-    /// The request to be cancelled, if it is still the present one.
-    cancelled: Arc<AtomicU64>,
 }
 
 /// How a thread has lately found the queue of requests.
@@ -95,28 +71,26 @@ pub(crate) struct QueueHistory {
 
 impl ThreadPool {
     /// A pool of at most so many threads.
-    pub fn new(threads_max: usize) -> Self {
+    pub fn new(threads_max: usize, workers: Arc<Workers>) -> Self {
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
         Self {
             state: Mutex::new(State { wanted: 1, ..State::default() }),
+            workers,
             place_free: Condvar::new(),
-            ended: Condvar::new(),
             threads_max,
             readers_max: processors.min(threads_max),
-            epoch: Instant::now(),
-            early: EarlyInterrupts::default(),
         }
     }
 
     /// A new thread's entry; `None` where there are enough.
     pub fn add_thread(&self) -> Option<Arc<Worker>> {
         let mut state = self.state.lock();
-        if state.over || !self.has_room(&state) {
+        if state.over || !self.has_room() {
             return None;
         }
-        let is_surplus = state.workers.len() >= self.threads_max;
-        let worker = Arc::new(Worker { is_surplus, ..Worker::default() });
-        state.workers.push(Arc::clone(&worker));
+        let is_surplus = self.workers.count() >= self.threads_max;
+        let worker = Arc::new(Worker::new(is_surplus));
+        self.workers.add(&worker);
         state.starting += 1;
         Some(worker)
     }
@@ -125,26 +99,24 @@ impl ThreadPool {
     pub fn remove_thread(&self, worker: &Arc<Worker>) {
         let mut state = self.state.lock();
         state.note_start(worker);
-        state.workers.retain(|other| !Arc::ptr_eq(other, worker));
         if worker.reads.swap(false, Ordering::SeqCst) {
             state.readers -= 1;
             self.place_free.notify_one();
         }
-        self.ended.notify_all();
+        drop(state);
+        self.workers.remove(worker);
     }
 
     /// Whether one more thread may be started.
-    fn has_room(&self, state: &State) -> bool {
-        let count = state.workers.len();
-        let busy = |least| {
-            let is_busy = |worker: &&Arc<Worker>| self.busy_for(worker) >= least;
-            state.workers.iter().filter(is_busy).count()
-        };
-        let are_stuck = || count - busy(STUCK_MIN) < self.threads_max;
+    fn has_room(&self) -> bool {
+        let count = self.workers.count();
+        let are_stuck = || count - self.workers.count_busy(STUCK_MIN) < self.threads_max;
         // The more of them wait already, the surer it is that they do, and are not at work: then
         // they may come faster than one by one.
-        let are_stalled =
-            || (count - busy(STALLED_MIN)) * SURPLUS_PER_MOVING <= count - self.threads_max;
+        let are_stalled = || {
+            let moving = count - self.workers.count_busy(STALLED_MIN);
+            moving * SURPLUS_PER_MOVING <= count - self.threads_max
+        };
         count < self.threads_max || (count < THREADS_MAX && (are_stuck() || are_stalled()))
     }
 
@@ -181,7 +153,7 @@ impl ThreadPool {
     /// thread must be started for it.
     pub fn hand_off(&self, worker: &Worker) -> bool {
         let mut state = self.state.lock();
-        let can_go_on = state.parked > 0 || self.has_room(&state);
+        let can_go_on = state.parked > 0 || self.has_room();
         if !can_go_on || !worker.reads.swap(false, Ordering::SeqCst) {
             return false;
         }
@@ -229,110 +201,30 @@ impl ThreadPool {
     /// Gives the places of readers that have been busy for too long to others; answers how many
     /// threads must be started, those included that could not be before.
     pub fn replace_busy(&self, busy_max: Duration) -> usize {
-        let workers = self.state.lock().workers.clone();
-        let is_late = |worker: &&Arc<Worker>| {
-            self.busy_for(worker) > busy_max && worker.reads.load(Ordering::SeqCst)
-        };
-        for worker in workers.iter().filter(is_late) {
-            self.hand_off(worker);
+        for worker in self.workers.all() {
+            let reads = worker.reads.load(Ordering::SeqCst);
+            if reads && self.workers.busy_for(&worker) > busy_max {
+                self.hand_off(&worker);
+            }
         }
         self.state.lock().missing()
-    }
-
-    /// Has requests given up that have been served for too long.
-    pub fn cancel_overdue(&self, too_long: Duration) {
-        for worker in &self.state.lock().workers {
-            // Read before the time: if the request ends meanwhile, no other has this number.
-            let unique = worker.unique.load(Ordering::SeqCst);
-            if self.busy_for(worker) >= too_long {
-                worker.cancelled.store(unique, Ordering::SeqCst);
-            }
-        }
-    }
-
-    /// How long a thread has been serving its present request; zero between requests.
-    pub fn busy_for(&self, worker: &Worker) -> Duration {
-        match worker.busy_since_ns.load(Ordering::SeqCst) {
-            0 => Duration::ZERO,
-            since_ns => {
-                Duration::from_nanos(self.clock_ns(Instant::now()).saturating_sub(since_ns))
-            }
-        }
     }
 
     /// Whether no more threads are left than a mount has that nobody uses.
     pub fn is_at_rest(&self) -> bool {
         let state = self.state.lock();
-        !state.over && state.workers.len() <= state.wanted + 1
-    }
-
-    /// Whether any thread serves a request.
-    pub fn is_busy(&self) -> bool {
-        self.state.lock().is_busy()
-    }
-
-    /// Has a request given up; at its beginning, if no thread serves it yet.
-    pub fn cancel(&self, unique: u64) {
-        let state = self.state.lock();
-        if state.cancel(unique) {
-            return;
-        }
-        self.early.keep(unique);
-        // Who began meanwhile has either seen it there or is seen here.
-        if state.cancel(unique) {
-            self.early.take(unique);
-        }
+        !state.over && self.workers.count() <= state.wanted + 1
     }
 
     /// Tells all threads that the mount is gone.
     pub fn end(&self) {
         self.state.lock().over = true;
+        self.workers.end();
         self.place_free.notify_all();
-    }
-
-    /// Whether the mount is gone.
-    pub fn is_over(&self) -> bool {
-        self.state.lock().over
-    }
-
-    /// Has all requests given up that are being served; [`Self::wait`] waits for these alone.
-    pub fn cut_off(&self) {
-        let mut state = self.state.lock();
-        state.is_cut_off = true;
-        for worker in &state.workers {
-            worker.cancelled.store(worker.unique.load(Ordering::SeqCst), Ordering::SeqCst);
-        }
-        self.ended.notify_all();
-    }
-
-    /// Waits until every thread has ended, or, where users were cut off, is between requests.
-    pub fn wait(&self) {
-        let mut state = self.state.lock();
-        loop {
-            if state.is_cut_off && !state.is_busy() || state.over && state.workers.is_empty() {
-                return;
-            }
-            // The end of a request wakes nobody.
-            if state.is_cut_off {
-                self.ended.wait_for(&mut state, CUT_OFF_CHECK);
-            } else {
-                self.ended.wait(&mut state);
-            }
-        }
-    }
-
-    fn clock_ns(&self, now: Instant) -> u64 {
-        let elapsed = now.saturating_duration_since(self.epoch);
-        // Never 0, which means "between requests".
-        u64::try_from(elapsed.as_nanos()).unwrap_or(u64::MAX).max(1)
     }
 }
 
 impl State {
-    fn is_busy(&self) -> bool {
-        self.workers.iter().any(|worker| worker.busy_since_ns.load(Ordering::SeqCst) != 0)
-    }
-
     /// How many places are free that no thread is on its way to.
     fn missing(&self) -> usize {
         self.wanted.saturating_sub(self.readers + self.parked + self.starting)
@@ -344,44 +236,25 @@ impl State {
             self.starting -= 1;
         }
     }
-
-    /// Marks a request as to be given up; `false` when no thread serves it.
-    fn cancel(&self, unique: u64) -> bool {
-        let serving = |worker: &&Arc<Worker>| worker.unique.load(Ordering::SeqCst) == unique;
-        let worker = self.workers.iter().find(serving);
-        worker.inspect(|worker| worker.cancelled.store(unique, Ordering::SeqCst)).is_some()
-    }
-}
-
-impl Worker {
-    /// Notes the beginning of a request and answers where its cancellation will be seen.
-    pub fn begin(&self, unique: u64, arrived: Instant, pool: &ThreadPool) -> Arc<AtomicU64> {
-        self.unique.store(unique, Ordering::SeqCst);
-        self.busy_since_ns.store(pool.clock_ns(arrived), Ordering::SeqCst);
-        if pool.early.take(unique) {
-            self.cancelled.store(unique, Ordering::SeqCst);
-        }
-        Arc::clone(&self.cancelled)
-    }
-
-    /// Notes the end of a request.
-    pub fn finish(&self) {
-        self.busy_since_ns.store(0, Ordering::SeqCst);
-        self.unique.store(0, Ordering::SeqCst);
-    }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::time::Instant;
+
     use super::*;
+
+    fn pool_of(threads_max: usize) -> ThreadPool {
+        ThreadPool::new(threads_max, Arc::default())
+    }
 
     #[test]
     fn there_is_one_reader_until_it_is_busy() {
-        let pool = ThreadPool::new(2);
+        let pool = pool_of(2);
         let (first, second) = (pool.add_thread().unwrap(), pool.add_thread().unwrap());
         assert!(pool.add_thread().is_none(), "two threads at most");
         assert!(pool.may_read(&first));
-        first.begin(1, Instant::now(), &pool);
+        first.begin(1, Instant::now(), &pool.workers);
         assert_eq!(pool.replace_busy(Duration::from_secs(60)), 0, "not busy for long");
         std::thread::scope(|scope| {
             let waiting = scope.spawn(|| pool.may_read(&second));
@@ -397,7 +270,7 @@ mod tests {
 
     #[test]
     fn a_place_is_kept_where_nobody_could_take_it() {
-        let pool = ThreadPool::new(1);
+        let pool = pool_of(1);
         let only = pool.add_thread().unwrap();
         assert!(pool.may_read(&only));
         assert!(!pool.hand_off(&only));
@@ -406,8 +279,11 @@ mod tests {
 
     /// A pool that has been there for some time.
     fn experienced(threads_max: usize) -> ThreadPool {
-        let epoch = Instant::now().checked_sub(STUCK_MIN * 2).unwrap();
-        ThreadPool { epoch, ..ThreadPool::new(threads_max) }
+        ThreadPool::new(threads_max, Arc::new(Workers::since(long_ago())))
+    }
+
+    fn long_ago() -> Instant {
+        Instant::now().checked_sub(STUCK_MIN * 2).unwrap()
     }
 
     /// However long the test takes.
@@ -421,14 +297,14 @@ mod tests {
         let stalled = || Instant::now().checked_sub(STALLED_MIN).unwrap();
         let first = pool.add_thread().unwrap();
         assert!(pool.may_read(&first));
-        first.begin(1, not_long_ago(), &pool);
+        first.begin(1, not_long_ago(), &pool.workers);
         assert!(!pool.hand_off(&first), "there is one thread");
-        first.begin(1, stalled(), &pool);
+        first.begin(1, stalled(), &pool.workers);
         assert_eq!(pool.replace_busy(Duration::ZERO), 1, "nobody reads");
         let second = pool.add_thread().unwrap();
         assert!(second.is_surplus && pool.add_thread().is_none(), "one at a time");
         assert!(pool.may_read(&second));
-        second.begin(2, stalled(), &pool);
+        second.begin(2, stalled(), &pool.workers);
         assert_eq!(pool.replace_busy(Duration::ZERO), 1, "nobody reads again");
         let third = pool.add_thread().unwrap();
         assert!(pool.may_read(&third));
@@ -449,23 +325,23 @@ mod tests {
     fn threads_that_wait_are_replaced_within_bounds() {
         let pool = experienced(2);
         let (stuck, busy) = (pool.add_thread().unwrap(), pool.add_thread().unwrap());
-        stuck.begin(1, pool.epoch, &pool);
-        busy.begin(2, not_long_ago(), &pool);
+        stuck.begin(1, long_ago(), &pool.workers);
+        busy.begin(2, not_long_ago(), &pool.workers);
         assert!(pool.add_thread().is_some_and(|third| third.is_surplus));
         assert!(pool.add_thread().is_none(), "two do not wait");
         let pool = experienced(1);
-        let add_thread =
-            |number| pool.add_thread().map(|worker| drop(worker.begin(number, pool.epoch, &pool)));
+        let begin = |worker: Arc<Worker>, number| worker.begin(number, long_ago(), &pool.workers);
+        let add_thread = |number| pool.add_thread().map(|worker| drop(begin(worker, number)));
         assert_eq!((1..).map_while(add_thread).count(), THREADS_MAX);
     }
 
     #[test]
     fn a_place_whose_thread_could_not_start_is_offered_again() {
         const LONG: Duration = Duration::from_secs(60);
-        let pool = ThreadPool::new(4);
+        let pool = pool_of(4);
         let first = pool.add_thread().unwrap();
         assert!(pool.may_read(&first));
-        first.begin(1, Instant::now(), &pool);
+        first.begin(1, Instant::now(), &pool.workers);
         assert!(pool.hand_off(&first), "there is nobody else yet");
         let second = pool.add_thread().unwrap();
         assert_eq!(pool.replace_busy(LONG), 0, "one is on its way");
@@ -477,87 +353,8 @@ mod tests {
     }
 
     #[test]
-    fn only_the_present_request_is_cancelled() {
-        let pool = ThreadPool::new(1);
-        let worker = pool.add_thread().unwrap();
-        let cancelled = worker.begin(7, Instant::now(), &pool);
-        pool.cancel(8);
-        assert_eq!(cancelled.load(Ordering::SeqCst), 0);
-        pool.cancel(7);
-        assert_eq!(cancelled.load(Ordering::SeqCst), 7);
-        worker.finish();
-    }
-
-    /// The kernel tells another thread, and does so once.
-    #[test]
-    fn a_request_can_be_cancelled_before_it_begins() {
-        let pool = ThreadPool::new(2);
-        let (first, second) = (pool.add_thread().unwrap(), pool.add_thread().unwrap());
-        pool.cancel(7);
-        let other = second.begin(8, Instant::now(), &pool);
-        let cancelled = first.begin(7, Instant::now(), &pool);
-        assert_eq!(cancelled.load(Ordering::SeqCst), 7);
-        assert_eq!(other.load(Ordering::SeqCst), 0);
-    }
-
-    /// Whichever comes first, neither may miss the other.
-    #[test]
-    fn no_interrupt_is_lost_between_reading_and_beginning() {
-        let pool = ThreadPool::new(1);
-        let worker = pool.add_thread().unwrap();
-        let together = std::sync::Barrier::new(2);
-        let mut lost = Vec::new();
-        std::thread::scope(|scope| {
-            scope.spawn(|| {
-                for unique in 1..=2000 {
-                    together.wait();
-                    pool.cancel(unique);
-                    together.wait();
-                }
-            });
-            for unique in 1..=2000 {
-                together.wait();
-                let cancelled = worker.begin(unique, Instant::now(), &pool);
-                together.wait();
-                lost.extend((cancelled.load(Ordering::SeqCst) != unique).then_some(unique));
-                worker.finish();
-            }
-        });
-        assert_eq!(lost, [0; 0]);
-    }
-
-    #[test]
-    fn what_takes_too_long_is_given_up() {
-        let pool = ThreadPool::new(2);
-        let (busy, idle) = (pool.add_thread().unwrap(), pool.add_thread().unwrap());
-        let cancelled = busy.begin(7, Instant::now(), &pool);
-        pool.cancel_overdue(Duration::from_secs(60));
-        assert_eq!(cancelled.load(Ordering::SeqCst), 0, "not yet");
-        std::thread::sleep(Duration::from_millis(2));
-        pool.cancel_overdue(Duration::from_millis(1));
-        assert_eq!(cancelled.load(Ordering::SeqCst), 7);
-        assert_eq!(idle.cancelled.load(Ordering::SeqCst), 0);
-    }
-
-    #[test]
-    fn cutting_off_waits_for_requests_and_not_for_readers() {
-        let pool = ThreadPool::new(2);
-        let (reader, busy) = (pool.add_thread().unwrap(), pool.add_thread().unwrap());
-        assert!(pool.may_read(&reader));
-        let cancelled = busy.begin(7, Instant::now(), &pool);
-        std::thread::scope(|scope| {
-            let waiting = scope.spawn(|| pool.wait());
-            pool.cut_off();
-            assert_eq!(cancelled.load(Ordering::SeqCst), 7, "asked to give up");
-            assert!(!waiting.is_finished());
-            busy.finish();
-            waiting.join().unwrap();
-        });
-    }
-
-    #[test]
     fn the_end_reaches_parked_threads() {
-        let pool = ThreadPool::new(2);
+        let pool = pool_of(2);
         let (first, second) = (pool.add_thread().unwrap(), pool.add_thread().unwrap());
         assert!(pool.may_read(&first));
         std::thread::scope(|scope| {

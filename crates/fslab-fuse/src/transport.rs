@@ -1,5 +1,5 @@
-//! How requests arrive and replies are sent: by /dev/fuse. A second transport, such as io_uring,
-//! implements the same trait.
+//! How requests arrive and replies are sent by /dev/fuse; a double without a kernel implements the
+//! same trait. The other way is `uring`.
 
 use std::fmt::Debug;
 use std::io::IoSlice;

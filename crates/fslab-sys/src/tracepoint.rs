@@ -7,6 +7,8 @@ use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::path::Path;
 
+use crate::processors;
+
 /// From include/uapi/linux/perf_event.h: the event is a tracepoint, by its number.
 const PERF_TYPE_TRACEPOINT: u32 = 2;
 
@@ -69,8 +71,8 @@ impl Counter {
     /// understand.
     pub fn new(tracepoint: Tracepoint, filter: &str) -> io::Result<Self> {
         let filter = CString::new(filter)?;
-        let online = fs::read_to_string("/sys/devices/system/cpu/online")?;
-        let events = processors(online.trim())
+        let events = processors::online()?
+            .into_iter()
             .map(|processor| open(tracepoint, processor, &filter))
             .collect::<io::Result<_>>()?;
         Ok(Self { events })
@@ -93,16 +95,7 @@ impl Counter {
     }
 }
 
-/// The numbers in a list such as `0-3,8`.
-fn processors(list: &str) -> impl Iterator<Item = i32> {
-    let range = |part: &str| -> Option<std::ops::RangeInclusive<i32>> {
-        let (first, last) = part.split_once('-').unwrap_or((part, part));
-        Some(first.parse().ok()?..=last.parse().ok()?)
-    };
-    list.split(',').filter_map(range).flatten()
-}
-
-fn open(tracepoint: Tracepoint, processor: i32, filter: &CString) -> io::Result<OwnedFd> {
+fn open(tracepoint: Tracepoint, processor: usize, filter: &CString) -> io::Result<OwnedFd> {
     let attributes = EventAttributes {
         kind: PERF_TYPE_TRACEPOINT,
         size: size_of::<EventAttributes>() as u32,
@@ -116,7 +109,7 @@ fn open(tracepoint: Tracepoint, processor: i32, filter: &CString) -> io::Result<
             libc::SYS_perf_event_open,
             &raw const attributes,
             every_process,
-            processor,
+            processor as i32,
             no_group,
             PERF_FLAG_FD_CLOEXEC,
         )
@@ -131,16 +124,4 @@ fn open(tracepoint: Tracepoint, processor: i32, filter: &CString) -> io::Result<
     let answer =
         unsafe { libc::ioctl(event.as_raw_fd(), PERF_EVENT_IOC_SET_FILTER, filter.as_ptr()) };
     if answer < 0 { Err(io::Error::last_os_error()) } else { Ok(event) }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::processors;
-
-    #[test]
-    fn lists_of_processors() {
-        assert_eq!(processors("0-2,5").collect::<Vec<_>>(), [0, 1, 2, 5]);
-        assert_eq!(processors("7").collect::<Vec<_>>(), [7]);
-        assert_eq!(processors("").count(), 0);
-    }
 }

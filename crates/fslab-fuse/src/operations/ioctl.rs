@@ -50,7 +50,7 @@ impl Server {
         let attr = attr.ok_or(Errno::INVAL)?;
         self.file_system.fileattr_set(&job.request, job.ino(), &attr)?;
         // The kernel does not know that this changes the time of change.
-        if let Err(error) = invalidate_attributes(&**job.transport, job.ino()) {
+        if let Err(error) = invalidate_attributes(&*self.transport, job.ino()) {
             tracing::warn!(%error, "the time of a change of inode flags may be shown late");
         }
         job.output.put(&DONE);

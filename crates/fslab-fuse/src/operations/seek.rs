@@ -37,7 +37,7 @@ impl Server {
         }
         let seeker = Seeker {
             file_system: Arc::clone(&self.file_system),
-            transport: Arc::clone(job.transport),
+            transport: Arc::clone(&self.transport),
             request: job.request.clone(),
             ino: job.ino(),
             handle: handle(wanted.fh),
@@ -48,8 +48,16 @@ impl Server {
             job.output.put(&LseekOut { offset: found? });
             return Ok(Answer::Now);
         }
-        seeker.seek_later(job, wanted.offset, to)?;
-        Ok(Answer::Later)
+        match job.later {
+            Some(transport) => {
+                seeker.seek_later(job, Arc::clone(transport), wanted.offset, to)?;
+                Ok(Answer::Later)
+            }
+            None => {
+                job.output.put(&LseekOut { offset: seeker.seek_written_back(wanted.offset, to)? });
+                Ok(Answer::Now)
+            }
+        }
     }
 }
 
@@ -70,8 +78,14 @@ impl Seeker {
 
     /// Answers the request from a thread of its own: pages are written back by ordinary requests,
     /// which the threads of the mount must be free for.
-    fn seek_later(self, job: &Job<'_>, offset: u64, to: SeekTo) -> Result<()> {
-        let (transport, header) = (Arc::clone(&self.transport), job.incoming.header);
+    fn seek_later(
+        self,
+        job: &Job<'_>,
+        transport: Arc<dyn Transport>,
+        offset: u64,
+        to: SeekTo,
+    ) -> Result<()> {
+        let header = job.incoming.header;
         let look = move || Ok(LseekOut { offset: self.seek_written_back(offset, to)? });
         let work = move || send_later(&*transport, Opcode::Lseek, header, look);
         let begun = std::thread::Builder::new().name("fslab-seek".to_owned()).spawn(work);

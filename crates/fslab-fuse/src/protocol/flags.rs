@@ -25,6 +25,7 @@ bitflags::bitflags! {
         const DIRECT_IO_ALLOW_MMAP = 1 << 36;
         const PASSTHROUGH = 1 << 37;
         const ALLOW_IDMAP = 1 << 40;
+        const OVER_IO_URING = 1 << 41;
         const REQUEST_TIMEOUT = 1 << 42;
         const _ = !0;
     }

@@ -74,7 +74,7 @@ impl Subject {
         let transport: Arc<dyn Transport> = Arc::<ScriptedChannel>::clone(&script);
         let shared = file_system(Arc::clone(&memory));
         let granted = all_granted(options);
-        let server = Server::new(shared, options.clone(), granted, Arc::clone(&transport));
+        let server = Server::new(shared, options.clone(), granted, Arc::clone(&transport), None);
         let (server, output) = (Arc::new(server), ReplyBuffer::default());
         Self {
             server,
@@ -111,7 +111,7 @@ impl Subject {
         }
         let (transport, output) = (&self.transport, &mut self.output);
         let none = Cancellation::default();
-        match self.server.respond(opcode, incoming, none, transport, output) {
+        match self.server.respond(opcode, incoming, none, Some(transport), output) {
             Ok(Answer::Now) if opcode.has_no_reply() => {}
             Ok(Answer::Now) => check_reply(opcode, incoming, output.payload().len()),
             Ok(Answer::Later) => assert_eq!(opcode, Opcode::Lseek),

@@ -8,4 +8,5 @@ mod interrupts;
 mod misbehaviour;
 mod support;
 mod time_limits;
+mod uring;
 mod watched;

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use fslab_fuse::{MountOptions, Session, Unmounter};
+use fslab_fuse::{MountOptions, Session, TransportChoice, Unmounter};
 use fslab_vfs::{
     Cancellation, Creation, Credentials, FileSystem, Ino, MemFs, Name, OpenMode, Opened, Request,
     Result, WriteOptions,
@@ -15,6 +15,9 @@ use tempfile::TempDir;
 
 /// For what must come soon. A machine with much else to do takes its time.
 pub const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Names the transport of mounts whose test does not choose one.
+pub const TRANSPORT: &str = "FSLAB_TEST_TRANSPORT";
 
 /// A mounted file system.
 pub struct Mounted {
@@ -35,7 +38,11 @@ impl Mounted {
             return None;
         }
         let point = TempDir::new_in(scratch::folder(env!("CARGO_TARGET_TMPDIR"))).unwrap();
-        let session = fslab_fuse::mount(file_system, point.path(), options).unwrap();
+        let mut options = options.clone();
+        if std::env::var_os(TRANSPORT).is_some_and(|transport| transport == "uring") {
+            options.transport = TransportChoice::Uring;
+        }
+        let session = fslab_fuse::mount(file_system, point.path(), &options).unwrap();
         let unmounter = session.unmounter();
         Some(Self { point, session: Some(session), unmounter })
     }

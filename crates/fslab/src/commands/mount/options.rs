@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use fslab_fuse::MountOptions;
+use fslab_fuse::{MountOptions, TransportChoice};
 use fslab_layers::LayerChoice;
 use fslab_vfs::{AccessTimes, Synchronous};
 
@@ -27,6 +27,9 @@ Mount options (-o):
   attr_timeout=DURATION     how long the kernel may believe attributes [1s]
   threads=NUMBER            threads that serve requests, at most [8 to 32]
   poll=DURATION             stay awake so long for the next of many requests [50us]
+  transport=auto|device|uring
+                            requests by /dev/fuse, or by io_uring (experimental); auto is
+                            the device as yet [auto]
   busy_timeout=DURATION     wait so long for another fslab that uses LOWER [3s]
   idle_timeout=DURATION     unmount after so long without a request and a user
   nonempty                  allow a mount point that holds files or another mount
@@ -137,6 +140,7 @@ impl Options {
             "busy_timeout" => self.busy_timeout = duration(value)?,
             "idle_timeout" => mount.idle_timeout = Some(duration(value)?),
             "poll" => mount.poll = duration(value)?,
+            "transport" => mount.transport = transport(value)?,
             "threads" => mount.threads = Some(count(value)?),
             "layer" => self.layers.push(super::parse_layer(&value.replace(';', ","))?),
             "log" => self.log = Some(value.into()),
@@ -186,6 +190,18 @@ fn unknown(word: &str) -> anyhow::Error {
 fn duration(text: &str) -> Result<Duration> {
     crate::units::parse_duration(text)
         .map_err(|message| Coded { code: Code::BadInput, message }.into())
+}
+
+fn transport(text: &str) -> Result<TransportChoice> {
+    match text {
+        "auto" => Ok(TransportChoice::Auto),
+        "device" => Ok(TransportChoice::Device),
+        "uring" => Ok(TransportChoice::Uring),
+        _ => {
+            let message = format!("'{text}' is none of device, uring, auto");
+            Err(Coded { code: Code::BadInput, message }.into())
+        }
+    }
 }
 
 fn count(text: &str) -> Result<usize> {

@@ -1,0 +1,285 @@
+//! FUSE over io_uring: requests are served on the processor that makes them.
+//!
+//! The kernel has one queue for each processor. A queue's threads are tied to its processor, so
+//! that a request wakes no other one, and each thread takes a request and answers the one before by
+//! a single system call. A thread has one entry of the queue (see [`fslab_sys::fuse_ring`]), which
+//! the kernel gives nothing while the thread is busy; it prefers the thread that waits for the
+//! shortest time.
+//!
+//! No request waits for one that takes long: a thread that takes a request when no other waits in
+//! its queue starts one more. A request that came before that one was registered lies in the
+//! kernel's queue, and is handed out only when an answer arrives there. So where requests take
+//! long, a queue that got a thread is sent one more request, by asking the mount for its free
+//! space (`wake_grown`).
+//!
+//! FORGET, INTERRUPT and notices stay on /dev/fuse.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::mpsc::{Sender, channel};
+use std::time::{Duration, Instant};
+
+use fslab_sys::fuse_ring::{FuseRing, Taken};
+use fslab_sys::processors;
+use fslab_vfs::Errno;
+
+use crate::decode::Incoming;
+use crate::reply_buffer::ReplyBuffer;
+use crate::server::Server;
+use crate::workers::{Worker, Workers};
+
+/// Threads of one mount, with those that wait.
+const THREADS_MAX: usize = 256;
+
+/// Threads of each queue at the start: one serves, and one waits.
+const FIRST_THREADS: usize = 2;
+
+/// A request that takes so long may take much longer.
+const LONG: Duration = Duration::from_millis(10);
+
+/// The queues of one mount.
+#[derive(Debug)]
+pub(crate) struct Queues {
+    device: Arc<OwnedFd>,
+    mount_point: PathBuf,
+    queues: Box<[Queue]>,
+    payload_bytes: usize,
+    /// Their threads, as others see them.
+    pub workers: Arc<Workers>,
+    /// Whether the last thread to be started could not be.
+    is_short_of_threads: AtomicBool,
+}
+
+/// The requests of one processor.
+#[derive(Debug)]
+struct Queue {
+    processor: usize,
+    /// Threads that wait for a request.
+    waiting: AtomicUsize,
+    /// Whether it got a thread since it was woken.
+    has_grown: AtomicBool,
+}
+
+impl Queues {
+    /// One queue for each processor that the machine may have.
+    ///
+    /// # Errors
+    /// Whatever keeps this process from serving by io_uring.
+    pub fn new(device: OwnedFd, mount_point: &Path, payload_bytes: usize) -> io::Result<Self> {
+        let queue = |processor| Queue {
+            processor,
+            waiting: AtomicUsize::new(0),
+            has_grown: AtomicBool::new(false),
+        };
+        Ok(Self {
+            device: Arc::new(device),
+            mount_point: mount_point.to_owned(),
+            queues: (0..processors::possible_count()?).map(queue).collect(),
+            payload_bytes,
+            workers: Arc::default(),
+            is_short_of_threads: AtomicBool::new(false),
+        })
+    }
+
+    /// Has the kernel hand out what may lie in queues that got a thread while requests take long.
+    pub fn wake_grown(&self) {
+        if self.workers.count_busy(LONG) == 0 {
+            return;
+        }
+        for queue in self.queues.iter().filter(|queue| queue.has_grown.load(Ordering::SeqCst)) {
+            queue.has_grown.store(false, Ordering::SeqCst);
+            let (processor, mount_point) = (queue.processor, self.mount_point.clone());
+            // A thread of its own: it waits for the mount.
+            let wake = move || {
+                let asked = processors::run_on(processor)
+                    .and_then(|()| Ok(rustix::fs::statfs(&mount_point)?));
+                if let Err(error) = asked {
+                    tracing::debug!(%error, processor, "a queue could not be woken");
+                }
+            };
+            let started = std::thread::Builder::new().name("fslab-wake".to_owned()).spawn(wake);
+            if let Err(error) = started {
+                tracing::debug!(%error, processor, "a queue could not be woken yet");
+                queue.has_grown.store(true, Ordering::SeqCst);
+            }
+        }
+    }
+}
+
+/// Whether this process can serve by io_uring. Whether the kernel offers it shows at the start of
+/// the connection.
+///
+/// # Errors
+/// Why not.
+pub(crate) fn check(device: &OwnedFd) -> io::Result<()> {
+    if !processors::may_run_on_all()? {
+        return Err(io::Error::new(
+            io::ErrorKind::PermissionDenied,
+            "io_uring: this process may not run on every processor",
+        ));
+    }
+    let ring = FuseRing::new(Arc::new(device.try_clone()?), 0, 4096);
+    ring.map(drop).map_err(|error| io::Error::new(error.kind(), format!("io_uring: {error}")))
+}
+
+impl Server {
+    /// Starts the first threads of each queue, and waits until the kernel knows them all: until then it
+    /// holds requests back.
+    pub fn start_queues(self: &Arc<Self>, queues: &Arc<Queues>) -> io::Result<()> {
+        let (sender, registered) = channel();
+        for number in 0..queues.queues.len() * FIRST_THREADS {
+            let number = number / FIRST_THREADS;
+            self.add_ring_thread(queues, number, Some(sender.clone()))?;
+        }
+        drop(sender);
+        registered.into_iter().collect::<io::Result<Vec<()>>>().map(drop)
+    }
+
+    fn add_ring_thread(
+        self: &Arc<Self>,
+        queues: &Arc<Queues>,
+        number: usize,
+        registered: Option<Sender<io::Result<()>>>,
+    ) -> io::Result<()> {
+        let worker = Arc::new(Worker::default());
+        queues.workers.add(&worker);
+        let (server, own, shared) = (Arc::clone(self), Arc::clone(&worker), Arc::clone(queues));
+        let started = std::thread::Builder::new().name("fslab-uring".to_owned()).spawn(move || {
+            let mut thread = RingThread { server, queues: shared, number, worker: own };
+            thread.run(registered);
+        });
+        if started.is_err() {
+            queues.workers.remove(&worker);
+        }
+        started.map(|_detached| ())
+    }
+}
+
+impl Drop for RingThread {
+    fn drop(&mut self) {
+        // Panics of the file system end in `guarded`; this would be one of the server.
+        if std::thread::panicking() {
+            self.add_thread_or_say();
+        }
+        self.queues.workers.remove(&self.worker);
+    }
+}
+
+/// A thread of a queue.
+struct RingThread {
+    server: Arc<Server>,
+    queues: Arc<Queues>,
+    number: usize,
+    worker: Arc<Worker>,
+}
+
+impl RingThread {
+    fn run(&mut self, registered: Option<Sender<io::Result<()>>>) {
+        let ring = self.register();
+        let ring = match (ring, registered) {
+            (Ok(ring), None) => {
+                self.queue().has_grown.store(true, Ordering::SeqCst);
+                Some(ring)
+            }
+            (Ok(ring), Some(sender)) => sender.send(Ok(())).is_ok().then_some(ring),
+            (Err(error), Some(sender)) => {
+                if sender.send(Err(error)).is_err() {
+                    tracing::debug!("nobody waits for the queues any more");
+                }
+                None
+            }
+            (Err(error), None) => {
+                tracing::warn!(%error, "can't serve one more request at a time");
+                None
+            }
+        };
+        if let Some(mut ring) = ring {
+            self.serve(&mut ring);
+        }
+    }
+
+    fn queue(&self) -> &Queue {
+        &self.queues.queues[self.number]
+    }
+
+    fn register(&self) -> io::Result<FuseRing> {
+        // One that is not there now makes no requests either.
+        if let Err(error) = processors::run_on(self.queue().processor) {
+            tracing::debug!(%error, processor = self.queue().processor, "a thread is not tied");
+        }
+        let number = u16::try_from(self.number).map_err(io::Error::other)?;
+        let device = Arc::clone(&self.queues.device);
+        let mut ring = FuseRing::new(device, number, self.queues.payload_bytes)?;
+        ring.register()?;
+        Ok(ring)
+    }
+
+    fn serve(&mut self, ring: &mut FuseRing) {
+        let mut output = ReplyBuffer::default();
+        loop {
+            match self.next(ring) {
+                Ok(Taken::Request) => {}
+                Ok(Taken::Gone) => return self.queues.workers.end(),
+                Err(error) => {
+                    tracing::error!(%error, "the kernel refused an answer");
+                    if let Err(error) = ring.register() {
+                        tracing::error!(%error, "a thread of the mount ends");
+                        return;
+                    }
+                    continue;
+                }
+            }
+            self.answer(ring, &mut output);
+        }
+    }
+
+    fn next(&self, ring: &mut FuseRing) -> io::Result<Taken> {
+        let waiting = &self.queue().waiting;
+        waiting.fetch_add(1, Ordering::SeqCst);
+        let taken = ring.take();
+        let is_last = waiting.fetch_sub(1, Ordering::SeqCst) == 1;
+        if is_last && matches!(taken, Ok(Taken::Request)) {
+            self.add_thread_or_say();
+        }
+        taken
+    }
+
+    fn add_thread_or_say(&self) {
+        if self.queues.workers.count() >= THREADS_MAX {
+            return;
+        }
+        let started = self.server.add_ring_thread(&self.queues, self.number, None);
+        let is_short = &self.queues.is_short_of_threads;
+        let has_failed_before = is_short.swap(started.is_err(), Ordering::Relaxed);
+        if let Err(error) = started
+            && !has_failed_before
+        {
+            tracing::warn!(%error, "can't start one more thread; requests wait until it works");
+        }
+    }
+
+    fn answer(&self, ring: &mut FuseRing, output: &mut ReplyBuffer) {
+        let arrived = Instant::now();
+        let done = match Incoming::parse(ring.request()) {
+            Ok(incoming) => {
+                let workers = &self.queues.workers;
+                self.server.serve_from_ring(&self.worker, workers, arrived, incoming, output)
+            }
+            Err(error) => {
+                tracing::error!(%error, "a request is malformed");
+                Err(Errno::IO)
+            }
+        };
+        let answered = match done {
+            Ok(()) => ring.answer(0, output.payload()),
+            Err(errno) => ring.answer(-errno.raw_os_error(), &[]),
+        };
+        if let Err(error) = answered {
+            tracing::error!(%error, "an answer could not be sent");
+        }
+        self.worker.finish();
+    }
+}

@@ -1,0 +1,297 @@
+//! The threads that serve a mount, as those see them who cancel requests or wait for their end.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use parking_lot::{Condvar, Mutex};
+
+use crate::interrupts::EarlyInterrupts;
+
+/// Where users were cut off, how often it is looked whether requests are under way.
+const CUT_OFF_CHECK: Duration = Duration::from_millis(10);
+
+/// The threads of one mount that serve by one transport.
+#[derive(Debug)]
+pub(crate) struct Workers {
+    state: Mutex<State>,
+    /// A thread has ended.
+    ended: Condvar,
+    epoch: Instant,
+    early: EarlyInterrupts,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    workers: Vec<Arc<Worker>>,
+    /// The mount is gone.
+    is_over: bool,
+    /// Users were cut off: threads that wait for requests are not waited for.
+    is_cut_off: bool,
+}
+
+/// One thread.
+#[derive(Debug, Default)]
+pub(crate) struct Worker {
+    /// Whether the thread is there because others wait.
+    pub is_surplus: bool,
+    /// Whether the thread runs by now.
+    pub has_started: AtomicBool,
+    /// Whether the thread may read when it has served its request.
+    pub reads: AtomicBool,
+    /// When the present request came, in nanoseconds of the workers' clock; 0 between requests.
+    busy_since_ns: AtomicU64,
+    /// The present request.
+    unique: AtomicU64,
+    /// The request to be cancelled, if it is still the present one.
+    cancelled: Arc<AtomicU64>,
+}
+
+impl Default for Workers {
+    fn default() -> Self {
+        Self::since(Instant::now())
+    }
+}
+
+impl Workers {
+    /// Those of a mount that has been there since then.
+    pub fn since(epoch: Instant) -> Self {
+        Self {
+            state: Mutex::default(),
+            ended: Condvar::new(),
+            epoch,
+            early: EarlyInterrupts::default(),
+        }
+    }
+
+    /// Enters a thread.
+    pub fn add(&self, worker: &Arc<Worker>) {
+        self.state.lock().workers.push(Arc::clone(worker));
+    }
+
+    /// Notes a thread's end, or that it could not be started.
+    pub fn remove(&self, worker: &Arc<Worker>) {
+        self.state.lock().workers.retain(|other| !Arc::ptr_eq(other, worker));
+        self.ended.notify_all();
+    }
+
+    /// How many there are.
+    pub fn count(&self) -> usize {
+        self.state.lock().workers.len()
+    }
+
+    /// How many have been busy for at least so long.
+    pub fn count_busy(&self, least: Duration) -> usize {
+        let is_busy = |worker: &&Arc<Worker>| self.busy_for(worker) >= least;
+        self.state.lock().workers.iter().filter(is_busy).count()
+    }
+
+    /// Those that are there now.
+    pub fn all(&self) -> Vec<Arc<Worker>> {
+        self.state.lock().workers.clone()
+    }
+
+    /// How long a thread has been serving its present request; zero between requests.
+    pub fn busy_for(&self, worker: &Worker) -> Duration {
+        match worker.busy_since_ns.load(Ordering::SeqCst) {
+            0 => Duration::ZERO,
+            since_ns => {
+                Duration::from_nanos(self.clock_ns(Instant::now()).saturating_sub(since_ns))
+            }
+        }
+    }
+
+    /// Whether any thread serves a request.
+    pub fn is_busy(&self) -> bool {
+        self.state.lock().is_busy()
+    }
+
+    /// Has requests given up that have been served for too long.
+    pub fn cancel_overdue(&self, too_long: Duration) {
+        for worker in &self.state.lock().workers {
+            // Read before the time: if the request ends meanwhile, no other has this number.
+            let unique = worker.unique.load(Ordering::SeqCst);
+            if self.busy_for(worker) >= too_long {
+                worker.cancelled.store(unique, Ordering::SeqCst);
+            }
+        }
+    }
+
+    /// Has a request given up; at its beginning, if no thread serves it yet.
+    pub fn cancel(&self, unique: u64) {
+        let state = self.state.lock();
+        if state.cancel(unique) {
+            return;
+        }
+        self.early.keep(unique);
+        // Who began meanwhile has either seen it there or is seen here.
+        if state.cancel(unique) {
+            self.early.take(unique);
+        }
+    }
+
+    /// Has all requests given up that are being served; [`Self::wait`] waits for these alone.
+    pub fn cut_off(&self) {
+        let mut state = self.state.lock();
+        state.is_cut_off = true;
+        for worker in &state.workers {
+            worker.cancelled.store(worker.unique.load(Ordering::SeqCst), Ordering::SeqCst);
+        }
+        self.ended.notify_all();
+    }
+
+    /// Notes that the mount is gone.
+    pub fn end(&self) {
+        self.state.lock().is_over = true;
+        self.ended.notify_all();
+    }
+
+    /// Whether the mount is gone.
+    pub fn is_over(&self) -> bool {
+        self.state.lock().is_over
+    }
+
+    /// Waits until the mount is gone and every thread has ended, or, where users were cut off,
+    /// every thread is between requests.
+    pub fn wait(&self) {
+        let mut state = self.state.lock();
+        loop {
+            if state.is_cut_off && !state.is_busy() || state.is_over && state.workers.is_empty() {
+                return;
+            }
+            // The end of a request wakes nobody.
+            if state.is_cut_off {
+                self.ended.wait_for(&mut state, CUT_OFF_CHECK);
+            } else {
+                self.ended.wait(&mut state);
+            }
+        }
+    }
+
+    fn clock_ns(&self, now: Instant) -> u64 {
+        let elapsed = now.saturating_duration_since(self.epoch);
+        // Never 0, which means "between requests".
+        u64::try_from(elapsed.as_nanos()).unwrap_or(u64::MAX).max(1)
+    }
+}
+
+impl State {
+    fn is_busy(&self) -> bool {
+        self.workers.iter().any(|worker| worker.busy_since_ns.load(Ordering::SeqCst) != 0)
+    }
+
+    /// Marks a request as to be given up; `false` when no thread serves it.
+    fn cancel(&self, unique: u64) -> bool {
+        let serving = |worker: &&Arc<Worker>| worker.unique.load(Ordering::SeqCst) == unique;
+        let worker = self.workers.iter().find(serving);
+        worker.inspect(|worker| worker.cancelled.store(unique, Ordering::SeqCst)).is_some()
+    }
+}
+
+impl Worker {
+    /// A thread, and whether it is there because others wait.
+    pub fn new(is_surplus: bool) -> Self {
+        Self { is_surplus, ..Self::default() }
+    }
+
+    /// Notes the beginning of a request and answers where its cancellation will be seen.
+    pub fn begin(&self, unique: u64, arrived: Instant, workers: &Workers) -> Arc<AtomicU64> {
+        self.unique.store(unique, Ordering::SeqCst);
+        self.busy_since_ns.store(workers.clock_ns(arrived), Ordering::SeqCst);
+        if workers.early.take(unique) {
+            self.cancelled.store(unique, Ordering::SeqCst);
+        }
+        Arc::clone(&self.cancelled)
+    }
+
+    /// Notes the end of a request.
+    pub fn finish(&self) {
+        self.busy_since_ns.store(0, Ordering::SeqCst);
+        self.unique.store(0, Ordering::SeqCst);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn with_threads<const COUNT: usize>() -> (Workers, [Arc<Worker>; COUNT]) {
+        let workers = Workers::default();
+        let threads = std::array::from_fn(|_| Arc::default());
+        threads.iter().for_each(|worker| workers.add(worker));
+        (workers, threads)
+    }
+
+    #[test]
+    fn only_the_present_request_is_cancelled() {
+        let (workers, [worker]) = with_threads();
+        let cancelled = worker.begin(7, Instant::now(), &workers);
+        workers.cancel(8);
+        assert_eq!(cancelled.load(Ordering::SeqCst), 0);
+        workers.cancel(7);
+        assert_eq!(cancelled.load(Ordering::SeqCst), 7);
+        worker.finish();
+    }
+
+    /// The kernel tells another thread, and does so once.
+    #[test]
+    fn a_request_can_be_cancelled_before_it_begins() {
+        let (workers, [first, second]) = with_threads();
+        workers.cancel(7);
+        let other = second.begin(8, Instant::now(), &workers);
+        let cancelled = first.begin(7, Instant::now(), &workers);
+        assert_eq!(cancelled.load(Ordering::SeqCst), 7);
+        assert_eq!(other.load(Ordering::SeqCst), 0);
+    }
+
+    /// Whichever comes first, neither may miss the other.
+    #[test]
+    fn no_interrupt_is_lost_between_reading_and_beginning() {
+        let (workers, [worker]) = with_threads();
+        let together = std::sync::Barrier::new(2);
+        let mut lost = Vec::new();
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                for unique in 1..=2000 {
+                    together.wait();
+                    workers.cancel(unique);
+                    together.wait();
+                }
+            });
+            for unique in 1..=2000 {
+                together.wait();
+                let cancelled = worker.begin(unique, Instant::now(), &workers);
+                together.wait();
+                lost.extend((cancelled.load(Ordering::SeqCst) != unique).then_some(unique));
+                worker.finish();
+            }
+        });
+        assert_eq!(lost, [0; 0]);
+    }
+
+    #[test]
+    fn what_takes_too_long_is_given_up() {
+        let (workers, [busy, idle]) = with_threads();
+        let cancelled = busy.begin(7, Instant::now(), &workers);
+        workers.cancel_overdue(Duration::from_secs(60));
+        assert_eq!(cancelled.load(Ordering::SeqCst), 0, "not yet");
+        std::thread::sleep(Duration::from_millis(2));
+        workers.cancel_overdue(Duration::from_millis(1));
+        assert_eq!(cancelled.load(Ordering::SeqCst), 7);
+        assert_eq!(idle.cancelled.load(Ordering::SeqCst), 0);
+    }
+
+    #[test]
+    fn cutting_off_waits_for_requests_and_not_for_readers() {
+        let (workers, [_reader, busy]) = with_threads();
+        let cancelled = busy.begin(7, Instant::now(), &workers);
+        std::thread::scope(|scope| {
+            let waiting = scope.spawn(|| workers.wait());
+            workers.cut_off();
+            assert_eq!(cancelled.load(Ordering::SeqCst), 7, "asked to give up");
+            assert!(!waiting.is_finished());
+            busy.finish();
+            waiting.join().unwrap();
+        });
+    }
+}

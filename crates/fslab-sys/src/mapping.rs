@@ -1,0 +1,86 @@
+//! Private memory in whole pages, zero at first, which can be given back in part.
+
+use std::io;
+use std::ptr::NonNull;
+
+/// Such memory.
+#[derive(Debug)]
+pub(crate) struct Mapping {
+    start: NonNull<u8>,
+    length: usize,
+}
+
+// SAFETY: it is memory like any other, owned by this value alone.
+unsafe impl Send for Mapping {}
+
+impl Mapping {
+    /// So many bytes, which take no memory before they are touched.
+    pub fn new(length: usize) -> io::Result<Self> {
+        let (access, kind) =
+            (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
+        // SAFETY: a new mapping at a place of the kernel's choice touches no other memory.
+        let start = unsafe { libc::mmap(std::ptr::null_mut(), length, access, kind, -1, 0) };
+        let start = Some(start).filter(|start| *start != libc::MAP_FAILED).and_then(NonNull::new);
+        let start = start.ok_or_else(io::Error::last_os_error)?;
+        // A large page would take more than was touched. Kernels without them say no.
+        // SAFETY: the range is the new mapping, and its contents do not change.
+        unsafe { libc::madvise(start.as_ptr(), length, libc::MADV_NOHUGEPAGE) };
+        Ok(Self { start: start.cast(), length })
+    }
+
+    /// Its length in bytes.
+    pub fn len(&self) -> usize {
+        self.length
+    }
+
+    /// Where it begins.
+    pub fn as_mut_ptr(&mut self) -> *mut u8 {
+        self.start.as_ptr()
+    }
+
+    /// All of it.
+    pub fn as_slice(&self) -> &[u8] {
+        // SAFETY: the mapping is that long, is initialized by the kernel, and is borrowed.
+        unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.length) }
+    }
+
+    /// All of it, to be changed.
+    pub fn as_mut_slice(&mut self) -> &mut [u8] {
+        // SAFETY: as for `as_slice`, and borrowed exclusively.
+        unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr(), self.length) }
+    }
+
+    /// Gives the memory behind an offset, a multiple of the page size, back; it is zero then.
+    pub fn discard(&mut self, offset: usize) {
+        let Some(length) = self.length.checked_sub(offset) else { return };
+        let start = self.start.as_ptr().wrapping_add(offset);
+        // SAFETY: the range lies in the mapping, which is borrowed exclusively; zeros are valid.
+        let answer = unsafe { libc::madvise(start.cast(), length, libc::MADV_DONTNEED) };
+        if answer != 0 {
+            tracing::debug!(error = %io::Error::last_os_error(), "memory is not given back");
+        }
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: the mapping is this value's own, and nothing refers to it any more.
+        let answer = unsafe { libc::munmap(self.start.as_ptr().cast(), self.length) };
+        debug_assert_eq!(answer, 0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_given_back_is_zero_and_the_rest_stays() {
+        let mut memory = Mapping::new(1 << 20).unwrap();
+        memory.as_mut_slice().fill(7);
+        memory.discard(64 << 10);
+        assert_eq!(memory.len(), 1 << 20);
+        assert!(memory.as_slice()[..64 << 10].iter().all(|byte| *byte == 7));
+        assert!(memory.as_slice()[64 << 10..].iter().all(|byte| *byte == 0));
+    }
+}
