@@ -9,8 +9,8 @@
 //! No request waits for one that takes long: a thread that takes a request when no other waits in
 //! its queue starts one more. A request that came before that one was registered lies in the
 //! kernel's queue, and is handed out only when an answer arrives there. So where requests take
-//! long, a queue that got a thread is sent one more request, by asking the mount for its free
-//! space (`wake_grown`).
+//! long, a queue that got a thread is sent one more request now and then, by asking the mount for its
+//! free space (`wake_grown`).
 //!
 //! FORGET, INTERRUPT and notices stay on /dev/fuse.
 
@@ -25,6 +25,7 @@ use std::time::{Duration, Instant};
 use fslab_sys::fuse_ring::{FuseRing, Taken};
 use fslab_sys::processors;
 use fslab_vfs::Errno;
+use parking_lot::Mutex;
 
 use crate::decode::Incoming;
 use crate::reply_buffer::ReplyBuffer;
@@ -39,6 +40,12 @@ const FIRST_THREADS: usize = 2;
 
 /// A request that takes so long may take much longer.
 const LONG: Duration = Duration::from_millis(10);
+
+/// While requests take long, a queue that got a thread is woken after this, and again after twice
+/// the time: nothing tells whether requests lie there.
+const WAKE_PAUSE_MIN: Duration = Duration::from_millis(5);
+/// The longest time between two wakings.
+const WAKE_PAUSE_MAX: Duration = Duration::from_millis(250);
 
 /// The queues of one mount.
 #[derive(Debug)]
@@ -59,8 +66,14 @@ struct Queue {
     processor: usize,
     /// Threads that wait for a request.
     waiting: AtomicUsize,
-    /// Whether it got a thread since it was woken.
-    has_grown: AtomicBool,
+    wake: Mutex<Wake>,
+}
+
+/// When a queue is woken next, if it ever got a thread, and how long after that again.
+#[derive(Debug, Default)]
+struct Wake {
+    at: Option<Instant>,
+    pause: Duration,
 }
 
 impl Queues {
@@ -69,43 +82,63 @@ impl Queues {
     /// # Errors
     /// Whatever keeps this process from serving by io_uring.
     pub fn new(device: OwnedFd, mount_point: &Path, payload_bytes: usize) -> io::Result<Self> {
-        let queue = |processor| Queue {
-            processor,
-            waiting: AtomicUsize::new(0),
-            has_grown: AtomicBool::new(false),
-        };
         Ok(Self {
             device: Arc::new(device),
             mount_point: mount_point.to_owned(),
-            queues: (0..processors::possible_count()?).map(queue).collect(),
+            queues: (0..processors::possible_count()?).map(Queue::new).collect(),
             payload_bytes,
             workers: Arc::default(),
             is_short_of_threads: AtomicBool::new(false),
         })
     }
 
-    /// Has the kernel hand out what may lie in queues that got a thread while requests take long.
+    /// Has the kernel hand out what may lie in queues that got threads, while requests take long.
     pub fn wake_grown(&self) {
-        if self.workers.count_busy(LONG) == 0 {
-            return;
+        if self.workers.count_busy(LONG) > 0 {
+            self.queues
+                .iter()
+                .filter(|queue| queue.wants_waking())
+                .for_each(|queue| self.wake(queue));
         }
-        for queue in self.queues.iter().filter(|queue| queue.has_grown.load(Ordering::SeqCst)) {
-            queue.has_grown.store(false, Ordering::SeqCst);
-            let (processor, mount_point) = (queue.processor, self.mount_point.clone());
-            // A thread of its own: it waits for the mount.
-            let wake = move || {
-                let asked = processors::run_on(processor)
-                    .and_then(|()| Ok(rustix::fs::statfs(&mount_point)?));
-                if let Err(error) = asked {
-                    tracing::debug!(%error, processor, "a queue could not be woken");
-                }
-            };
-            let started = std::thread::Builder::new().name("fslab-wake".to_owned()).spawn(wake);
-            if let Err(error) = started {
-                tracing::debug!(%error, processor, "a queue could not be woken yet");
-                queue.has_grown.store(true, Ordering::SeqCst);
+    }
+
+    /// Sends a queue one more request, whose answer fetches what lies there for the longest time.
+    fn wake(&self, queue: &Queue) {
+        let (processor, mount_point) = (queue.processor, self.mount_point.clone());
+        // A thread of its own: it waits for the mount.
+        let wake = move || {
+            let tied = processors::run_on(processor);
+            let asked = tied.and_then(|()| Ok(rustix::fs::statfs(&mount_point)?));
+            if let Err(error) = asked {
+                tracing::debug!(%error, processor, "a queue could not be woken");
             }
+        };
+        let started = std::thread::Builder::new().name("fslab-wake".to_owned()).spawn(wake);
+        if let Err(error) = started {
+            tracing::debug!(%error, processor, "a queue could not be woken yet");
         }
+    }
+}
+
+impl Queue {
+    fn new(processor: usize) -> Self {
+        Self { processor, waiting: AtomicUsize::new(0), wake: Mutex::default() }
+    }
+
+    /// Notes that the queue got a thread, and that requests may have come before it.
+    fn note_growth(&self) {
+        *self.wake.lock() = Wake { at: Some(Instant::now()), pause: WAKE_PAUSE_MIN };
+    }
+
+    /// Whether it is time to wake the queue, and a thread waits there to serve what is fetched.
+    fn wants_waking(&self) -> bool {
+        let (now, mut wake) = (Instant::now(), self.wake.lock());
+        let wants = self.waiting.load(Ordering::SeqCst) > 0 && wake.at.is_some_and(|at| at <= now);
+        if wants {
+            wake.at = Some(now + wake.pause);
+            wake.pause = (wake.pause * 2).min(WAKE_PAUSE_MAX);
+        }
+        wants
     }
 }
 
@@ -181,7 +214,7 @@ impl RingThread {
         let ring = self.register();
         let ring = match (ring, registered) {
             (Ok(ring), None) => {
-                self.queue().has_grown.store(true, Ordering::SeqCst);
+                self.queue().note_growth();
                 Some(ring)
             }
             (Ok(ring), Some(sender)) => sender.send(Ok(())).is_ok().then_some(ring),
