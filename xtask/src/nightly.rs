@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
 
-use crate::steps::Context;
+use crate::steps::{Context, named};
 use crate::tally::{Skip, Tally};
 use crate::{environment, process, summary};
 
@@ -31,154 +31,99 @@ struct Form {
     help: &'static str,
     limit_min: u64,
     /// Variables of the environment, and the command behind `cargo`.
-    variables: &'static [(&'static str, &'static str)],
-    cargo: &'static [&'static str],
+    command: &'static str,
 }
-
-/// Random tests with more tries than in `cargo xtask test`, by the variables that each reads.
-const LONGER: &[(&str, &str)] = &[
-    ("FSLAB_AGE_CASES", "20000"),
-    ("FSLAB_CONVERSION_KILLS", "300"),
-    ("FSLAB_CRASH_SCRIPTS", "200"),
-    ("FSLAB_EXT2_CUTS", "500"),
-    ("FSLAB_EXT2_DAMAGES", "100000"),
-    ("FSLAB_EXT2_SCRIPTS", "300"),
-    ("FSLAB_EXT2_VERDICTS", "3000"),
-    ("FSLAB_FLIPS", "10000"),
-    ("FSLAB_INTERRUPTS", "1000"),
-    ("FSLAB_KILLS", "300"),
-    ("FSLAB_MODEL_CASES", "2000"),
-    ("FSLAB_REQUEST_CASES", "100000"),
-    ("FSLAB_ROUNDS", "1000"),
-    ("FSLAB_STORED_CASES", "20000"),
-    ("FSLAB_TIER_DRILL", "10000"),
-    ("FSLAB_TIER_FAILURES", "1"),
-    ("FSLAB_TIER_FSX", "20000"),
-    ("FSLAB_TIER_KILLS", "300"),
-    ("FSLAB_TIER_SCRIPTS", "200"),
-    ("FSLAB_TIER_SIGNALS", "500"),
-];
 
 const FORMS: &[Form] = &[
     Form {
         name: "doc",
         help: "the code's documentation builds without a warning",
         limit_min: 15,
-        variables: &[("RUSTDOCFLAGS", "-D warnings")],
-        cargo: &[
-            "doc",
-            "--locked",
-            "--workspace",
-            "--no-deps",
-            "--all-features",
-            "--document-private-items",
-        ],
+        command: "RUSTDOCFLAGS=-Dwarnings doc --locked --workspace --no-deps --all-features \
+                  --document-private-items",
     },
     Form {
         name: "examples",
         help: "the examples on the front pages of crates compile and run",
         limit_min: 15,
-        variables: &[],
-        cargo: &["test", "--locked", "--workspace", "--doc"],
+        command: "test --locked --workspace --doc",
     },
     Form {
         name: "pjdfstest",
         help: "pjdfstest over every layer, tiers and the ext2 engine",
         limit_min: 20,
-        variables: &[],
-        cargo: &["xtask", "suite", "pjdfstest"],
+        command: "xtask suite pjdfstest",
     },
     Form {
         name: "fsx",
         help: "fsx over every layer and the ext2 engine, two seeds of 20,000 operations each",
         limit_min: 30,
-        variables: &[],
-        cargo: &["xtask", "suite", "fsx"],
+        command: "xtask suite fsx",
     },
     Form {
         name: "sca-life",
         help: "git, a database, tar and rsync over every layer",
         limit_min: 60,
-        variables: &[],
-        cargo: &["xtask", "suite", "sca-life"],
+        command: "xtask suite sca-life",
     },
     Form {
         name: "longer",
         help: "every test, the random ones with many more tries and all mounted layers",
         limit_min: 360,
-        variables: &[("FSLAB_EVERY_LAYER", "1"), ("NEXTEST_PROFILE", "nightly")],
-        cargo: &["xtask", "test", "--no-budget", "--only", "build,unit"],
+        // The variables say how many tries each random test has.
+        command: "FSLAB_AGE_CASES=20000 FSLAB_CONVERSION_KILLS=300 FSLAB_CRASH_SCRIPTS=200 \
+                  FSLAB_EXT2_CUTS=500 FSLAB_EXT2_DAMAGES=100000 FSLAB_EXT2_SCRIPTS=300 \
+                  FSLAB_EXT2_VERDICTS=3000 FSLAB_FLIPS=10000 FSLAB_INTERRUPTS=1000 \
+                  FSLAB_KILLS=300 FSLAB_MODEL_CASES=2000 FSLAB_REQUEST_CASES=100000 \
+                  FSLAB_ROUNDS=1000 FSLAB_STORED_CASES=20000 FSLAB_TIER_DRILL=10000 \
+                  FSLAB_TIER_FAILURES=1 FSLAB_TIER_FSX=20000 FSLAB_TIER_KILLS=300 \
+                  FSLAB_TIER_SCRIPTS=200 FSLAB_TIER_SIGNALS=500 FSLAB_EVERY_LAYER=1 \
+                  NEXTEST_PROFILE=nightly \
+                  xtask test --no-budget --only build,unit",
     },
     Form {
         name: "measured",
         help: "the measurements that fail above a bound; on a quiet machine",
         limit_min: 60,
-        variables: &[],
-        cargo: &[
-            "test",
-            "--release",
-            "--locked",
-            "--workspace",
-            "--all-features",
-            "--no-fail-fast",
-            "--",
-            "--ignored",
-            "--test-threads=1",
-        ],
+        command: "test --release --locked --workspace --all-features --no-fail-fast -- --ignored \
+                  --test-threads=1",
     },
     Form {
         name: "guide",
         help: "all command blocks of README.md and the guide, the slow ones too",
         limit_min: 60,
-        variables: &[],
-        cargo: &["xtask", "guide"],
+        command: "xtask guide",
     },
     Form {
         name: "deb",
         help: "the Debian package as users get it",
         limit_min: 15,
-        variables: &[],
-        cargo: &["xtask", "deb"],
+        command: "xtask deb",
     },
     Form {
         name: "explore",
         help: "random tests with new seeds",
         limit_min: 90,
-        variables: &[],
-        cargo: &["xtask", "explore", "--minutes", "60"],
+        command: "xtask explore --minutes 60",
     },
     Form {
         name: "fuzz",
         help: "every fuzz target for ten minutes; needs cargo-fuzz",
         limit_min: 240,
-        variables: &[],
-        cargo: &["xtask", "fuzz"],
+        command: "xtask fuzz",
     },
     Form {
         name: "aa",
         help: "false alarms and misses of comparisons; on a quiet machine",
         limit_min: 60,
-        variables: &[],
-        cargo: &["xtask", "aa"],
+        command: "xtask aa",
     },
     Form {
         name: "reproduce",
         help: "every claim of the five papers in full",
         limit_min: 240,
-        variables: &[],
-        cargo: &[
-            "run",
-            "--release",
-            "--locked",
-            "--package",
-            "fslab",
-            "--",
-            "reproduce",
-            "all",
-            "--full",
-            "--out",
-            "target/xtask/papers",
-        ],
+        command: "run --release --locked --package fslab -- reproduce all --full --out \
+                  target/xtask/papers",
     },
 ];
 
@@ -216,9 +161,8 @@ impl Args {
 }
 
 fn chosen(names: &[String]) -> Result<Vec<&'static Form>> {
-    let known: Vec<_> = FORMS.iter().map(|form| form.name).collect();
-    if let Some(unknown) = names.iter().find(|name| !known.contains(&name.as_str())) {
-        bail!("there is no form {unknown:?}; the forms are {}", known.join(", "));
+    for name in names {
+        named("form", name, FORMS.iter().map(|form| (form.name, form)))?;
     }
     let is_wanted = |form: &&Form| names.is_empty() || names.iter().any(|name| name == form.name);
     Ok(FORMS.iter().filter(is_wanted).collect())
@@ -228,10 +172,9 @@ impl Form {
     fn run(&self, context: &Context, log: &Path) -> Result<Tally> {
         let output = File::create(log).with_context(|| log.display().to_string())?;
         let mut command: Command = context.cargo();
-        command.args(self.cargo).envs(self.variables.iter().copied());
-        if self.name == "longer" {
-            command.envs(LONGER.iter().copied());
-        }
+        let words: Vec<&str> = self.command.split_whitespace().collect();
+        let variables: Vec<_> = words.iter().map_while(|word| word.split_once('=')).collect();
+        command.args(&words[variables.len()..]).envs(variables);
         command
             .env("CARGO_TARGET_DIR", context.target_directory())
             .env_remove("FSLAB_CACHE_TARGET");

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use anyhow::Result;
 use clap::ValueEnum;
 
-use crate::environment;
+use crate::{environment, process};
 
 mod debian;
 mod nextest;
@@ -43,6 +43,15 @@ pub struct Missing {
 }
 
 impl Missing {
+    fn new(
+        what: impl Into<String>,
+        consequence: impl Into<String>,
+        remedy: impl std::fmt::Display,
+    ) -> Self {
+        let (what, consequence) = (what.into(), consequence.into());
+        Self { what, consequence, remedy: format!("{remedy:#}") }
+    }
+
     /// One paragraph for a person.
     pub fn describe(&self) -> String {
         format!("missing: {}\n  without it: {}\n  {}", self.what, self.consequence, self.remedy)
@@ -60,6 +69,16 @@ impl Args {
     }
 }
 
+/// Builds a program of one exact version from source into the cache.
+fn cargo_install(program: &str, version: &str, more: &[&str]) -> Result<()> {
+    let mut command = environment::cargo();
+    command.args(["install", "--quiet", "--locked", "--root"]).arg(environment::tools()?);
+    command.args(more).args(["--version", version, program]);
+    // Warnings of others' code are not asked for, and this workspace's target is not theirs.
+    command.env_remove("RUSTFLAGS").env_remove("CARGO_TARGET_DIR");
+    process::capture(&mut command).map(drop)
+}
+
 /// Installs what is missing, prints what it could not install, and answers that.
 pub fn install(purpose: Purpose) -> Result<Vec<Missing>> {
     let mut missing = debian::install(purpose)?;
@@ -75,12 +94,8 @@ pub fn install(purpose: Purpose) -> Result<Vec<Missing>> {
 }
 
 fn mounts() -> Option<Missing> {
-    let reason = environment::why_no_mounts()?;
-    Some(Missing {
-        what: "the right to mount file systems".into(),
-        consequence: "mounted tests, pjdfstest, fsx and comparisons of real file systems are \
-                      skipped"
-            .into(),
-        remedy: reason.into(),
-    })
+    let consequence =
+        "mounted tests, pjdfstest, fsx and comparisons of real file systems are skipped";
+    environment::why_no_mounts()
+        .map(|reason| Missing::new("the right to mount file systems", consequence, reason))
 }

@@ -41,11 +41,21 @@ pub fn all() -> impl Iterator<Item = &'static Step> {
 
 /// The step of a name.
 pub fn find(name: &str) -> Result<&'static Step> {
-    match all().find(|step| step.name == name) {
-        Some(step) => Ok(step),
-        None => {
-            let known: Vec<_> = all().map(|step| step.name).collect();
-            bail!("there is no step {name:?}; the steps are {}", known.join(", "))
+    named("step", name, all().map(|step| (step.name, step)))
+}
+
+/// What has a name; an error lists the names that there are.
+pub fn named<T>(
+    what: &str,
+    wanted: &str,
+    all: impl Iterator<Item = (&'static str, T)>,
+) -> Result<T> {
+    let mut known = Vec::new();
+    for (name, one) in all {
+        if name == wanted {
+            return Ok(one);
         }
+        known.push(name);
     }
+    bail!("there is no {what} {wanted:?}; the {what}s are {}", known.join(", "))
 }

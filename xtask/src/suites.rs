@@ -41,7 +41,7 @@ pub struct Suite {
     /// How long it runs in `cargo xtask test`.
     pub quick: Options,
     /// Runs it in a mounted target.
-    pub run: fn(&Stage, &Target, &Options) -> Result<Tally>,
+    pub run: fn(&mut Stage, &Target, &Options) -> Result<Tally>,
 }
 
 /// How long suites run that can run for any time.
@@ -83,15 +83,14 @@ pub fn stacks(context: &Context, extent: Extent) -> Result<Vec<Target>> {
     }
     let fslab = build::program(context)?;
     let list = process::capture(Command::new(fslab).args(["list", "--json"]))?;
-    let layers = layers(&list)?.into_iter().map(|layer| Target::Fslab(vec![layer]));
-    let more = MORE.iter().map(|stack| stack.parse());
-    layers.map(Ok).chain(more).collect()
+    let layers = layers(&list)?.into_iter().map(|layer| format!("fslab:{layer}").parse());
+    layers.chain(MORE.iter().map(|stack| stack.parse())).collect()
 }
 
 /// The same, and tiers.
 pub fn stacks_and_tiers(context: &Context, extent: Extent) -> Result<Vec<Target>> {
-    let tiers: Vec<Target> = TIERS.iter().map(|stack| stack.parse()).collect::<Result<_>>()?;
-    Ok(stacks(context, extent)?.into_iter().chain(tiers).collect())
+    let tiers = TIERS.iter().map(|stack| stack.parse());
+    stacks(context, extent)?.into_iter().map(Ok).chain(tiers).collect()
 }
 
 /// The first of [`KINDS`]: for what is long and finds the same in all of them.
@@ -129,33 +128,30 @@ pub fn run(suite: &Suite, fslab: &Path, targets: &[Target], options: &Options) -
     let mut tally = Tally::default();
     let mut runnable = Vec::new();
     for target in targets {
+        let name = format!("{} on {target}", suite.name);
         match why_not(suite, target) {
-            None => runnable.push(target),
-            Some(reason) => tally += Tally::skip(name(suite, target), reason),
+            None => runnable.push((name, target)),
+            Some(reason) => tally += Tally::skip(name, reason),
         }
     }
-    for target in runnable {
-        println!("-- {}", name(suite, target));
+    for (name, target) in runnable {
+        println!("-- {name}");
         tally += run_on(suite, target, fslab, options)
-            .unwrap_or_else(|error| Tally::fail(format!("{}: {error:#}", name(suite, target))));
+            .unwrap_or_else(|error| Tally::fail(format!("{name}: {error:#}")));
     }
     Ok(tally)
 }
 
-fn name(suite: &Suite, target: &Target) -> String {
-    format!("{} on {target}", suite.name)
-}
-
 fn why_not(suite: &Suite, target: &Target) -> Option<String> {
-    let programs = suite.program.into_iter().chain(target.program()).chain(["mkfs.ext4"]);
+    let programs = suite.program.into_iter().chain([target.program(), "mkfs.ext4"]);
     let mut missing = programs.filter(|program| environment::find_tool(program).is_none());
     let reason = environment::why_no_mounts().map(str::to_owned);
     reason.or_else(|| missing.next().map(|program| format!("{program} is not installed")))
 }
 
 fn run_on(suite: &Suite, target: &Target, fslab: &Path, options: &Options) -> Result<Tally> {
-    let stage = Stage::new(target, fslab)?;
-    let tally = (suite.run)(&stage, target, options)?;
+    let mut stage = Stage::new(target, fslab)?;
+    let tally = (suite.run)(&mut stage, target, options)?;
     stage.close().context("after the suite")?;
     Ok(tally)
 }

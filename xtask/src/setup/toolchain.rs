@@ -12,11 +12,11 @@ pub fn check() -> Result<Vec<Missing>> {
     for (subcommand, component) in [("fmt", "rustfmt"), ("clippy", "clippy")] {
         let answer = process::output(environment::cargo().args([subcommand, "--version"]))?;
         if !answer.status.success() {
-            missing.push(Missing {
-                what: format!("cargo {subcommand}"),
-                consequence: format!("the {subcommand} check fails"),
-                remedy: format!("with rustup: rustup component add {component}"),
-            });
+            missing.push(Missing::new(
+                format!("cargo {subcommand}"),
+                format!("the {subcommand} check fails"),
+                format!("with rustup: rustup component add {component}"),
+            ));
         }
     }
     Ok(missing)

@@ -20,7 +20,7 @@ pub const SUITE: Suite =
 const PACKAGE: &str = "fslab-sys";
 
 /// Builds twice; the second time, nothing may be compiled.
-pub fn run(stage: &Stage, _target: &Target, _options: &Options) -> Result<Tally> {
+pub fn run(stage: &mut Stage, _target: &Target, _options: &Options) -> Result<Tally> {
     process::capture(environment::cargo().args(["fetch", "--locked"]))?;
     let sources = stage.directory().join("workspace");
     copy_workspace(&sources)?;

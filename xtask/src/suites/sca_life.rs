@@ -41,7 +41,7 @@ const PARTS: &[Part] = &[
     },
 ];
 
-fn run(stage: &Stage, target: &Target, options: &Options) -> Result<Tally> {
+fn run(stage: &mut Stage, target: &Target, options: &Options) -> Result<Tally> {
     let outside = stage.beside("sca-life")?;
     make_tree(&outside.join("tree")).context("the tree to copy")?;
     let mut tally = Tally::default();

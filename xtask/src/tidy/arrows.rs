@@ -3,56 +3,38 @@
 
 use toml::Table;
 
-use super::Check;
 use super::tree::{Tree, Violation};
 
-/// The check.
-pub const CHECK: Check =
-    Check { name: "arrows", help: "dependencies between crates run one way", run };
-
 /// Every crate with those of ours it may depend on.
-const ARROWS: &[(&str, &[&str])] = &[
-    ("fslab-sys", &[]),
-    ("fslab-vfs", &["fslab-sys"]),
-    ("fslab-vfs-testing", &["fslab-vfs", "fslab-sys"]),
-    ("fslab-fuse", &["fslab-vfs", "fslab-sys"]),
-    ("fslab-trace", &["fslab-vfs"]),
-    ("fslab-layers", &["fslab-trace", "fslab-vfs-testing", "fslab-vfs", "fslab-sys"]),
-    ("fslab-sca", &["fslab-layers", "fslab-vfs", "fslab-sys"]),
-    ("fslab-tier", &["fslab-vfs", "fslab-sys"]),
-    ("fslab-ext2", &["fslab-vfs-testing", "fslab-vfs", "fslab-sys"]),
-    ("fslab-stats", &["fslab-sys"]),
-    ("fslab-chart", &[]),
-    ("fslab-report", &["fslab-chart", "fslab-stats"]),
-    ("fslab-compare", &["fslab-report", "fslab-stats", "fslab-trace", "fslab-vfs", "fslab-sys"]),
-    ("fslab-probe", &["fslab-chart", "fslab-compare", "fslab-report", "fslab-sys"]),
-    ("fslab-reproduce", &["fslab-chart", "fslab-compare", "fslab-report", "fslab-stats"]),
-    ("fslab-age", &["fslab-chart", "fslab-ext2", "fslab-vfs", "fslab-sys"]),
+const ARROWS: &[(&str, &str)] = &[
+    ("fslab-sys", ""),
+    ("fslab-vfs", "fslab-sys"),
+    ("fslab-vfs-testing", "fslab-vfs fslab-sys"),
+    ("fslab-fuse", "fslab-vfs fslab-sys"),
+    ("fslab-trace", "fslab-vfs"),
+    ("fslab-layers", "fslab-trace fslab-vfs-testing fslab-vfs fslab-sys"),
+    ("fslab-sca", "fslab-layers fslab-vfs fslab-sys"),
+    ("fslab-tier", "fslab-vfs fslab-sys"),
+    ("fslab-ext2", "fslab-vfs-testing fslab-vfs fslab-sys"),
+    ("fslab-stats", "fslab-sys"),
+    ("fslab-chart", ""),
+    ("fslab-report", "fslab-chart fslab-stats"),
+    ("fslab-compare", "fslab-report fslab-stats fslab-trace fslab-vfs fslab-sys"),
+    ("fslab-probe", "fslab-chart fslab-compare fslab-report fslab-sys"),
+    ("fslab-reproduce", "fslab-chart fslab-compare fslab-report fslab-stats"),
+    ("fslab-age", "fslab-chart fslab-ext2 fslab-vfs fslab-sys"),
     (
         "fslab",
-        &[
-            "fslab-age",
-            "fslab-chart",
-            "fslab-compare",
-            "fslab-ext2",
-            "fslab-fuse",
-            "fslab-layers",
-            "fslab-probe",
-            "fslab-report",
-            "fslab-reproduce",
-            "fslab-sca",
-            "fslab-stats",
-            "fslab-sys",
-            "fslab-tier",
-            "fslab-trace",
-            "fslab-vfs",
-        ],
+        "fslab-age fslab-chart fslab-compare fslab-ext2 fslab-fuse fslab-layers fslab-probe \
+         fslab-report fslab-reproduce fslab-sca fslab-stats fslab-sys fslab-tier fslab-trace \
+         fslab-vfs",
     ),
-    ("xtask", &[]),
-    ("fuzz", &["fslab-age", "fslab-ext2", "fslab-fuse", "fslab-sca", "fslab-tier"]),
+    ("xtask", ""),
+    ("fuzz", "fslab-age fslab-ext2 fslab-fuse fslab-sca fslab-tier"),
 ];
 
-fn run(tree: &Tree) -> Vec<Violation> {
+/// Finds what breaks the rule.
+pub fn run(tree: &Tree) -> Vec<Violation> {
     tree.manifests().flat_map(|(path, name, text)| manifest(path, name, text)).collect()
 }
 
@@ -74,10 +56,12 @@ fn manifest(path: &str, name: &str, text: &str) -> Vec<Violation> {
         .collect()
 }
 
-fn may(name: &str, allowed: &[&str], dependency: &str) -> bool {
+fn may(name: &str, allowed: &str, dependency: &str) -> bool {
     match dependency {
         "fuser" => name == "fslab-fuse",
-        ours if ours == "fslab" || ours.starts_with("fslab-") => allowed.contains(&ours),
+        ours if ours == "fslab" || ours.starts_with("fslab-") => {
+            allowed.split(' ').any(|one| one == ours)
+        }
         _ => true,
     }
 }

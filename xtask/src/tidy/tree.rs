@@ -99,6 +99,15 @@ impl fmt::Display for Violation {
     }
 }
 
+/// The lines of files, each with its path and its index, which counts from 0.
+pub fn lines_of<'a>(
+    files: impl Iterator<Item = (&'a str, &'a str)>,
+) -> impl Iterator<Item = (&'a str, usize, &'a str)> {
+    files.flat_map(|(path, text)| {
+        text.lines().enumerate().map(move |(index, line)| (path, index, line))
+    })
+}
+
 /// A line of Rust without its comment and without the contents of its strings. Strings of several
 /// lines are not understood: their later lines are taken for code, which the checks bear.
 pub fn code_of(line: &str) -> String {
