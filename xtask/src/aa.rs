@@ -8,11 +8,12 @@
 use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitCode};
+use std::process::Command;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context as _, Result, bail};
 use serde_json::{Value, json};
 
+use crate::steps::{Context, build};
 use crate::{environment, process};
 
 /// The share by which the slowed target is slower.
@@ -53,39 +54,32 @@ pub struct Args {
     program: Option<PathBuf>,
 }
 
-/// What came of one comparison.
-struct Found {
-    slowed: bool,
-    shown: bool,
-    line: Value,
-}
-
 impl Args {
     /// Builds, calibrates, compares, and counts.
-    pub fn run(&self) -> Result<ExitCode> {
-        if self.program.is_none() {
-            let build = ["build", "--release", "--locked", "--package", "fslab"];
-            process::run_ok(environment::cargo().args(build))?;
-        }
-        let every = self.calibrate()?;
+    pub fn run(&self) -> Result<bool> {
+        let program = match &self.program {
+            Some(program) => program.clone(),
+            None => build::release(&Context::inherited()?)?,
+        };
+        let every = self.calibrate(&program)?;
         println!("aa: every {every}th request waits, which makes {:.0} %", DELAY * 100.0);
         let mut all = self.earlier()?;
         for seed in self.seed..self.seed + self.runs {
             for slowed in [false, true] {
-                let found = self.compare(seed, slowed.then_some(every))?;
-                println!("aa: {}", found.line);
+                let found = self.compare(&program, seed, slowed.then_some(every))?;
+                println!("aa: {found}");
                 self.keep(&found)?;
                 all.push(found);
             }
         }
-        Ok(verdict(&all))
+        verdict(&all)
     }
 
     /// After how many requests one must wait, so that the phase takes 5 % longer.
-    fn calibrate(&self) -> Result<u64> {
+    fn calibrate(&self, program: &Path) -> Result<u64> {
         let strikes = 256.0;
         let often = (REQUESTS / strikes) as u64;
-        let line = self.compare(0, Some(often))?.line;
+        let line = self.compare(program, 0, Some(often))?;
         let figure = |key: &str| line[key].as_f64().context("no figure");
         let (ratio, base) = (figure("ratio")?, figure("base_seconds")?);
         let strike_seconds = (ratio - 1.0) * base / strikes;
@@ -96,12 +90,10 @@ impl Args {
     }
 
     /// One comparison; `every` is after how many requests the second target waits.
-    fn compare(&self, seed: u32, every: Option<u64>) -> Result<Found> {
+    fn compare(&self, program: &Path, seed: u32, every: Option<u64>) -> Result<Value> {
         let folder = tempfile::tempdir_in(environment::target_directory()?)?;
         let plan = folder.path().join("plan.toml");
         fs::write(&plan, self.plan(every))?;
-        let built = environment::target_directory()?.join("release/fslab");
-        let program = self.program.as_ref().unwrap_or(&built);
         let out = folder.path().join("out");
         let mut command = Command::new(program);
         command.arg("compare").arg(&plan).args(["--json", "--reruns", "3", "--out"]).arg(out);
@@ -130,52 +122,53 @@ impl Args {
         )
     }
 
-    fn earlier(&self) -> Result<Vec<Found>> {
+    fn earlier(&self) -> Result<Vec<Value>> {
         let Some(log) = self.log.as_ref().filter(|log| log.exists()) else { return Ok(Vec::new()) };
-        let text = fs::read_to_string(log)?;
-        text.lines().map(|line| parse(line, log)).collect()
+        let lines: serde_json::Result<_> =
+            fs::read_to_string(log)?.lines().map(serde_json::from_str).collect();
+        lines.with_context(|| log.display().to_string())
     }
 
-    fn keep(&self, found: &Found) -> Result<()> {
+    fn keep(&self, found: &Value) -> Result<()> {
         let Some(log) = &self.log else { return Ok(()) };
         let mut file = fs::OpenOptions::new().append(true).create(true).open(log)?;
-        writeln!(file, "{}", found.line)?;
+        writeln!(file, "{found}")?;
         Ok(())
     }
 }
 
-fn parse(line: &str, log: &Path) -> Result<Found> {
-    let line: Value = serde_json::from_str(line).with_context(|| log.display().to_string())?;
-    let truth = |key: &str| line[key].as_bool().with_context(|| format!("no {key}"));
-    Ok(Found { slowed: truth("slowed")?, shown: truth("shown")?, line })
-}
-
 /// The row of the second target in the phase that is looked at.
-fn found(report: &Value, seed: u32, slowed: bool) -> Result<Found> {
+fn found(report: &Value, seed: u32, slowed: bool) -> Result<Value> {
     let groups = report["groups"].as_array().context("a report without groups")?;
     let group = groups.iter().find(|group| group["phase"] == PHASE).context("no such phase")?;
     let ratio = &group["rows"][1]["against"][0]["ratio"];
     let figure = |key: &str| ratio[key].as_f64().with_context(|| format!("no {key} in {report}"));
     let (low, high) = (figure("low")?, figure("high")?);
     let shown = low > 1.0 || high < 1.0;
-    let line = json!({
+    Ok(json!({
         "seed": seed, "slowed": slowed, "shown": shown, "ratio": figure("ratio")?, "low": low,
         "high": high, "base_seconds": group["rows"][0]["seconds"]["median"],
         "disturbed": report["contaminated"], "samples": report["samples"],
-    });
-    Ok(Found { slowed, shown, line })
+    }))
 }
 
-fn verdict(all: &[Found]) -> ExitCode {
-    let of = |slowed: bool| all.iter().filter(move |found| found.slowed == slowed);
-    let count = |slowed: bool| (of(slowed).count(), of(slowed).filter(|found| found.shown).count());
-    let ((equal, alarms), (slowed, seen)) = (count(false), count(true));
-    let good = alarms as f64 <= FALSE_MOST * equal as f64 + 1e-9
-        && seen as f64 >= FOUND_LEAST * slowed as f64 - 1e-9;
+fn verdict(all: &[Value]) -> Result<bool> {
+    let [mut equal, mut alarms, mut slowed, mut seen] = [0_u32; 4];
+    for found in all {
+        let truth = |key: &str| found[key].as_bool().with_context(|| format!("no {key}: {found}"));
+        let (of_kind, shown) = match truth("slowed")? {
+            true => (&mut slowed, &mut seen),
+            false => (&mut equal, &mut alarms),
+        };
+        *of_kind += 1;
+        *shown += u32::from(truth("shown")?);
+    }
+    let good = f64::from(alarms) <= FALSE_MOST * f64::from(equal) + 1e-9
+        && f64::from(seen) >= FOUND_LEAST * f64::from(slowed) - 1e-9;
     println!(
         "aa: {alarms} false alarms in {equal} comparisons of equals; {seen} of {slowed} delays \
          of 5 % found: {}",
         if good { "as it should be" } else { "NOT as it should be" }
     );
-    if good { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    Ok(good)
 }

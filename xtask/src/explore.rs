@@ -4,11 +4,10 @@
 //! the same time, and prints each seed that made a test fail. A failing seed becomes a regression
 //! test beside the fix.
 
-use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::Read;
 use std::path::PathBuf;
-use std::process::{Command, ExitCode};
+use std::process::Command;
 use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -39,20 +38,20 @@ pub struct Args {
 
 impl Args {
     /// Runs the tests and prints a table; succeeds if no seed failed.
-    pub fn run(&self) -> Result<ExitCode> {
+    pub fn run(&self) -> Result<bool> {
         let is_wanted = |(binary, name): &(&str, &str)| {
             self.only.as_ref().is_none_or(|text| format!("{binary} {name}").contains(text))
         };
         let tests: Vec<_> = unit::random_tests().filter(is_wanted).collect();
         if self.list {
             tests.iter().for_each(|(binary, name)| println!("{binary} {name}"));
-            return Ok(ExitCode::SUCCESS);
+            return Ok(true);
         }
         ensure!(!tests.is_empty(), "no random test contains {:?}", self.only);
         let context = Context::new()?;
         (steps::find("build")?.run)(&context)?;
-        let programs = Programs::read(&context)?;
-        let subjects = tests.iter().map(|(binary, name)| programs.subject(binary, name));
+        let programs = programs(&context)?;
+        let subjects = tests.iter().map(|(binary, name)| subject(&programs, binary, name));
         let subjects = Mutex::new(subjects.collect::<Result<Vec<_>>>()?);
         let deadline = Instant::now() + Duration::from_secs(60 * self.minutes);
         let jobs =
@@ -63,7 +62,11 @@ impl Args {
             }
         });
         let subjects = subjects.into_inner().unwrap_or_else(PoisonError::into_inner);
-        print_table(&subjects);
+        println!("\n{:>6} {:>9} {:>7}  test", "seeds", "minutes", "failed");
+        for Subject { binary, name, spent, seeds, failed, .. } in &subjects {
+            let minutes = spent.as_secs_f64() / 60.0;
+            println!("{seeds:>6} {minutes:>9.1} {:>7}  {binary} {name}", failed.len());
+        }
         Ok(summary::close(&tally(&subjects)))
     }
 }
@@ -136,32 +139,21 @@ fn seed() -> Result<u64> {
     Ok(u64::from_le_bytes(bytes))
 }
 
-/// The test programs that the step `build` listed, by their binary's name.
-struct Programs(BTreeMap<String, (PathBuf, PathBuf)>);
+/// The test programs that the step `build` listed.
+fn programs(context: &Context) -> Result<Value> {
+    let file = build::binaries(context);
+    let text = fs::read(&file).with_context(|| file.display().to_string())?;
+    let mut list: Value = serde_json::from_slice(&text).context("the list of test programs")?;
+    Ok(list["rust-binaries"].take())
+}
 
-impl Programs {
-    fn read(context: &Context) -> Result<Self> {
-        let file = build::binaries(context);
-        let text = fs::read(&file).with_context(|| file.display().to_string())?;
-        let list: Value = serde_json::from_slice(&text).context("the list of test programs")?;
-        let binaries = list["rust-binaries"].as_object().context("no test programs are listed")?;
-        let mut programs = BTreeMap::new();
-        for (name, binary) in binaries {
-            let text = |key: &str| binary[key].as_str().map(PathBuf::from);
-            let program = text("binary-path").context("a test program has no path")?;
-            let package = binary["package-id"].as_str().context("a test program has no package")?;
-            programs.insert(name.clone(), (program, folder_of(package)?));
-        }
-        Ok(Self(programs))
-    }
-
-    fn subject(&self, binary: &str, name: &str) -> Result<Subject> {
-        let found = self.0.get(binary);
-        let (program, folder) = found.with_context(|| format!("no test program {binary}"))?.clone();
-        let (binary, name) = (binary.to_owned(), name.to_owned());
-        let (spent, failed) = (Duration::ZERO, Vec::new());
-        Ok(Subject { binary, name, program, folder, is_running: false, spent, seeds: 0, failed })
-    }
+fn subject(programs: &Value, binary: &str, name: &str) -> Result<Subject> {
+    let text = |key: &str| programs[binary][key].as_str();
+    let program = text("binary-path").with_context(|| format!("no test program {binary}"))?.into();
+    let folder = folder_of(text("package-id").context("a test program has no package")?)?;
+    let (binary, name) = (binary.to_owned(), name.to_owned());
+    let (spent, failed) = (Duration::ZERO, Vec::new());
+    Ok(Subject { binary, name, program, folder, is_running: false, spent, seeds: 0, failed })
 }
 
 /// The folder in a package's identity, such as `path+file:///clone/crates/fslab#0.1.0`.
@@ -169,14 +161,6 @@ fn folder_of(package: &str) -> Result<PathBuf> {
     let path = package.strip_prefix("path+file://").and_then(|rest| rest.rsplit_once('#'));
     let (path, _) = path.with_context(|| format!("{package} is no package of this workspace"))?;
     Ok(PathBuf::from(path))
-}
-
-fn print_table(subjects: &[Subject]) {
-    println!("\n{:>6} {:>9} {:>7}  test", "seeds", "minutes", "failed");
-    for Subject { binary, name, spent, seeds, failed, .. } in subjects {
-        let minutes = spent.as_secs_f64() / 60.0;
-        println!("{seeds:>6} {minutes:>9.1} {:>7}  {binary} {name}", failed.len());
-    }
 }
 
 fn tally(subjects: &[Subject]) -> Tally {

@@ -77,7 +77,8 @@ enum Command {
 }
 
 impl Command {
-    fn run(&self) -> Result<ExitCode> {
+    /// Whether all went well.
+    fn run(&self) -> Result<bool> {
         match self {
             Self::Setup(args) => args.run(),
             Self::Test(args) => args.run(),
@@ -100,7 +101,8 @@ impl Command {
 fn main() -> ExitCode {
     let cli = Cli::parse();
     match process::forward_signals().and_then(|()| cli.command.run()) {
-        Ok(code) => code,
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
         Err(error) => {
             eprintln!("xtask: {error:#}");
             ExitCode::FAILURE

@@ -5,7 +5,7 @@
 
 use std::fs::{self, File};
 use std::path::Path;
-use std::process::{Command, ExitCode};
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
@@ -28,108 +28,91 @@ pub struct Args {
 /// One long form.
 struct Form {
     name: &'static str,
-    help: &'static str,
     limit_min: u64,
+    help: &'static str,
     /// Variables of the environment, and the command behind `cargo`.
     command: &'static str,
 }
 
+const fn form(
+    name: &'static str,
+    limit_min: u64,
+    help: &'static str,
+    command: &'static str,
+) -> Form {
+    Form { name, limit_min, help, command }
+}
+
 const FORMS: &[Form] = &[
-    Form {
-        name: "doc",
-        help: "the code's documentation builds without a warning",
-        limit_min: 15,
-        command: "RUSTDOCFLAGS=-Dwarnings doc --locked --workspace --no-deps --all-features \
-                  --document-private-items",
-    },
-    Form {
-        name: "examples",
-        help: "the examples on the front pages of crates compile and run",
-        limit_min: 15,
-        command: "test --locked --workspace --doc",
-    },
-    Form {
-        name: "pjdfstest",
-        help: "pjdfstest over every layer, tiers and the ext2 engine",
-        limit_min: 20,
-        command: "xtask suite pjdfstest",
-    },
-    Form {
-        name: "fsx",
-        help: "fsx over every layer and the ext2 engine, two seeds of 20,000 operations each",
-        limit_min: 30,
-        command: "xtask suite fsx",
-    },
-    Form {
-        name: "sca-life",
-        help: "git, a database, tar and rsync over every layer",
-        limit_min: 60,
-        command: "xtask suite sca-life",
-    },
-    Form {
-        name: "longer",
-        help: "every test, the random ones with many more tries and all mounted layers",
-        limit_min: 360,
-        // The variables say how many tries each random test has.
-        command: "FSLAB_AGE_CASES=20000 FSLAB_CONVERSION_KILLS=300 FSLAB_CRASH_SCRIPTS=200 \
-                  FSLAB_EXT2_CUTS=500 FSLAB_EXT2_DAMAGES=100000 FSLAB_EXT2_SCRIPTS=300 \
-                  FSLAB_EXT2_VERDICTS=3000 FSLAB_FLIPS=10000 FSLAB_INTERRUPTS=1000 \
-                  FSLAB_KILLS=300 FSLAB_MODEL_CASES=2000 FSLAB_REQUEST_CASES=100000 \
-                  FSLAB_ROUNDS=1000 FSLAB_STORED_CASES=20000 FSLAB_TIER_DRILL=10000 \
-                  FSLAB_TIER_FAILURES=1 FSLAB_TIER_FSX=20000 FSLAB_TIER_KILLS=300 \
-                  FSLAB_TIER_SCRIPTS=200 FSLAB_TIER_SIGNALS=500 FSLAB_EVERY_LAYER=1 \
-                  NEXTEST_PROFILE=nightly \
-                  xtask test --no-budget --only build,unit",
-    },
-    Form {
-        name: "measured",
-        help: "the measurements that fail above a bound; on a quiet machine",
-        limit_min: 60,
-        command: "test --release --locked --workspace --all-features --no-fail-fast -- --ignored \
-                  --test-threads=1",
-    },
-    Form {
-        name: "guide",
-        help: "all command blocks of README.md and the guide, the slow ones too",
-        limit_min: 60,
-        command: "xtask guide",
-    },
-    Form {
-        name: "deb",
-        help: "the Debian package as users get it",
-        limit_min: 15,
-        command: "xtask deb",
-    },
-    Form {
-        name: "explore",
-        help: "random tests with new seeds",
-        limit_min: 90,
-        command: "xtask explore --minutes 60",
-    },
-    Form {
-        name: "fuzz",
-        help: "every fuzz target for ten minutes; needs cargo-fuzz",
-        limit_min: 240,
-        command: "xtask fuzz",
-    },
-    Form {
-        name: "aa",
-        help: "false alarms and misses of comparisons; on a quiet machine",
-        limit_min: 60,
-        command: "xtask aa",
-    },
-    Form {
-        name: "reproduce",
-        help: "every claim of the five papers in full",
-        limit_min: 240,
-        command: "run --release --locked --package fslab -- reproduce all --full --out \
-                  target/xtask/papers",
-    },
+    form(
+        "doc",
+        15,
+        "the code's documentation builds without a warning",
+        "RUSTDOCFLAGS=-Dwarnings doc --locked --workspace --no-deps --all-features \
+         --document-private-items",
+    ),
+    form(
+        "examples",
+        15,
+        "the examples on the front pages of crates compile and run",
+        "test --locked --workspace --doc",
+    ),
+    form(
+        "pjdfstest",
+        20,
+        "pjdfstest over every layer, tiers and the ext2 engine",
+        "xtask suite pjdfstest",
+    ),
+    form(
+        "fsx",
+        30,
+        "fsx over every layer and the ext2 engine, two seeds of 20,000 operations each",
+        "xtask suite fsx",
+    ),
+    form("sca-life", 60, "git, a database, tar and rsync over every layer", "xtask suite sca-life"),
+    // The variables say how many tries each random test has.
+    form(
+        "longer",
+        360,
+        "every test, the random ones with many more tries and all mounted layers",
+        "FSLAB_AGE_CASES=20000 FSLAB_CONVERSION_KILLS=300 FSLAB_CRASH_SCRIPTS=200 \
+         FSLAB_EXT2_CUTS=500 FSLAB_EXT2_DAMAGES=100000 FSLAB_EXT2_SCRIPTS=300 \
+         FSLAB_EXT2_VERDICTS=3000 FSLAB_FLIPS=10000 FSLAB_INTERRUPTS=1000 FSLAB_KILLS=300 \
+         FSLAB_MODEL_CASES=2000 FSLAB_REQUEST_CASES=100000 FSLAB_ROUNDS=1000 \
+         FSLAB_STORED_CASES=20000 FSLAB_TIER_DRILL=10000 FSLAB_TIER_FAILURES=1 \
+         FSLAB_TIER_FSX=20000 FSLAB_TIER_KILLS=300 FSLAB_TIER_SCRIPTS=200 \
+         FSLAB_TIER_SIGNALS=500 FSLAB_EVERY_LAYER=1 NEXTEST_PROFILE=nightly xtask test \
+         --no-budget --only build,unit",
+    ),
+    form(
+        "measured",
+        60,
+        "the measurements that fail above a bound; on a quiet machine",
+        "test --release --locked --workspace --all-features --no-fail-fast -- --ignored \
+         --test-threads=1",
+    ),
+    form(
+        "guide",
+        60,
+        "all command blocks of README.md and the guide, the slow ones too",
+        "xtask guide",
+    ),
+    form("deb", 15, "the Debian package as users get it", "xtask deb"),
+    form("explore", 90, "random tests with new seeds", "xtask explore --minutes 60"),
+    form("fuzz", 240, "every fuzz target for ten minutes; needs cargo-fuzz", "xtask fuzz"),
+    form("aa", 60, "false alarms and misses of comparisons; on a quiet machine", "xtask aa"),
+    form(
+        "reproduce",
+        240,
+        "every claim of the five papers in full",
+        "run --release --locked --package fslab -- reproduce all --full --out \
+         target/xtask/papers",
+    ),
 ];
 
 impl Args {
     /// Runs the forms and prints the table; succeeds if nothing failed.
-    pub fn run(&self) -> Result<ExitCode> {
+    pub fn run(&self) -> Result<bool> {
         let forms = chosen(&self.only)?;
         if self.list {
             for form in &forms {
@@ -137,7 +120,7 @@ impl Args {
             }
             let limit: u64 = forms.iter().map(|form| form.limit_min).sum();
             println!("all together at most {limit} minutes");
-            return Ok(ExitCode::SUCCESS);
+            return Ok(true);
         }
         let logs = environment::workspace_root().join("target/xtask");
         fs::create_dir_all(&logs).with_context(|| logs.display().to_string())?;
@@ -175,9 +158,7 @@ impl Form {
         let words: Vec<&str> = self.command.split_whitespace().collect();
         let variables: Vec<_> = words.iter().map_while(|word| word.split_once('=')).collect();
         command.args(&words[variables.len()..]).envs(variables);
-        command
-            .env("CARGO_TARGET_DIR", context.target_directory())
-            .env_remove("FSLAB_CACHE_TARGET");
+        command.env_remove("FSLAB_CACHE_TARGET");
         command.stdout(output.try_clone().context("cannot duplicate a descriptor")?).stderr(output);
         let limit = Duration::from_secs(60 * self.limit_min);
         let Some(status) = process::run_at_most(&mut command, limit)? else {

@@ -142,20 +142,6 @@ pub fn capture(command: &mut Command) -> Result<String> {
     Ok(output.stdout)
 }
 
-/// Runs a program that reports its progress on the error output, which is passed on, and answers
-/// its standard output.
-pub fn capture_stdout(command: &mut Command) -> Result<String> {
-    let mut stdout = scratch()?;
-    command
-        .stdin(Stdio::null())
-        .stdout(stdout.try_clone().context("cannot duplicate a descriptor")?);
-    let status = Started::new(command)?.wait()?;
-    if !status.success() {
-        bail!("{} ended with {status}", line_of(command));
-    }
-    read_back(&mut stdout)
-}
-
 /// Runs a program as [`capture`] does, even after a signal: for unmounting and the like.
 pub fn clean_up(command: &mut Command) -> Result<()> {
     let (_stdout, mut stderr) = quiet(command)?;
@@ -164,6 +150,14 @@ pub fn clean_up(command: &mut Command) -> Result<()> {
         .status()
         .with_context(|| format!("cannot start {}", line_of(command)))?;
     succeeded(command, status, &read_back(&mut stderr)?)
+}
+
+/// bash in mount and process namespaces of its own: what it mounts and starts is gone with it.
+pub fn bash_in_namespaces() -> Command {
+    let mut command = Command::new("unshare");
+    command.args(["--mount", "--propagation", "private", "--pid", "--fork", "--kill-child"]);
+    command.args(["--mount-proc", "bash"]);
+    command
 }
 
 /// The command as a person would type it.

@@ -22,7 +22,7 @@ const MEMORY_MIN_BYTES: u64 = 8 << 30;
 /// A file system in memory, as the kernel provides it.
 const MEMORY: &str = "/dev/shm";
 
-/// A mounted file system for tests, gone when this is dropped. The fields are dropped in this order.
+/// A mounted file system for tests, gone when this is dropped; its fields go in this order.
 pub struct Scratch {
     _mount: Mount,
     point: TempDir,

@@ -147,8 +147,7 @@ impl Stage {
         fs::set_permissions(&lower.point, Permissions::from_mode(0o755))?;
         let (target, fslab) = (target.clone(), fslab.to_owned());
         let mut stage = Self { upper: None, lower, folder, target, fslab };
-        stage.make_engine_image()?;
-        stage.make_tier()?;
+        stage.prepare()?;
         stage.upper = stage.mount_upper()?;
         Ok(stage)
     }
@@ -196,50 +195,48 @@ impl Stage {
         self.folder.path().join("engine-image")
     }
 
-    fn make_engine_image(&self) -> Result<()> {
-        if self.target.kind.over != Over::Engine {
-            return Ok(());
-        }
-        let mut mkfs = Command::new(&self.fslab);
-        mkfs.args(["ext2", "mkfs"]).arg(self.engine_image()).arg(format!("{IMAGE_SIZE_BYTES}B"));
-        process::capture(&mut mkfs).map(drop)
+    fn fslab(&self, command: &str) -> Command {
+        let mut fslab = Command::new(&self.fslab);
+        fslab.arg(command);
+        fslab
     }
 
-    /// The layer tier is mounted over trees that were given to a tier.
-    fn make_tier(&self) -> Result<()> {
+    /// Makes what layers lie over: the engine's image, or a tier of the tree for the layer tier.
+    fn prepare(&self) -> Result<()> {
         let is_tier = |layer: &String| layer.split(':').next() == Some("tier");
-        if self.target.kind.over != Over::Layers || !self.target.layers.iter().any(is_tier) {
-            return Ok(());
-        }
-        let mut init = Command::new(&self.fslab);
-        init.args(["tier", "init", "--archive"]).arg(self.folder.path().join("archive"));
-        init.arg("--home").arg(self.folder.path().join("home")).arg(&self.lower.point);
-        process::capture(&mut init).map(drop)
+        let (mut ext2, mut tier) = (self.fslab("ext2"), self.fslab("tier"));
+        let command = match self.target.kind.over {
+            Over::Engine => {
+                ext2.arg("mkfs").arg(self.engine_image()).arg(format!("{IMAGE_SIZE_BYTES}B"))
+            }
+            Over::Layers if self.target.layers.iter().any(is_tier) => {
+                tier.args(["init", "--archive"]).arg(self.folder.path().join("archive"));
+                tier.arg("--home").arg(self.folder.path().join("home")).arg(&self.lower.point)
+            }
+            _ => return Ok(()),
+        };
+        process::capture(command).map(drop)
     }
 
     fn mount_upper(&self) -> Result<Option<Mount>> {
-        let (mut command, mut unmount) = match self.target.kind.over {
+        let (mut command, unmount) = match self.target.kind.over {
             Over::Nothing => return Ok(None),
             Over::Bindfs => (environment::tool("bindfs")?, Command::new("umount")),
-            Over::Layers | Over::Engine => (Command::new(&self.fslab), Command::new(&self.fslab)),
+            Over::Layers | Over::Engine => (self.fslab("mount"), self.fslab("umount")),
         };
-        if !self.target.is_bindfs() {
-            command.arg("mount");
-            unmount.arg("umount");
-        }
         let beside = self.folder.path().to_string_lossy();
         for layer in &self.target.layers {
             command.args(["-l", &layer.replace(BESIDE, &beside)]);
         }
+        let mut leaf = OsString::new();
         if self.target.kind.over == Over::Engine {
-            let mut leaf = OsString::from("ext2:");
+            leaf.push("ext2:");
             leaf.push(self.engine_image());
-            command.arg(leaf);
         } else {
-            command.arg(&self.lower.point);
+            leaf.push(&self.lower.point);
         }
         let point = self.beside("upper")?;
-        Mount::new(command.arg(&point), point, unmount).map(Some)
+        Mount::new(command.arg(leaf).arg(&point), point, unmount).map(Some)
     }
 }
 

@@ -37,11 +37,22 @@ pub struct Suite {
     /// The program that must be installed, if any.
     pub program: Option<&'static str>,
     /// The targets where none are named.
-    pub stacks: fn(&Context, Extent) -> Result<Vec<Target>>,
+    pub over: Over,
     /// How long it runs in `cargo xtask test`.
     pub quick: Options,
     /// Runs it in a mounted target.
     pub run: fn(&mut Stage, &Target, &Options) -> Result<Tally>,
+}
+
+/// Over which targets a suite runs where none are named.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Over {
+    /// The first of [`KINDS`]: for what is long and finds the same in all of them.
+    FirstStack,
+    /// A stack of each kind; in the nightly run every layer as it is, and some more stacks.
+    Stacks,
+    /// The same, and tiers.
+    StacksAndTiers,
 }
 
 /// How long suites run that can run for any time.
@@ -66,36 +77,22 @@ impl Options {
     pub const NONE: Self = Self { operations: 0, seeds: 0, first_seed: 0 };
 }
 
-/// Over how many targets a suite runs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Extent {
-    /// One stack of each kind.
-    Kinds,
-    /// Every registered layer, and more.
-    All,
-}
-
-/// The targets of most suites: a stack of each kind, or every layer of fslab-layers as it is and
-/// some more stacks.
-pub fn stacks(context: &Context, extent: Extent) -> Result<Vec<Target>> {
-    if extent == Extent::Kinds {
-        return KINDS.iter().map(|stack| stack.parse()).collect();
+/// The targets of a suite, as `cargo xtask test` runs it or as the nightly run does.
+pub fn targets(suite: &Suite, context: &Context, is_quick: bool) -> Result<Vec<Target>> {
+    let mut stacks: Vec<String> = match suite.over {
+        Over::FirstStack => vec![KINDS[0].to_owned()],
+        _ if is_quick => KINDS.iter().copied().map(str::to_owned).collect(),
+        _ => {
+            let mut fslab = Command::new(build::program(context)?);
+            let list = process::capture(fslab.args(["list", "--json"]))?;
+            let layers = layers(&list)?.into_iter().map(|layer| format!("fslab:{layer}"));
+            layers.chain(MORE.iter().copied().map(str::to_owned)).collect()
+        }
+    };
+    if suite.over == Over::StacksAndTiers {
+        stacks.extend(TIERS.iter().copied().map(str::to_owned));
     }
-    let fslab = build::program(context)?;
-    let list = process::capture(Command::new(fslab).args(["list", "--json"]))?;
-    let layers = layers(&list)?.into_iter().map(|layer| format!("fslab:{layer}").parse());
-    layers.chain(MORE.iter().map(|stack| stack.parse())).collect()
-}
-
-/// The same, and tiers.
-pub fn stacks_and_tiers(context: &Context, extent: Extent) -> Result<Vec<Target>> {
-    let tiers = TIERS.iter().map(|stack| stack.parse());
-    stacks(context, extent)?.into_iter().map(Ok).chain(tiers).collect()
-}
-
-/// The first of [`KINDS`]: for what is long and finds the same in all of them.
-pub fn first_stack(_context: &Context, _extent: Extent) -> Result<Vec<Target>> {
-    KINDS.iter().take(1).map(|stack| stack.parse()).collect()
+    stacks.iter().map(|stack| stack.parse()).collect()
 }
 
 /// The layers in what `fslab list --json` prints; where they write, they write beside the mount.
@@ -118,7 +115,7 @@ fn as_given(layer: &serde_json::Value) -> Option<String> {
 
 /// Runs a suite as a step of `cargo xtask test`, with the program that the step `build` has built.
 pub fn run_quickly(suite: &Suite, context: &Context) -> Result<Tally> {
-    let targets = (suite.stacks)(context, Extent::Kinds)?;
+    let targets = targets(suite, context, true)?;
     run(suite, &context.program(), &targets, &suite.quick)
 }
 
@@ -136,8 +133,13 @@ pub fn run(suite: &Suite, fslab: &Path, targets: &[Target], options: &Options) -
     }
     for (name, target) in runnable {
         println!("-- {name}");
-        tally += run_on(suite, target, fslab, options)
-            .unwrap_or_else(|error| Tally::fail(format!("{name}: {error:#}")));
+        let run = || -> Result<Tally> {
+            let mut stage = Stage::new(target, fslab)?;
+            let tally = (suite.run)(&mut stage, target, options)?;
+            stage.close().context("after the suite")?;
+            Ok(tally)
+        };
+        tally += run().unwrap_or_else(|error| Tally::fail(format!("{name}: {error:#}")));
     }
     Ok(tally)
 }
@@ -147,11 +149,4 @@ fn why_not(suite: &Suite, target: &Target) -> Option<String> {
     let mut missing = programs.filter(|program| environment::find_tool(program).is_none());
     let reason = environment::why_no_mounts().map(str::to_owned);
     reason.or_else(|| missing.next().map(|program| format!("{program} is not installed")))
-}
-
-fn run_on(suite: &Suite, target: &Target, fslab: &Path, options: &Options) -> Result<Tally> {
-    let mut stage = Stage::new(target, fslab)?;
-    let tally = (suite.run)(&mut stage, target, options)?;
-    stage.close().context("after the suite")?;
-    Ok(tally)
 }

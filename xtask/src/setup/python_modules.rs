@@ -13,7 +13,8 @@ const MODULES: &[&str] = &["duckdb", "pyarrow"];
 
 /// Makes the environment where a module is missing; answers what could not be had.
 pub fn install() -> Result<Option<Missing>> {
-    if has_modules()? {
+    let import = format!("import {}", MODULES.join(", "));
+    if python()?.args(["-c", &import]).output().is_ok_and(|output| output.status.success()) {
         return Ok(None);
     }
     println!("setup: fetching {} for Python", MODULES.join(" and "));
@@ -27,11 +28,6 @@ pub fn install() -> Result<Option<Missing>> {
 /// The Python of the environment.
 pub fn python() -> Result<Command> {
     Ok(Command::new(environment::tools()?.join("python/bin/python3")))
-}
-
-fn has_modules() -> Result<bool> {
-    let import = format!("import {}", MODULES.join(", "));
-    Ok(python()?.args(["-c", &import]).output().is_ok_and(|output| output.status.success()))
 }
 
 fn make() -> Result<()> {

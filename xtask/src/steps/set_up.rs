@@ -12,10 +12,7 @@ pub const STEP: Step =
 
 fn run(_context: &Context) -> Result<Tally> {
     let missing = setup::install(Purpose::Test)?;
-    if missing.is_empty() {
-        return Ok(Tally::pass());
-    }
-    let mut tally = Tally::default();
+    let mut tally = if missing.is_empty() { Tally::pass() } else { Tally::default() };
     for thing in missing {
         tally += Tally::skip(format!("setup: {}", thing.what), thing.remedy);
     }

@@ -7,14 +7,14 @@ use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
 
-use super::{Options, Suite, first_stack};
+use super::{Options, Over, Suite};
 use crate::stage::{Stage, Target};
 use crate::tally::Tally;
 use crate::{environment, process};
 
 /// The suite.
 pub const SUITE: Suite =
-    Suite { name: "cargo-build", program: None, stacks: first_stack, quick: Options::NONE, run };
+    Suite { name: "cargo-build", program: None, over: Over::FirstStack, quick: Options::NONE, run };
 
 /// Has dependencies with build scripts and macros, and still builds in some seconds.
 const PACKAGE: &str = "fslab-sys";

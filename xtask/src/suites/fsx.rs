@@ -5,13 +5,14 @@ use std::fs;
 
 use anyhow::Result;
 
-use super::{Options, Suite, stacks};
+use super::{Options, Over, Suite};
 use crate::stage::{Stage, Target};
 use crate::tally::Tally;
 use crate::{environment, process};
 
 /// The suite.
-pub const SUITE: Suite = Suite { name: "fsx", program: Some("fsx"), stacks, quick: QUICK, run };
+pub const SUITE: Suite =
+    Suite { name: "fsx", program: Some("fsx"), over: Over::Stacks, quick: QUICK, run };
 
 const QUICK: Options = Options { operations: 10_000, seeds: 1, first_seed: 1 };
 

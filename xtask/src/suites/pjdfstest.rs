@@ -4,7 +4,7 @@ use std::fs;
 
 use anyhow::{Context, Result, ensure};
 
-use super::{Options, Suite, stacks_and_tiers};
+use super::{Options, Over, Suite};
 use crate::stage::{Stage, Target};
 use crate::tally::{Skip, Tally};
 use crate::{environment, process};
@@ -13,7 +13,7 @@ use crate::{environment, process};
 pub const SUITE: Suite = Suite {
     name: "pjdfstest",
     program: Some("pjdfstest"),
-    stacks: stacks_and_tiers,
+    over: Over::StacksAndTiers,
     quick: Options::NONE,
     run,
 };

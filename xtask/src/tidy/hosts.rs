@@ -23,12 +23,9 @@ fn names(line: &str, host: &str) -> bool {
     line.match_indices(host).any(|(start, _)| {
         let rest = &line[start + host.len()..];
         let label = rest.split(|c: char| !c.is_ascii_alphanumeric() && c != '-').next();
-        !host.ends_with('.') || is_domain(label.unwrap_or(""), rest)
+        let label = label.unwrap_or("");
+        !host.ends_with('.') || !label.is_empty() && rest[label.len()..].starts_with('.')
     })
-}
-
-fn is_domain(label: &str, rest: &str) -> bool {
-    !label.is_empty() && rest[label.len()..].starts_with('.')
 }
 
 #[cfg(test)]

@@ -47,6 +47,12 @@ impl Tree {
         self.files().filter(|(path, _)| path.ends_with(".rs"))
     }
 
+    /// README.md and the pages of the guide.
+    pub fn files_for_users(&self) -> impl Iterator<Item = (&str, &str)> {
+        let is_guide = |path: &str| path.starts_with("docs/guide/") && path.ends_with(".md");
+        self.files().filter(move |(path, _)| *path == "README.md" || is_guide(path))
+    }
+
     /// All manifests of crates: `crates/NAME/Cargo.toml` and xtask's, with the crate's name.
     pub fn manifests(&self) -> impl Iterator<Item = (&str, &str, &str)> {
         self.files().filter_map(|(path, text)| {

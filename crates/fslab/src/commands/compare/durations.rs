@@ -77,11 +77,9 @@ fn key(plan: &Plan, target: &str, workload: &str) -> Option<String> {
 }
 
 fn path() -> Option<PathBuf> {
-    let folder = std::env::var_os("FSLAB_CACHE").map(PathBuf::from).or_else(|| {
-        std::env::var_os("XDG_CACHE_HOME")
-            .map(PathBuf::from)
-            .or_else(|| Some(PathBuf::from(std::env::var_os("HOME")?).join(".cache")))
-            .map(|cache| cache.join("fslab"))
-    })?;
-    Some(folder.join("durations.json"))
+    let folder = |name| std::env::var_os(name).map(PathBuf::from);
+    let cache = folder("FSLAB_CACHE")
+        .or_else(|| Some(folder("XDG_CACHE_HOME")?.join("fslab")))
+        .or_else(|| Some(folder("HOME")?.join(".cache/fslab")))?;
+    Some(cache.join("durations.json"))
 }

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use fslab_compare::plan::TargetPlan;
 use fslab_compare::self_test::{self, COMPARISONS, Found, ROUNDS};
 use fslab_compare::{Plan, samples_path};
@@ -10,51 +10,48 @@ use fslab_report::Report;
 use fslab_report::sample::{self, EndReason};
 use fslab_report::{Cells, Choice};
 
-use super::{Args, Comparison, default_out, make_out, memory, seed_from_clock};
-use crate::exit::{Code, Coded};
+use super::{Args, Comparison, make_out, memory, seed_from_clock};
+use crate::commands::places;
 
 impl Args {
     /// Runs the self-test.
     pub(super) fn self_test(&mut self) -> Result<()> {
         let (plan, mut remarks) = self.plan_alone()?;
-        let plan = plan.erasing(&self.erase);
         let seed = self.seed.or(plan.seed).unwrap_or_else(seed_from_clock);
         let rounds = self.rounds.unwrap_or(ROUNDS);
         let target = self.target_to_test(&plan)?;
-        let plan = self_test::plan(&target, plan.image_size)?;
+        let mut plan = self_test::plan(&target, plan.image_size)?;
         if self.work_dir.is_none() {
             let (directory, remark) = memory::for_images(&plan, "--self-test").unzip();
             self.work_dir = directory;
             remarks.extend(remark);
         }
         let kept = self.out.clone();
-        let out = kept.clone().unwrap_or_else(default_out);
+        let out = kept.clone().unwrap_or_else(|| places::dated("fslab-report"));
         make_out(&out)?;
         let made = Made { directory: out.clone(), is_kept: kept.is_some() };
         let all = rounds * COMPARISONS as u32;
-        self.rounds = Some(all);
-        let choice = self.choice(self.reruns_max(&plan), &samples_path(&out))?;
+        (plan.rounds, plan.rounds_max) = (all, all);
+        let choice = self.choice(&plan, &samples_path(&out))?;
         let choice = Choice { cells: Cells::default(), ..choice };
         let command = "fslab compare --self-test".to_owned();
         let comparison = Comparison { plan, seed, remarks, choice, command, out, resume: false };
-        let outcome = self.execute(&comparison)?;
+        let outcome = comparison.execute()?;
         if outcome.end.reason != EndReason::Finished {
-            let message = format!("self-test: {} of {all} rounds were run", outcome.end.rounds);
-            return Err(Coded { code: Code::Failure, message }.into());
+            bail!("self-test: {} of {all} rounds were run", outcome.end.rounds);
         }
         let records = sample::read(&samples_path(&made.directory))?;
         let found = Found::new(&Report::new(&records), &target.name, rounds, seed)?;
-        if self.shown.is_json() {
+        if self.shown.json {
             say!("{}", serde_json::to_string_pretty(&found)?);
         } else {
-            crate::output::print(format_args!("{}", found.text()));
+            crate::output::print(found.text());
         }
         let missed = found.missed();
         if missed.is_empty() {
             return Ok(());
         }
-        let message = format!("self-test: {}", missed.join("; "));
-        Err(Coded { code: Code::Failure, message }.into())
+        bail!("self-test: {}", missed.join("; "))
     }
 
     /// The target that is named, or the baseline.
@@ -63,8 +60,7 @@ impl Args {
             [] => &plan.baseline,
             [name] => name,
             _ => {
-                let message = "--self-test takes one --only-target".to_owned();
-                return Err(Coded { code: Code::BadInput, message }.into());
+                bail_as!(BadInput, "--self-test takes one --only-target")
             }
         };
         plan.check_cells(&Cells { targets: vec![name.clone()], ..Cells::default() })?;

@@ -11,6 +11,7 @@ use fslab_probe::timing::validation::Extent;
 use serde_json::{Value, json};
 
 use super::show;
+use crate::output::plain_table;
 
 /// The original slept up to ten seconds; this many sleeps of up to two say more.
 pub(super) const EXTENT: Extent = Extent { longest_sleep: Duration::from_millis(2048), repeats: 3 };
@@ -62,13 +63,13 @@ fn lacking(found: &mut [OnFileSystem]) -> Option<Error> {
 
 /// What was found on each file system, counted and timed.
 fn side_by_side(found: &[OnFileSystem], not_timed: Option<&str>) -> comfy_table::Table {
-    let mut table = show::plain(&["attribute", "file system", "counted", "timed"]);
+    let mut table = plain_table(["attribute", "file system", "counted", "timed"]);
     for (index, attribute) in FOUR.iter().enumerate() {
         for one in found {
             let (counted, timed) = match &one.answers[index] {
                 Ok(answer) => {
                     let timed = not_timed.map_or_else(|| show::by_timing(answer), str::to_owned);
-                    (show::by_counting(answer), timed)
+                    (show::found(&answer.finding), timed)
                 }
                 Err(error) => (error.to_string(), String::new()),
             };

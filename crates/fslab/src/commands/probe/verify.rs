@@ -11,22 +11,8 @@ use fslab_probe::truth::{Truth, Verdict};
 use fslab_sys::signals::Interrupt;
 use fslab_sys::usage::Instant;
 
-use super::{bad_input, cells, show};
-use crate::output::output;
-
-/// Which cells of the matrix.
-pub(super) struct Only<'a> {
-    /// Those of the short matrix.
-    pub short: bool,
-    /// Those whose names contain this.
-    pub cells: Option<&'a str>,
-}
-
-impl Only<'_> {
-    fn has(&self, cell: &Cell) -> bool {
-        (!self.short || cell.is_short()) && self.cells.is_none_or(|text| cell.name().contains(text))
-    }
-}
+use super::{cells, show};
+use crate::output::{output, plain_table};
 
 /// Judges the answers on one file system.
 pub(super) fn directory(
@@ -38,11 +24,11 @@ pub(super) fn directory(
     let judged = judge(path, options, timing, interrupt)?;
     let mut header = vec!["attribute", "found", "is", "verdict"];
     header.extend(timing.is_some().then_some("by timing"));
-    let mut table = show::plain(&header);
+    let mut table = plain_table(header);
     for one in &judged {
         let mut row = vec![
             one.attribute.to_owned(),
-            found(one),
+            show::found(&one.finding),
             truth(&one.truth),
             verdict(one.verdict).to_owned(),
         ];
@@ -53,12 +39,13 @@ pub(super) fn directory(
     refuse_wrong(judged.iter().map(wrong).sum())
 }
 
-/// Judges the answers on every file system of the matrix.
-pub(super) fn matrix(how: &How<'_>, only: &Only<'_>) -> Result<()> {
-    let cells: Vec<Cell> = cells::all().into_iter().filter(|cell| only.has(cell)).collect();
+/// Judges the answers on every file system of the matrix, or of the short one, whose name contains
+/// a text.
+pub(super) fn matrix(how: &How<'_>, short: bool, text: &str) -> Result<()> {
+    let is_wanted = |cell: &Cell| (!short || cell.is_short()) && cell.name().contains(text);
+    let cells: Vec<Cell> = cells::all().into_iter().filter(is_wanted).collect();
     if cells.is_empty() {
-        let text = only.cells.unwrap_or_default();
-        bail!(bad_input(format!("no cell's name contains '{text}'")));
+        bail_as!(BadInput, "no cell's name contains '{text}'");
     }
     let mut out = output();
     let start = Instant::now();
@@ -97,7 +84,7 @@ fn write_cell(out: &mut dyn Write, cell: &Cell, judged: &[Judged]) -> Result<()>
     writeln!(out)?;
     for one in judged.iter().filter(|one| one.verdict != Verdict::Right) {
         let truth = truth(&one.truth);
-        writeln!(out, "  {}: found {}, is {truth}", one.attribute, found(one))?;
+        writeln!(out, "  {}: found {}, is {truth}", one.attribute, show::found(&one.finding))?;
     }
     for one in judged.iter().filter(|one| one.timing_verdict() == Some(Verdict::Wrong)) {
         writeln!(out, "  {}: timed {}, is {}", one.attribute, timed(one), truth(&one.truth))?;
@@ -117,19 +104,8 @@ fn refuse_wrong(wrong: usize) -> Result<()> {
     Ok(())
 }
 
-fn found(judged: &Judged) -> String {
-    match &judged.finding.answer {
-        Ok((value, _)) => value.to_string(),
-        Err(reason) => format!("not applicable: {reason}"),
-    }
-}
-
 fn timed(judged: &Judged) -> String {
-    match judged.timing.as_ref().map(|method| &method.outcome) {
-        None => String::new(),
-        Some(Ok(value)) => value.to_string(),
-        Some(Err(reason)) => format!("refused: {reason}"),
-    }
+    judged.timing.as_ref().map_or_else(String::new, show::timed)
 }
 
 fn truth(truth: &Truth) -> String {

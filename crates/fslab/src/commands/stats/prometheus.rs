@@ -9,22 +9,20 @@ const BOUNDS: std::ops::RangeInclusive<u32> = 10..=34;
 /// All layers of a mount.
 pub fn render(mount_point: &str, layers: &[Report]) -> String {
     let mut page = Page { text: String::new(), mount_point, layers };
-    page.operations("fslab_operations_total", "counter", "Operations that ended.", |each| {
-        vec![(String::new(), each.count.to_string())]
-    });
-    let help = "Operations being done now.";
-    page.operations("fslab_operations_in_flight", "gauge", help, |each| {
-        vec![(String::new(), each.in_flight.to_string())]
-    });
-    let help = "Bytes read, written or copied.";
-    page.operations("fslab_operation_bytes_total", "counter", help, |each| {
-        vec![(String::new(), each.bytes.to_string())]
-    });
+    type Figure = fn(&OperationReport) -> u64;
+    let figures: [(_, _, _, Figure); 3] = [
+        ("fslab_operations_total", "counter", "Operations that ended.", |each| each.count),
+        ("fslab_operations_in_flight", "gauge", "Operations being done now.", |each| {
+            each.in_flight
+        }),
+        ("fslab_operation_bytes_total", "counter", "Bytes read, written or copied.", |e| e.bytes),
+    ];
+    for (name, kind, help, figure) in figures {
+        page.operations(name, kind, help, |each| vec![(String::new(), figure(each))]);
+    }
     let help = "Operations that failed, by error.";
     page.operations("fslab_operation_errors_total", "counter", help, |each| {
-        let of = |(name, count): (&String, &u64)| {
-            (format!(",errno=\"{}\"", escaped(name)), count.to_string())
-        };
+        let of = |(name, count): (&String, &u64)| (format!(",errno=\"{}\"", escaped(name)), *count);
         each.errors.iter().map(of).collect()
     });
     page.latencies();
@@ -49,7 +47,7 @@ impl<'a> Page<'a> {
         name: &str,
         kind: &str,
         help: &str,
-        samples: impl Fn(&OperationReport) -> Vec<(String, String)>,
+        samples: impl Fn(&OperationReport) -> Vec<(String, u64)>,
     ) {
         self.head(name, kind, help);
         for (labels, operation) in self.all() {
@@ -93,15 +91,15 @@ impl<'a> Page<'a> {
 
     /// Every operation of every layer, with its labels.
     fn all(&self) -> Vec<(String, &'a OperationReport)> {
-        let layers: &'a [Report] = self.layers;
-        let of_layer = |layer: &'a Report| -> Vec<_> {
+        let mut all = Vec::new();
+        for layer in self.layers {
             let labels = self.labels(layer);
-            let of = |operation: &OperationReport| {
-                format!("{labels},operation=\"{}\"", escaped(&operation.operation))
-            };
-            layer.operations.iter().map(|operation| (of(operation), operation)).collect()
-        };
-        layers.iter().flat_map(of_layer).collect()
+            all.extend(layer.operations.iter().map(|operation| {
+                let name = escaped(&operation.operation);
+                (format!("{labels},operation=\"{name}\""), operation)
+            }));
+        }
+        all
     }
 
     fn labels(&self, layer: &Report) -> String {

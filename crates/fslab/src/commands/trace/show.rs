@@ -93,19 +93,13 @@ impl Args {
             // What a rename leads to is learnt first, what a removal takes away is learnt later.
             let wanted = filter.accepts(&record, &|ino| paths.of(ino));
             if wanted {
-                self.print_one(&record, &paths, out)?;
+                match self.json {
+                    true => writeln!(out, "{}", as_json(&record))?,
+                    false => writeln!(out, "{}", Line(&record, &paths))?,
+                }
                 left -= 1;
             }
             paths.learn(&record);
-        }
-        Ok(())
-    }
-
-    fn print_one(&self, record: &Record, paths: &Paths, out: &mut impl Write) -> Result<()> {
-        if self.json {
-            writeln!(out, "{}", as_json(record))?;
-        } else {
-            writeln!(out, "{}", Line(record, paths))?;
         }
         Ok(())
     }
