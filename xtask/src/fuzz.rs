@@ -21,9 +21,6 @@ pub struct Args {
     only: String,
 }
 
-/// Corpora that several targets share, by how the targets' names begin.
-const SHARED: &[(&str, &str)] = &[("sca_", "stored")];
-
 /// libdeflate's decoder is compiled twice with one table, which the sanitizer would report; threads
 /// of the last input may still be ending with the process, which it would take for a leak.
 const SANITIZER: &str = "detect_odr_violation=0:detect_leaks=0";
@@ -63,9 +60,9 @@ impl Args {
     }
 }
 
+/// Targets that read stored files share a corpus.
 fn corpus_of(target: &str) -> &str {
-    let shared = SHARED.iter().find(|(start, _)| target.starts_with(start));
-    shared.map_or(target, |(_, corpus)| corpus)
+    if target.starts_with("sca_") { "stored" } else { target }
 }
 
 /// Names of the fuzz targets, sorted.

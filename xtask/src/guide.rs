@@ -10,7 +10,7 @@ mod blocks;
 mod shell;
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use anyhow::{Context as _, Result, bail};
@@ -26,7 +26,7 @@ use crate::tidy::Tree;
 pub const STEP: Step = Step {
     name: "guide",
     help: "the quick command blocks of README.md and the guide",
-    run: |context| Guide { fslab: context.program(), slow: false }.run(None),
+    run: |context| run(&context.program(), false, None),
 };
 
 /// Which pages and blocks.
@@ -62,7 +62,7 @@ impl Args {
             }
             None => self.built()?,
         };
-        let tally = Guide { fslab, slow: !self.quick }.run(self.page.as_deref())?;
+        let tally = run(&fslab, !self.quick, self.page.as_deref())?;
         println!("guide took {:.1} s", start.elapsed().as_secs_f64());
         Ok(summary::close(&tally))
     }
@@ -74,44 +74,32 @@ impl Args {
     }
 }
 
-/// What blocks are run with.
-struct Guide {
-    fslab: PathBuf,
-    /// Whether slow blocks are run too.
-    slow: bool,
-}
-
-impl Guide {
-    fn run(&self, wanted: Option<&str>) -> Result<Tally> {
-        let mut tally = Tally::default();
-        if let Some(reason) = environment::why_no_mounts() {
-            return Ok(Tally::skip("guide", reason));
-        }
-        for (page, blocks) in pages(wanted)? {
-            tally += self.page(&page, &blocks)?;
-        }
-        Ok(tally)
+/// Runs the blocks of pages, slow ones too if that is wanted.
+fn run(fslab: &Path, slow: bool, wanted: Option<&str>) -> Result<Tally> {
+    if let Some(reason) = environment::why_no_mounts() {
+        return Ok(Tally::skip("guide", reason));
     }
-
-    fn page(&self, page: &str, blocks: &[Block]) -> Result<Tally> {
-        let runs = |block: &&Block| match &block.kind {
+    let mut tally = Tally::default();
+    for (page, blocks) in pages(wanted)? {
+        let is_run = |block: &&Block| match block.kind {
             Kind::Quick => true,
-            Kind::Slow => self.slow,
+            Kind::Slow => slow,
             Kind::NotHere(_) => false,
         };
-        let chosen: Vec<&Block> = blocks.iter().filter(runs).collect();
-        for block in blocks.iter().filter(|block| !runs(block)) {
+        let (chosen, others): (Vec<&Block>, Vec<&Block>) = blocks.iter().partition(is_run);
+        for block in others {
             println!("{page}:{}: {}", block.line, block.kind);
         }
         if chosen.is_empty() {
-            return Ok(Tally::default());
+            continue;
         }
         let start = Instant::now();
-        let tally = shell::run(&self.fslab, page, &chosen)?;
+        let ended = shell::run(fslab, &page, &chosen)?;
         let seconds = start.elapsed().as_secs_f64();
-        println!("{page}: {} of {} blocks in {seconds:.1} s", tally.passed, chosen.len());
-        Ok(tally)
+        println!("{page}: {} of {} blocks in {seconds:.1} s", ended.passed, chosen.len());
+        tally += ended;
     }
+    Ok(tally)
 }
 
 /// README.md and the pages of the guide, with their blocks.

@@ -179,6 +179,11 @@ impl Form {
 /// The counts of a form's last line, if it has that line; else it counts as one test.
 fn counted(text: &str) -> Tally {
     let last = text.lines().last().unwrap_or_default();
+    let number = |part: &str| {
+        let (number, word) = part.split_once(' ')?;
+        let number = number.parse().ok()?;
+        ["passed", "failed", "skipped"].contains(&word).then_some(number)
+    };
     let counts: Vec<usize> = last.split(", ").filter_map(number).collect();
     let [passed, failed, skipped] = counts[..] else { return Tally::pass() };
     let failure = |_| "see its log".to_owned();
@@ -188,11 +193,6 @@ fn counted(text: &str) -> Tally {
         failed: (0..failed).map(failure).collect(),
         skipped: (0..skipped).map(skip).collect(),
     }
-}
-
-fn number(part: &str) -> Option<usize> {
-    let (number, word) = part.split_once(' ')?;
-    matches!(word, "passed" | "failed" | "skipped").then(|| number.parse().ok())?
 }
 
 #[cfg(test)]

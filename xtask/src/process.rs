@@ -21,14 +21,9 @@ use signal_hook::iterator::Signals;
 /// What the signal thread and the running calls share.
 struct Running {
     signals: usize,
-    groups: Vec<Group>,
-}
-
-/// The process group of a running program.
-struct Group {
-    pid: Pid,
-    /// Whether the program passes signals on itself: it is never killed, so that it can.
-    passes_on: bool,
+    /// The process groups of running programs, and whether a program passes signals on itself: it
+    /// is never killed, so that it can.
+    groups: Vec<(Pid, bool)>,
 }
 
 static RUNNING: Mutex<Running> = Mutex::new(Running { signals: 0, groups: Vec::new() });
@@ -48,9 +43,9 @@ pub fn forward_signals() -> Result<()> {
 fn pass_on() {
     let mut running = running();
     running.signals += 1;
-    for group in &running.groups {
-        let is_gentle = running.signals == 1 || group.passes_on;
-        signal_group(group.pid, if is_gentle { Signal::TERM } else { Signal::KILL });
+    for (group, passes_on) in &running.groups {
+        let is_gentle = running.signals == 1 || *passes_on;
+        signal_group(*group, if is_gentle { Signal::TERM } else { Signal::KILL });
     }
 }
 
@@ -214,7 +209,7 @@ impl Started {
             .spawn()
             .with_context(|| format!("cannot start {}", line_of(command)))?;
         let group = Pid::from_child(&child);
-        running.groups.push(Group { pid: group, passes_on });
+        running.groups.push((group, passes_on));
         Ok(Self { child, group, ended: false })
     }
 
@@ -232,7 +227,7 @@ impl Started {
                 return Err(errno).context("cannot wait for a program");
             }
         }
-        running().groups.retain(|listed| listed.pid != self.group);
+        running().groups.retain(|(listed, _)| *listed != self.group);
         self.ended = true;
         self.child.wait().context("cannot wait for a program")
     }

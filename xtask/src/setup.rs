@@ -4,13 +4,28 @@
 use anyhow::Result;
 use clap::ValueEnum;
 
+use crate::steps::Step;
+use crate::tally::Tally;
 use crate::{environment, process};
 
 mod debian;
 mod nextest;
 mod python_modules;
 mod suite_tools;
-mod toolchain;
+
+/// The step of `cargo xtask test`.
+pub const STEP: Step = Step {
+    name: "setup",
+    help: "packages, suites and toolchain are there",
+    run: |_context| {
+        let missing = install(Purpose::Test)?;
+        let mut tally = if missing.is_empty() { Tally::pass() } else { Tally::default() };
+        for thing in missing {
+            tally += Tally::skip(format!("setup: {}", thing.what), thing.remedy);
+        }
+        Ok(tally)
+    },
+};
 
 /// What to set up for.
 #[derive(Debug, clap::Args)]
@@ -81,19 +96,34 @@ fn cargo_install(program: &str, version: &str, more: &[&str]) -> Result<()> {
 pub fn install(purpose: Purpose) -> Result<Vec<Missing>> {
     let mut missing = debian::install(purpose)?;
     if purpose == Purpose::Test {
-        missing.extend(toolchain::check()?);
+        missing.extend(toolchain()?);
         missing.extend(suite_tools::install()?);
         missing.extend(python_modules::install()?);
         missing.extend(nextest::install()?);
     }
-    missing.extend(mounts());
+    let consequence =
+        "mounted tests, pjdfstest, fsx and comparisons of real file systems are skipped";
+    missing.extend(
+        environment::why_no_mounts()
+            .map(|reason| Missing::new("the right to mount file systems", consequence, reason)),
+    );
     missing.iter().for_each(|missing| eprintln!("{}", missing.describe()));
     Ok(missing)
 }
 
-fn mounts() -> Option<Missing> {
-    let consequence =
-        "mounted tests, pjdfstest, fsx and comparisons of real file systems are skipped";
-    environment::why_no_mounts()
-        .map(|reason| Missing::new("the right to mount file systems", consequence, reason))
+/// The missing ones of rustfmt and clippy. They are not installed: which toolchain manager looks
+/// after this machine's Rust is not xtask's business.
+fn toolchain() -> Result<Vec<Missing>> {
+    let mut missing = Vec::new();
+    for (subcommand, component) in [("fmt", "rustfmt"), ("clippy", "clippy")] {
+        let answer = process::output(environment::cargo().args([subcommand, "--version"]))?;
+        if !answer.status.success() {
+            missing.push(Missing::new(
+                format!("cargo {subcommand}"),
+                format!("the {subcommand} check fails"),
+                format!("with rustup: rustup component add {component}"),
+            ));
+        }
+    }
+    Ok(missing)
 }

@@ -3,13 +3,11 @@
 use anyhow::{Result, bail};
 
 pub use crate::test_step::{Context, Step};
-use crate::{guide, package, tidy};
+use crate::{guide, package, setup, suites, tidy};
 
 pub mod build;
 mod cargo_checks;
 mod licences;
-mod outside_suites;
-mod set_up;
 pub mod unit;
 
 /// Steps that run one after another.
@@ -18,7 +16,7 @@ pub type Lane = &'static [Step];
 /// All steps. The lanes of a phase run side by side; a phase begins when the one before has ended.
 /// Cheap steps come first. Tests mostly wait for devices, so that compilers fill the gaps.
 pub const PHASES: &[&[Lane]] = &[
-    &[&[set_up::STEP, cargo_checks::FORMAT, tidy::STEP, licences::STEP]],
+    &[&[setup::STEP, cargo_checks::FORMAT, tidy::STEP, licences::STEP]],
     &[&[build::STEP]],
     &[
         &[unit::STEP],
@@ -27,9 +25,9 @@ pub const PHASES: &[&[Lane]] = &[
             cargo_checks::SHIPPED,
             guide::STEP,
             package::STEP,
-            outside_suites::PJDFSTEST,
-            outside_suites::FSX,
-            outside_suites::CARGO_BUILD,
+            suites::PJDFSTEST,
+            suites::FSX,
+            suites::CARGO_BUILD,
         ],
     ],
 ];

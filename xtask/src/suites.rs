@@ -6,7 +6,7 @@ use std::process::Command;
 use anyhow::{Context as _, Result};
 
 use crate::stage::{BESIDE, Stage, Target};
-use crate::steps::{Context, build};
+use crate::steps::{Context, Step, build};
 use crate::tally::Tally;
 use crate::{environment, process};
 
@@ -29,6 +29,27 @@ const TIERS: &[&str] = &["fslab:tier", "fslab@xfs:tier", "fslab@btrfs:tier"];
 /// All suites.
 pub const SUITES: &[&Suite] =
     &[&pjdfstest::SUITE, &fsx::SUITE, &cargo_build::SUITE, &sca_life::SUITE];
+
+/// POSIX, case by case.
+pub const PJDFSTEST: Step = Step {
+    name: "pjdfstest",
+    help: "pjdfstest in a mounted stack of each kind, and in tiers",
+    run: |context| run_quickly(&pjdfstest::SUITE, context),
+};
+
+/// File contents under random operations.
+pub const FSX: Step = Step {
+    name: "fsx",
+    help: "fsx in a mounted stack of each kind",
+    run: |context| run_quickly(&fsx::SUITE, context),
+};
+
+/// Everyday work.
+pub const CARGO_BUILD: Step = Step {
+    name: "cargo-build",
+    help: "a build by cargo in the first mounted stack",
+    run: |context| run_quickly(&cargo_build::SUITE, context),
+};
 
 /// A suite: one file of this module.
 pub struct Suite {
@@ -114,7 +135,7 @@ fn as_given(layer: &serde_json::Value) -> Option<String> {
 }
 
 /// Runs a suite as a step of `cargo xtask test`, with the program that the step `build` has built.
-pub fn run_quickly(suite: &Suite, context: &Context) -> Result<Tally> {
+fn run_quickly(suite: &Suite, context: &Context) -> Result<Tally> {
     let targets = targets(suite, context, true)?;
     run(suite, &context.program(), &targets, &suite.quick)
 }

@@ -63,8 +63,7 @@ impl Args {
         println!("{}", budget.of_elapsed(elapsed, done.len() == steps::all().count()));
         history::keep(&done, elapsed)?;
         println!("{}", summary::total(&done).counts());
-        let good = done.iter().all(|step| step.tally.is_good()) && !process::interrupted();
-        Ok(good)
+        Ok(done.iter().all(|step| step.tally.is_good()) && !process::interrupted())
     }
 }
 
@@ -82,7 +81,10 @@ impl Run<'_> {
         let mut done = Vec::new();
         for (number, lanes) in PHASES.iter().enumerate() {
             if number == 1 {
-                self.make_scratch();
+                self.scratch = Scratch::new().unwrap_or_else(|error| {
+                    println!("tests use {}: {error:#}", std::env::temp_dir().display());
+                    None
+                });
             }
             let run = &*self;
             let ended: Vec<Vec<Done>> = thread::scope(|scope| {
@@ -95,24 +97,11 @@ impl Run<'_> {
         done
     }
 
-    fn make_scratch(&mut self) {
-        match Scratch::new() {
-            Ok(scratch) => self.scratch = scratch,
-            Err(error) => println!("tests use {}: {error:#}", std::env::temp_dir().display()),
-        }
-    }
-
     fn lane(&self, lane: &'static [Step]) -> Vec<Done> {
         let wanted =
             |step: &&Step| self.only.is_empty() || self.only.iter().any(|n| n == step.name);
-        let mut done = Vec::new();
-        for step in lane.iter().filter(wanted) {
-            if process::interrupted() {
-                break;
-            }
-            done.push(self.step(step));
-        }
-        done
+        let steps = lane.iter().filter(wanted).take_while(|_| !process::interrupted());
+        steps.map(|step| self.step(step)).collect()
     }
 
     fn step(&self, step: &'static Step) -> Done {

@@ -20,11 +20,6 @@ const COMPLETIONS: [(&str, &str); 3] = [
     ("fish", "usr/share/fish/vendor_completions.d/fslab.fish"),
 ];
 
-/// Units of services, what dpkg runs, and an example of what describes a mount.
-const UNITS: &str = "packaging/systemd";
-const SCRIPTS: &str = "packaging/debian";
-const EXAMPLE: &str = "packaging/mount.conf";
-
 /// Lays the package out below a folder; its name with version and architecture.
 pub fn lay_out(fslab: &Path, tree: &Path) -> Result<String> {
     let program = install(fslab, &tree.join("usr/bin/fslab"), 0o755)?;
@@ -39,8 +34,9 @@ pub fn lay_out(fslab: &Path, tree: &Path) -> Result<String> {
         let script = process::capture(Command::new(fslab).args(["completions", shell]))?;
         write(&tree.join(path), script.as_bytes())?;
     }
-    install_all(UNITS, &tree.join("usr/lib/systemd/system"), 0o644)?;
-    install_all(SCRIPTS, &tree.join("DEBIAN"), 0o755)?;
+    // Units of services, and what dpkg runs.
+    install_all("packaging/systemd", &tree.join("usr/lib/systemd/system"), 0o644)?;
+    install_all("packaging/debian", &tree.join("DEBIAN"), 0o755)?;
     documents(tree)?;
     let said = process::capture(Command::new(fslab).arg("--version"))?;
     let version = said.split_whitespace().nth(1).context("`fslab --version` says no version")?;
@@ -100,7 +96,7 @@ fn install_all(folder: &str, to: &Path, mode: u32) -> Result<()> {
 fn documents(tree: &Path) -> Result<()> {
     let root = environment::workspace_root();
     let to = tree.join("usr/share/doc/fslab");
-    install(&root.join(EXAMPLE), &to.join("examples/mount.conf"), 0o644)?;
+    install(&root.join("packaging/mount.conf"), &to.join("examples/mount.conf"), 0o644)?;
     compress(&root.join("CHANGELOG.md"), &to.join("changelog.gz"))?;
     install(&root.join("docs/SEMANTICS.md"), &to.join("SEMANTICS.md"), 0o644)?;
     let read = |name: &str| fs::read_to_string(root.join(name)).with_context(|| name.to_owned());

@@ -52,15 +52,12 @@ pub fn exists(tree: &Tree, name: &str) -> bool {
     let last = name.rsplit("::").next().unwrap_or(name);
     let function = format!("fn {last}");
     let literal = format!("\"{last}\"");
-    let folder = name.split_once("::").map(|(root, _)| root.replace('_', "-"));
-    let mut sources = tree.rust().filter(|(path, _)| in_crate(path, folder.as_deref()));
+    // A qualified name is looked for in its crate only.
+    let folder = name.split_once("::").map(|(root, _)| root.replace('_', "-") + "/");
+    let is_in = |path: &str, folder| path.trim_start_matches("crates/").starts_with(folder);
+    let mut sources =
+        tree.rust().filter(|(path, _)| folder.as_deref().is_none_or(|folder| is_in(path, folder)));
     sources.any(|(_, text)| has_word(text, &function) || text.contains(&literal))
-}
-
-/// A qualified name is looked for in its crate only.
-fn in_crate(path: &str, name: Option<&str>) -> bool {
-    let Some(name) = name else { return true };
-    path.starts_with(&format!("crates/{name}/")) || path.starts_with(&format!("{name}/"))
 }
 
 #[cfg(test)]

@@ -30,13 +30,6 @@ impl Tree {
         Ok(Self { files, others })
     }
 
-    /// A tree for tests.
-    #[cfg(test)]
-    pub fn of(files: &[(&str, &str)]) -> Self {
-        let owned = |(path, text): &(&str, &str)| (path.to_string(), text.to_string());
-        Self { files: files.iter().map(owned).collect(), others: BTreeSet::new() }
-    }
-
     /// All files.
     pub fn files(&self) -> impl Iterator<Item = (&str, &str)> {
         self.files.iter().map(|(path, text)| (path.as_str(), text.as_str()))
@@ -149,6 +142,14 @@ pub fn has_word(text: &str, word: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    impl Tree {
+        /// A tree for tests.
+        pub fn of(files: &[(&str, &str)]) -> Self {
+            let owned = |(path, text): &(&str, &str)| (path.to_string(), text.to_string());
+            Self { files: files.iter().map(owned).collect(), others: BTreeSet::new() }
+        }
+    }
 
     #[test]
     fn code_is_without_comments_and_strings() {

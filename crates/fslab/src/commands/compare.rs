@@ -10,8 +10,6 @@ mod progress;
 mod resume;
 mod self_test;
 
-use std::collections::BTreeSet;
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -127,8 +125,22 @@ impl Args {
             return dry_run::run(&self, &plan, seed);
         }
         remarks.extend(remark_on_build());
-        if self.quick && self.work_dir.is_none() {
-            let (directory, remark) = memory::for_images(&plan, "--quick").unzip();
+        let in_memory = self.quick.then_some("--quick");
+        let comparison = self.begun(plan, seed, remarks, in_memory)?;
+        self.compare(&comparison)
+    }
+
+    /// A comparison that is begun, in its directory; images are in memory where an option asks for
+    /// that.
+    fn begun(
+        &mut self,
+        plan: Plan,
+        seed: u64,
+        mut remarks: Vec<String>,
+        in_memory: Option<&str>,
+    ) -> Result<Comparison> {
+        if let Some(option) = in_memory.filter(|_| self.work_dir.is_none()) {
+            let (directory, remark) = memory::for_images(&plan, option).unzip();
             self.work_dir = directory;
             remarks.extend(remark);
         }
@@ -138,10 +150,9 @@ impl Args {
             places::check_work_dir(path)?;
         }
         make_out(&out)?;
-        self.compare(&self.fresh(plan, seed, remarks, out)?)
+        self.fresh(plan, seed, remarks, out)
     }
 
-    /// A comparison that is begun.
     fn fresh(
         &self,
         plan: Plan,
@@ -319,10 +330,9 @@ impl Args {
 /// Writes the report of the samples in a directory beside them.
 fn write_page(out: &Path) -> Result<()> {
     let records = sample::read(&samples_path(out))?;
-    let page = out.join("report.html");
     let mut report = Report::new(&records);
     report.workload_help = super::report::workload_help;
-    fs::write(&page, fslab_report::html(&report)?).with_context(|| page.display().to_string())
+    super::report::write("html", &out.join("report.html"), &report)
 }
 
 fn remark_on_build() -> Option<String> {
@@ -342,11 +352,12 @@ pub(super) fn seed_from_clock() -> u64 {
 /// Fails where something could not be measured; the report has the rest, and says why.
 fn all_done(outcome: &Outcome) -> Result<()> {
     let failed = outcome.notes.iter().filter(|note| note.kind == NoteKind::Failed);
-    let names: BTreeSet<&str> = failed.filter_map(|note| note.target.as_deref()).collect();
+    let mut names: Vec<&str> = failed.filter_map(|note| note.target.as_deref()).collect();
     if names.is_empty() {
         return Ok(());
     }
-    let names: Vec<&str> = names.into_iter().collect();
+    names.sort_unstable();
+    names.dedup();
     bail!("failed: {}; the report has what was measured, and why", names.join(", "))
 }
 

@@ -89,9 +89,6 @@ struct Work<'a> {
     interrupt: &'a Interrupt,
 }
 
-/// Where images are in memory on most machines.
-const MEMORY_DIRECTORY: &str = "/dev/shm";
-
 impl Args {
     /// Probes.
     pub fn run(self) -> Result<()> {
@@ -164,7 +161,7 @@ impl Args {
 
     /// Images go where the user says, else into memory as far as they may.
     fn fast_directory<'a>(&self, path: &'a Path) -> &'a Path {
-        let memory = Path::new(MEMORY_DIRECTORY);
+        let memory = Path::new("/dev/shm");
         if self.path.is_none() && memory.is_dir() { memory } else { path }
     }
 

@@ -109,7 +109,8 @@ pub(super) fn workload_help(name: &str) -> &'static str {
 /// Seed of the orders drawn to judge changes: the same files say the same.
 const HISTORY_SEED: u64 = 1;
 
-fn write(name: &str, path: &Path, report: &Report) -> Result<()> {
+/// Writes a report by a renderer.
+pub(super) fn write(name: &str, path: &Path, report: &Report) -> Result<()> {
     let Some(renderer) = fslab_report::find(name) else {
         bail_as!(Missing, "this fslab was built without {name}");
     };

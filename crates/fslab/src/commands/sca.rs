@@ -162,7 +162,8 @@ fn findings(file: &Path) -> Result<Vec<Finding>> {
     if file.metadata().is_ok_and(|found| found.is_file() && found.len() == 0) {
         return Ok(Vec::new());
     }
-    let bar = progress_bar(file)?;
+    let style = ProgressStyle::with_template("{msg} {bar:30} {pos}/{len} frames")?;
+    let bar = ProgressBar::new(0).with_style(style).with_message(file.display().to_string());
     let findings = Tool::open(file)?.check(&|done, total| {
         bar.set_length(total);
         bar.set_position(done);
@@ -182,11 +183,6 @@ fn code_of_unknown(file: &Path, error: &anyhow::Error) -> Code {
     let about = if line.contains(&shown) { String::new() } else { format!("{shown}: ") };
     say!("{about}{line}");
     Code::of(error)
-}
-
-fn progress_bar(file: &Path) -> Result<ProgressBar> {
-    let style = ProgressStyle::with_template("{msg} {bar:30} {pos}/{len} frames")?;
-    Ok(ProgressBar::new(0).with_style(style).with_message(file.display().to_string()))
 }
 
 /// Shows what is being worked on, to who looks.

@@ -2,8 +2,7 @@
 
 mod daemon;
 
-use std::io::{self, ErrorKind};
-use std::os::fd::OwnedFd;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -85,9 +84,14 @@ fn while_busy(patience: Duration, mut attempt: impl FnMut() -> io::Result<()>) -
 
 /// The mount of fslab on a path, and its absolute path.
 pub(super) fn mount_of_ours(path: &Path) -> Result<(PathBuf, MountEntry)> {
-    let seen = open(path)?;
+    let cant = || format!("can't find {}", path.display());
+    // Opened without asking what is mounted there, as its daemon may be dead.
+    let seen = match rustix::fs::open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()) {
+        Err(Errno::NOENT) => bail_as!(BadInput, "{} does not exist", path.display()),
+        seen => seen.with_context(cant)?,
+    };
     let mount = mounts::mount_of(&seen).context("can't read the list of mounts")?;
-    let place = mounts::place_of(path).with_context(|| format!("can't find {}", path.display()))?;
+    let place = mounts::place_of(path).with_context(cant)?;
     match mount.filter(|mount| mount.file_system == "fuse.fslab" && mount.target == place) {
         Some(mount) => Ok((place, mount)),
         None => bail_as!(BadInput, "{} is no mount of fslab", place.display()),
@@ -118,29 +122,20 @@ fn first_still_mounted(places: &[Known]) -> Result<Option<&Path>> {
     Ok(places.iter().find(is_still).map(|(_, mount)| mount.target.as_path()))
 }
 
-/// Opens a place without asking what is mounted there, as its daemon may be dead.
-fn open(path: &Path) -> Result<OwnedFd> {
-    match rustix::fs::open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()) {
-        Err(error) if io::Error::from(error).kind() == ErrorKind::NotFound => {
-            bail_as!(BadInput, "{} does not exist", path.display())
-        }
-        place => place.with_context(|| format!("can't find {}", path.display())),
-    }
-}
-
 /// Ordinary users unmount through the setuid helper that mounted for them.
 fn unmount_by_helper(path: &Path, lazy: bool) -> Result<()> {
     let mut helper = std::process::Command::new("fusermount3");
     helper.arg("-u").args(lazy.then_some("-z")).arg("--").arg(path);
-    let output = match helper.output() {
-        Ok(output) if output.status.success() => return Ok(()),
-        Ok(output) => output,
+    match helper.output() {
+        Ok(output) if output.status.success() => Ok(()),
+        Ok(output) => {
+            let reason = String::from_utf8_lossy(&output.stderr);
+            bail_as!(BadInput, "can't unmount {}: {}", path.display(), reason.trim())
+        }
         Err(error) => {
             bail_as!(Missing, "unmounting as an ordinary user needs fusermount3 (fuse3): {error}")
         }
-    };
-    let reason = String::from_utf8_lossy(&output.stderr);
-    bail_as!(BadInput, "can't unmount {}: {}", path.display(), reason.trim())
+    }
 }
 
 #[cfg(test)]

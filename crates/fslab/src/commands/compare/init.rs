@@ -13,8 +13,9 @@ use crate::leaves;
 /// is mounted through FUSE, and what its table says.
 type Candidate = (&'static str, &'static str, bool, &'static [&'static str]);
 
-const LAZY: &str = "# Without these the kernel writes inode tables after the first mount.\n\
-                    mkfs = [\"-E\", \"lazy_itable_init=0,lazy_journal_init=0\"]\n";
+const LAZY: &str = r#"# Without these the kernel goes on writing inode tables after the first mount.
+mkfs = ["-E", "lazy_itable_init=0,lazy_journal_init=0"]
+"#;
 const EXT4: &str = "filesystem = \"ext4\"\n";
 const OVER: &str = "over = \"ext4\"\nmount_command = ";
 

@@ -6,36 +6,26 @@ use anyhow::{Context, Result, bail};
 use fslab_compare::plan::TargetPlan;
 use fslab_compare::self_test::{self, COMPARISONS, Found, ROUNDS};
 use fslab_compare::{Plan, samples_path};
+use fslab_report::Cells;
 use fslab_report::Report;
 use fslab_report::sample::{self, EndReason};
-use fslab_report::{Cells, Choice};
 
-use super::{Args, Comparison, make_out, memory, seed_from_clock};
-use crate::commands::places;
+use super::{Args, seed_from_clock};
 
 impl Args {
     /// Runs the self-test.
     pub(super) fn self_test(&mut self) -> Result<()> {
-        let (plan, mut remarks) = self.plan_alone()?;
+        let (plan, remarks) = self.plan_alone()?;
         let seed = self.seed.or(plan.seed).unwrap_or_else(seed_from_clock);
         let rounds = self.rounds.unwrap_or(ROUNDS);
         let target = self.target_to_test(&plan)?;
         let mut plan = self_test::plan(&target, plan.image_size)?;
-        if self.work_dir.is_none() {
-            let (directory, remark) = memory::for_images(&plan, "--self-test").unzip();
-            self.work_dir = directory;
-            remarks.extend(remark);
-        }
-        let kept = self.out.clone();
-        let out = kept.clone().unwrap_or_else(|| places::dated("fslab-report"));
-        make_out(&out)?;
-        let made = Made { directory: out.clone(), is_kept: kept.is_some() };
         let all = rounds * COMPARISONS as u32;
         (plan.rounds, plan.rounds_max) = (all, all);
-        let choice = self.choice(&plan, &samples_path(&out))?;
-        let choice = Choice { cells: Cells::default(), ..choice };
-        let command = "fslab compare --self-test".to_owned();
-        let comparison = Comparison { plan, seed, remarks, choice, command, out, resume: false };
+        let mut comparison = self.begun(plan, seed, remarks, Some("--self-test"))?;
+        let made = Made { directory: comparison.out.clone(), is_kept: self.out.is_some() };
+        comparison.choice.cells = Cells::default();
+        comparison.command = "fslab compare --self-test".to_owned();
         let outcome = comparison.execute()?;
         if outcome.end.reason != EndReason::Finished {
             bail!("self-test: {} of {all} rounds were run", outcome.end.rounds);

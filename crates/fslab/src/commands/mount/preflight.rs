@@ -6,17 +6,11 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 use fslab_layers::{LayerChoice, Leaf};
 use fslab_sys::dead_mount::{self, DeadMount};
-use fslab_sys::mounts;
+use fslab_sys::mounts::{self, MountEntry};
 use rustix::fs::Access;
 use rustix::io::Errno;
 
 use crate::commands::places;
-
-/// The mount of fslab at a place whose daemon is dead, where there is one.
-pub fn dead(mount_point: &Path) -> Option<DeadMount> {
-    // What can't be asked about is said by who looks at the place next.
-    DeadMount::on(mount_point, "fuse.fslab").ok().flatten()
-}
 
 /// Where a mount is to be, and over what.
 pub struct Places<'a> {
@@ -45,7 +39,12 @@ impl Places<'_> {
             }
             usable(&source, Access::EXEC_OK, "the lower directory")?;
             if source == target {
-                return not_twice(&target);
+                return match mounted_on(&target)? {
+                    Some(mount) if mount.file_system == "fuse.fslab" => {
+                        bail_as!(BadInput, "{} is mounted by fslab already", target.display())
+                    }
+                    _ => Ok(()),
+                };
             }
             apart(&source, &target)?;
         }
@@ -155,18 +154,13 @@ fn apart(source: &Path, target: &Path) -> Result<()> {
     Ok(())
 }
 
-fn not_twice(target: &Path) -> Result<()> {
-    match mounts::mounted_on(target).context("can't read the list of mounts")? {
-        Some(mount) if mount.file_system == "fuse.fslab" => {
-            bail_as!(BadInput, "{} is mounted by fslab already", target.display())
-        }
-        _ => Ok(()),
-    }
+fn mounted_on(target: &Path) -> Result<Option<MountEntry>> {
+    mounts::mounted_on(target).context("can't read the list of mounts")
 }
 
 fn unused(target: &Path) -> Result<()> {
     let shown = target.display();
-    if let Some(mount) = mounts::mounted_on(target).context("can't read the list of mounts")? {
+    if let Some(mount) = mounted_on(target)? {
         bail_as!(
             BadInput,
             "the mount point {shown} has {} mounted on it already; unmount that, or use -o \

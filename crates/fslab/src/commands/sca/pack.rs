@@ -67,10 +67,10 @@ fn pack_entries(directory: &Path, bar: &ProgressBar, totals: &mut Totals) -> Res
         if kind.is_dir() {
             pack_tree(&entry.path(), bar, totals);
         } else if kind.is_file() {
-            // Others than stored files are passed over.
-            match Tool::open(&entry.path()) {
-                Err(Error::NoStoredFile { .. }) => {}
-                _ => pack(&entry.path(), bar, totals),
+            // Others than stored files are passed over; it is closed again before it is packed.
+            let is_plain = matches!(Tool::open(&entry.path()), Err(Error::NoStoredFile { .. }));
+            if !is_plain {
+                pack(&entry.path(), bar, totals);
             }
         }
     }

@@ -7,7 +7,7 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, anyhow, bail};
 use fslab_sys::dead_mount::DeadMount;
 use fslab_sys::mounts::{self, MountEntry};
 use fslab_tier::command::{self, Command, Event};
@@ -17,8 +17,7 @@ use fslab_tier::{Tier, own_request};
 use fslab_vfs::FileSystem;
 
 use crate::commands::places;
-use crate::exit::Code;
-use crate::layers::around;
+use crate::layers::{around, close_owners_tree};
 use crate::runtime;
 
 /// The name of the layer's service.
@@ -36,11 +35,17 @@ impl Access {
     /// The tree that a path is in, and the path from its root.
     pub fn to(path: &Path) -> Result<(Self, Vec<u8>)> {
         let path = resolved(path)?;
-        if let Some(mount) = mount_around(&path)? {
+        let mounts = mounts::list().context("can't read the list of mounts")?;
+        let around = mounts.into_iter().filter(|mount| path.starts_with(&mount.target));
+        let nearest = around.max_by_key(|mount| mount.target.as_os_str().len());
+        if let Some(mount) = nearest.filter(|mount| mount.file_system == "fuse.fslab") {
             let inner = inner_path(&path, &mount.target);
             return Ok((Self::Mounted(mount), inner));
         }
-        let Some(root) = path.ancestors().find(|ancestor| is_tree(ancestor)) else {
+        let mark = Marks::of_this_process().tree_name();
+        let is_tree =
+            |path: &&Path| rustix::fs::getxattr(*path, mark, &mut [0_u8; 4096][..]).is_ok();
+        let Some(root) = path.ancestors().find(is_tree) else {
             must_be_there(&path)?;
             bail_as!(
                 BadInput,
@@ -82,7 +87,13 @@ impl Access {
                 bail_as!(BadInput, "{root} is mounted read-only: nothing of the tier is changed")
             }
             Self::Mounted(mount) => ask_daemon(mount, command, told),
-            Self::Directory(root) => ask_here(root, command, told),
+            Self::Directory(root) => {
+                let tier = open(root).inspect_err(|_| close_owners_tree(root))?;
+                let done = command::execute(&tier, command, &own_request(), told);
+                let ended = tier.shutdown();
+                told(crate::layers::ended(done));
+                Ok(ended?)
+            }
         }
     }
 }
@@ -112,32 +123,24 @@ fn inner_path(path: &Path, root: &Path) -> Vec<u8> {
     path.strip_prefix(root).map_or(Vec::new(), |inner| inner.as_os_str().as_bytes().to_vec())
 }
 
-/// The mount of fslab that a path is in.
-fn mount_around(path: &Path) -> Result<Option<MountEntry>> {
-    let mounts = mounts::list().context("can't read the list of mounts")?;
-    let around = mounts.into_iter().filter(|mount| path.starts_with(&mount.target));
-    let nearest = around.max_by_key(|mount| mount.target.as_os_str().len());
-    Ok(nearest.filter(|mount| mount.file_system == "fuse.fslab"))
-}
-
-fn is_tree(path: &Path) -> bool {
-    let name = Marks::of_this_process().tree_name();
-    rustix::fs::getxattr(path, name, &mut [0_u8; 4096][..]).is_ok()
-}
-
 fn ask_daemon(
     mount: &MountEntry,
     command: &Command,
     told: &mut dyn FnMut(Event) -> bool,
 ) -> Result<()> {
-    let root = &mount.target;
-    let socket = runtime::find_socket(mount, root.display(), SERVICE)?;
-    let socket = socket.ok_or_else(|| without_socket(root))?;
+    let shown = mount.target.display();
+    let Some(socket) = runtime::find_socket(mount, &shown, SERVICE)? else {
+        // Another daemon removes the socket of one that was killed.
+        if let Ok(Some(_)) = DeadMount::on(&mount.target, "fuse.fslab") {
+            bail!("the daemon of {shown} is dead; `fslab mount -o replace` takes its place");
+        }
+        bail_as!(BadInput, "{shown} is mounted without the layer tier");
+    };
     let mut stream = UnixStream::connect(&socket).map_err(|error| {
-        let (root, socket) = (root.display(), socket.display());
-        anyhow::anyhow!(
-            "the daemon of {root} does not answer on {socket}: {error}; where it is dead, \
-             `fslab mount -o replace` takes its place"
+        anyhow!(
+            "the daemon of {shown} does not answer on {}: {error}; where it is dead, \
+             `fslab mount -o replace` takes its place",
+            socket.display()
         )
     })?;
     let question = serde_json::to_string(command)? + "\n";
@@ -151,35 +154,13 @@ fn ask_daemon(
             return Ok(());
         }
     }
-    anyhow::bail!("the daemon of {} ended before it had answered", root.display())
-}
-
-/// Another daemon removes the socket of one that was killed.
-fn without_socket(root: &Path) -> anyhow::Error {
-    let shown = root.display();
-    match DeadMount::on(root, "fuse.fslab") {
-        Ok(Some(_)) => anyhow::anyhow!(
-            "the daemon of {shown} is dead; `fslab mount -o replace` takes its place"
-        ),
-        _ => Code::BadInput.error(format!("{shown} is mounted without the layer tier")),
-    }
-}
-
-fn ask_here(root: &Path, command: &Command, told: &mut dyn FnMut(Event) -> bool) -> Result<()> {
-    let tier = open(root)?;
-    let done = command::execute(&tier, command, &own_request(), told);
-    let ended = tier.shutdown();
-    told(crate::layers::ended(done));
-    Ok(ended?)
+    bail!("the daemon of {shown} ended before it had answered")
 }
 
 /// Opens the tree itself.
 fn open(root: &Path) -> Result<Arc<Tier>> {
-    let open = || {
-        let tree: Arc<dyn FileSystem> = Arc::new(super::own_tree(root)?);
-        let home = Home::read(&crate::layers::home_of(&*tree)?)?;
-        let around = around(&crate::stack_context::of_program());
-        Ok(home.open(tree, home.settings(), around)?)
-    };
-    open().inspect_err(|_| crate::layers::close_owners_tree(root))
+    let tree: Arc<dyn FileSystem> = Arc::new(super::own_tree(root)?);
+    let home = Home::read(&crate::layers::home_of(&*tree)?)?;
+    let around = around(&crate::stack_context::of_program());
+    Ok(home.open(tree, home.settings(), around)?)
 }

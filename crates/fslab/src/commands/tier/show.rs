@@ -66,7 +66,11 @@ impl Shown {
             }
             Event::End { .. } if !self.json => {
                 self.show_versions();
-                self.sum_up();
+                // A line for many: where the daemon has not told figures itself.
+                for (what, (files, bytes)) in self.done.iter().filter(|(_, (files, _))| *files > 1)
+                {
+                    say!("{what:<10} {:>10}  in {files} files", units::bytes(*bytes));
+                }
             }
             Event::End { .. } => self.write(&self.ending()),
             event => self.write(&event),
@@ -107,13 +111,6 @@ impl Shown {
         let mut versions = std::mem::take(&mut self.versions);
         versions.sort_by(|(a, _), (b, _)| a.cmp(b));
         versions.iter().for_each(|(_, version)| self.write(version));
-    }
-
-    /// A line for many: where the daemon has not told figures itself.
-    fn sum_up(&self) {
-        for (what, (files, bytes)) in self.done.iter().filter(|(_, (files, _))| *files > 1) {
-            say!("{what:<10} {:>10}  in {files} files", units::bytes(*bytes));
-        }
     }
 
     fn end(self) -> Result<()> {

@@ -76,16 +76,9 @@ impl Args {
     pub fn run(self) -> Result<()> {
         let mut reader = Reader::open(&self.trace)?;
         let mut out = BufWriter::new(output());
-        self.print(&mut reader, &mut out)?;
-        out.flush()?;
-        super::say_what_is_missing(&reader);
-        Ok(())
-    }
-
-    fn print(&self, reader: &mut Reader, out: &mut impl Write) -> Result<()> {
         let (filter, mut paths) = (self.filter(), Paths::default());
         let mut left = self.limit.unwrap_or(u64::MAX);
-        for record in reader {
+        for record in &mut reader {
             let record = record?;
             if left == 0 {
                 break;
@@ -101,6 +94,8 @@ impl Args {
             }
             paths.learn(&record);
         }
+        out.flush()?;
+        super::say_what_is_missing(&reader);
         Ok(())
     }
 
