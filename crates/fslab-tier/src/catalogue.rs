@@ -141,7 +141,7 @@ impl Catalogue {
     /// # Errors
     /// Errors of the database.
     pub fn has_numbered(&self) -> Result<bool> {
-        self.ask(|transaction| Ok(transaction.open_table(FACTS)?.get(SEQUENCE)?.is_some()))
+        Ok(self.fact(SEQUENCE)?.is_some())
     }
 
     /// Writes rows, all or none, durably. Scans that have begun did not see more than who says

@@ -39,12 +39,6 @@ pub struct OwnFile {
     handle: Handle,
 }
 
-impl std::fmt::Debug for OwnFile {
-    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(formatter, "OwnFile({})", self.ino.0)
-    }
-}
-
 impl OwnFile {
     /// Opens a file for reading, and for writing where asked. Its time of access stays.
     ///

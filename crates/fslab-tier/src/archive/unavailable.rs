@@ -14,7 +14,7 @@ use std::time::Duration;
 use fslab_vfs::{Clock, Errno};
 use parking_lot::{Condvar, Mutex};
 
-use super::{Archive, ContainerKind, Upload};
+use super::{Archive, Container, ContainerKind, Upload};
 use crate::error::{Error, Result};
 use crate::id::Id;
 
@@ -257,40 +257,34 @@ impl Archive for ReconnectingArchive {
         self.shared.came_back.swap(false, Ordering::SeqCst)
     }
 
-    fn begin(&self, kind: ContainerKind, container: Id) -> io::Result<Box<dyn Upload>> {
+    fn begin(&self, container: Container) -> io::Result<Box<dyn Upload>> {
         self.look_for_it();
         let archive = self.shared.present()?;
-        let upload = self.shared.told(&archive, archive.begin(kind, container))?;
+        let upload = self.shared.told(&archive, archive.begin(container))?;
         Ok(Box::new(AwayUpload { upload, archive, shared: Arc::clone(&self.shared) }))
     }
 
-    fn read(
-        &self,
-        kind: ContainerKind,
-        container: Id,
-        offset: u64,
-        buffer: &mut [u8],
-    ) -> io::Result<usize> {
-        self.call(|archive| archive.read(kind, container, offset, buffer))
+    fn read(&self, container: Container, offset: u64, buffer: &mut [u8]) -> io::Result<usize> {
+        self.call(|archive| archive.read(container, offset, buffer))
     }
 
-    fn length(&self, kind: ContainerKind, container: Id) -> io::Result<u64> {
-        self.call(|archive| archive.length(kind, container))
+    fn length(&self, container: Container) -> io::Result<u64> {
+        self.call(|archive| archive.length(container))
     }
 
     fn list(&self, kind: ContainerKind, visit: &mut dyn FnMut(Id, u64)) -> io::Result<()> {
         self.call(|archive| archive.list(kind, visit))
     }
 
-    fn forget(&self, kind: ContainerKind, container: Id) {
+    fn forget(&self, container: Container) {
         // One that is unavailable remembers nothing.
         if let Ok(archive) = self.shared.present() {
-            archive.forget(kind, container);
+            archive.forget(container);
         }
     }
 
-    fn delete(&self, kind: ContainerKind, container: Id) -> io::Result<()> {
-        self.call(|archive| archive.delete(kind, container))
+    fn delete(&self, container: Container) -> io::Result<()> {
+        self.call(|archive| archive.delete(container))
     }
 
     fn position(&self, container: Id, offset: u64) -> (u64, u64) {

@@ -1,39 +1,18 @@
 //! The archives of the tier: attached ones, and known ones that are not attached.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 use std::sync::Arc;
 
 use crate::archive::{Archive, ArchiveEntry};
 use crate::catalogue::{ObjectRow, ObjectState};
 use crate::engine::Tier;
 use crate::engine::copies::first_answer;
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, shown};
+use crate::event::ArchiveState;
 use crate::id::Id;
 use crate::stored::Version;
-
-/// The state of an archive.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ArchiveState {
-    /// Its identity.
-    pub id: Id,
-    /// Its directory, where the tier's home names one.
-    pub path: Option<PathBuf>,
-    /// Whether it can be used.
-    pub is_attached: bool,
-    /// Why it is only read, where another tree writes to it.
-    pub refusal: Option<String>,
-    /// Why it is unavailable, where it is.
-    pub away: Option<String>,
-    /// Whether it is known to be encrypted.
-    pub is_encrypted: bool,
-    /// Bytes that are free where it is, as far as that can be told.
-    pub free_bytes: Option<u64>,
-    /// Last versions of files that it has a copy of.
-    pub objects: u64,
-    /// Their bytes, as they are stored.
-    pub bytes: u64,
-}
 
 impl Tier {
     /// The archives that are attached and not away. Those that are unavailable are looked for,
@@ -120,7 +99,7 @@ impl Tier {
         ids.extend(held.keys());
         let mut states: Vec<ArchiveState> = Vec::new();
         for id in ids {
-            if states.iter().all(|state| state.id != id) {
+            if states.iter().all(|state| state.archive != id) {
                 let (objects, bytes) = held.get(&id).copied().unwrap_or_default();
                 states.push(ArchiveState { objects, bytes, ..self.archive_state(id) });
             }
@@ -133,16 +112,15 @@ impl Tier {
         let away = attached.as_ref().and_then(|archive| archive.why_unavailable());
         let is_attached = attached.is_some() && away.is_none();
         let refusal = attached.and_then(|archive| archive.refusal());
-        let path = known.map(|known| known.path.clone());
-        let free_bytes = path.as_deref().filter(|_| is_attached).and_then(free_bytes);
+        let path = known.map(|known| &known.path);
         ArchiveState {
-            id,
-            path,
-            is_attached,
+            archive: id,
+            path: path.map(|path| shown(path.as_os_str().as_bytes())),
+            attached: is_attached,
             refusal,
             away,
-            is_encrypted: known.is_some_and(|known| known.key.is_some()),
-            free_bytes,
+            encrypted: known.is_some_and(|known| known.key.is_some()),
+            free_bytes: path.filter(|_| is_attached).and_then(|path| free_bytes(path)),
             objects: 0,
             bytes: 0,
         }

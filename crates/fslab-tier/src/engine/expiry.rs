@@ -1,10 +1,9 @@
 //! Expiry: deletes old versions past their retention time, and objects that no file needs.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use fslab_vfs::{Attr, FileKind, Ino, Request, Timestamp};
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::MutexGuard;
 
 use crate::archive::Archive;
 use crate::calendar::age;
@@ -18,20 +17,9 @@ use crate::error::{Error, Result};
 use crate::id::Id;
 use crate::lower::Found;
 use crate::stored::Version;
-use crate::stored::residency::{Residency, Unreadable};
+use crate::stored::residency::{ReadResidency, Residency, Unreadable};
 
 pub(super) mod undelete;
-
-/// Held by whoever finds out which objects nobody needs, deletes or moves them, or needs one again.
-#[derive(Default)]
-pub(super) struct ExpiryLock(Mutex<()>);
-
-impl ExpiryLock {
-    /// Waits a while; none if somebody else still has the lock.
-    pub(super) fn try_lock_for(&self, time: Duration) -> Option<MutexGuard<'_, ()>> {
-        self.0.try_lock_for(time)
-    }
-}
 
 /// The result of an expiry.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -53,7 +41,7 @@ impl Tier {
     ///
     /// # Errors
     /// Where that can't be told: the file may name any object.
-    pub(super) fn named_version(&self, row: &ObjectRow) -> Result<Option<Residency>, Unreadable> {
+    pub(super) fn named_version(&self, row: &ObjectRow) -> ReadResidency {
         let known = self.residency_in_place_of(row)?;
         Ok(known.filter(|(attr, _)| self.around.is_of(row.inode, attr)).map(|(_, known)| known))
     }

@@ -110,7 +110,7 @@ impl Rebuilder<'_> {
         length: u64,
     ) -> Result<()> {
         let kind = ContainerKind::Files;
-        let contents = contents_of(archive, kind, container, length)?;
+        let contents = contents_of(archive, container, length)?;
         for (number, location) in contents.members.into_iter().enumerate() {
             if let Some(object) = contents.objects.get(number)
                 && self.is_known(*object)?
@@ -276,7 +276,7 @@ mod tests {
     #[test]
     fn however_many_containers_there_are_some_are_looked_at_at_a_time() {
         let memory = MemoryArchive::new(Id([1; 16]), "a");
-        (0..10).for_each(|number| memory.put(ContainerKind::Files, Id([number; 16]), vec![0; 3]));
+        (0..10).for_each(|number| memory.put((ContainerKind::Files, Id([number; 16])), vec![0; 3]));
         let archive: Arc<dyn Archive> = Arc::new(memory);
         let mut parts = Vec::new();
         let mut visit = |part: &[(Id, u64)]| {

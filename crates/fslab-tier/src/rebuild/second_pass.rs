@@ -64,7 +64,7 @@ impl Rebuilder<'_> {
     fn tell_other(&mut self, path: &[u8], version: &Version, found: &Found) {
         let is_same = (found.attr.size, found.attr.modified) == (version.size, version.modified);
         let is_file = found.attr.kind == FileKind::Regular;
-        let read = || self.around.marks.read(&**self.lower, &self.request(), found.ino());
+        let read = || self.around.marks.read(&**self.lower, found.ino());
         if is_file && !is_same && matches!(read(), Ok(None)) {
             let why = "was there, and is not what was archived; remove it and rebuild again";
             self.rebuilt.problems.push(format!("{}: {why}", shown(path)));

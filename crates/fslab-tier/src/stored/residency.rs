@@ -216,6 +216,9 @@ fn is_sealed(value: &[u8], record_bytes: usize) -> bool {
     crc32c::crc32c(&copy).to_le_bytes() == value[record_bytes - 4..record_bytes]
 }
 
+/// The residency of a file; none for one that was never archived.
+pub type ReadResidency = Result<Option<Residency>, Unreadable>;
+
 /// What stands in the way of reading a residency.
 #[derive(Debug, thiserror::Error)]
 pub enum Unreadable {

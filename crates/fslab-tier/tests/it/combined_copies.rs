@@ -34,7 +34,7 @@ fn away(tier: &Arc<Tier>, fs: &dyn FileSystem) -> (Ino, Location) {
     let ino = Client::new(fs).file(Ino::ROOT, "file", &contents()).unwrap();
     tier.archive(ino, b"file", &own_request()).unwrap();
     tier.release(ino, b"file", 0).unwrap();
-    let known = Marks::Trusted.read(&**tier.lower(), &own_request(), ino).unwrap().unwrap();
+    let known = Marks::Trusted.read(&**tier.lower(), ino).unwrap().unwrap();
     (ino, known.version.location)
 }
 

@@ -115,13 +115,13 @@ fn an_archive_that_comes_later_is_used_without_another_mount() {
     let (late, ino) = Late::with_a_file(usual());
     let states = late.tier.archive_states().unwrap();
     assert_eq!(states[0].away.as_deref(), Some("/a0: is not there"));
-    assert_eq!((states[0].is_attached, states[1].is_attached), (false, true));
+    assert_eq!((states[0].attached, states[1].attached), (false, true));
     late.place.is_there.store(true, Ordering::SeqCst);
     late.hands.turn(LOOK_EVERY.checked_sub(Duration::from_millis(1)).unwrap());
     assert_eq!(late.tier.archives().len(), 1, "not looked for at every call");
     late.hands.turn(Duration::from_millis(1));
     assert_eq!(late.client().contents(ino).unwrap(), noise(1, 2 * MIB));
-    assert!(late.tier.archive_states().unwrap()[0].is_attached);
+    assert!(late.tier.archive_states().unwrap()[0].attached);
     // It stays, whatever its place says.
     late.place.is_there.store(false, Ordering::SeqCst);
     late.hands.turn(LOOK_EVERY);

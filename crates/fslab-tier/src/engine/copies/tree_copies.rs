@@ -12,7 +12,7 @@ use crate::error::{Error, Result};
 use crate::id::Id;
 use crate::object::archived_tree::{check, listed, open_whole, order};
 use crate::object::reader::ObjectReader;
-use crate::rate_limit::RateLimits;
+use crate::rate_limit::Pace;
 use crate::stored::bytes::Corrupt;
 use crate::stored::{Location, Version};
 
@@ -27,7 +27,7 @@ impl Tier {
         request: &Request,
     ) -> Result<()> {
         let kind = ContainerKind::Tree;
-        archive.forget(kind, container);
+        archive.forget((kind, container));
         let location = Location { container, offset: 0, length };
         let read = ObjectReader::open_any(archive, kind, location).and_then(|tree| {
             check(&tree, request)?;
@@ -36,7 +36,9 @@ impl Tier {
             if is_it { Ok(()) } else { Err(tree.damaged(what)) }
         });
         if let Err(Error::Damaged { .. }) = &read {
-            archive.delete(kind, container).map_err(Error::archive(archive.label(), container))?;
+            archive
+                .delete((kind, container))
+                .map_err(Error::archive(archive.label(), container))?;
         }
         read
     }
@@ -68,7 +70,7 @@ impl Tier {
                     }
                     Err(Error::Interrupted) => return Err(Error::Interrupted),
                     // A later one took its place.
-                    Err(_) if archive.length(ContainerKind::Tree, container).is_err() => {}
+                    Err(_) if archive.length((ContainerKind::Tree, container)).is_err() => {}
                     Err(error) => damaged.push(error),
                 }
             }
@@ -89,7 +91,7 @@ impl Tier {
         let (kind, Last { archive: from, container, tree }) = (ContainerKind::Tree, last);
         let Version { location: part, root, .. } = tree.version();
         let repair = Repair { kind, from, from_offset: 0, to, part, length: part.length };
-        repair.run(request, RateLimits::default())?;
+        repair.run(Pace { request, limits: [None; 2] })?;
         self.verify_tree(to, *container, (part.length, root), request)
     }
 }

@@ -167,7 +167,7 @@ impl Tier {
             Ok(Fetched::Away) => return Ok(Served::Away),
             Err(error) => return Err(error),
         };
-        self.apply(&recall.file, &mut state, &version, recall.block, bytes)?;
+        self.apply(&mut state, &version, recall.block, bytes)?;
         recall.has_landed.store(true, Ordering::SeqCst);
         Ok(Served::Done)
     }
@@ -247,7 +247,6 @@ impl Tier {
     /// Puts a block into the file below, if it is still wanted there.
     fn apply(
         &self,
-        file: &TieredFile,
         state: &mut FileState,
         version: &Version,
         block: u64,
@@ -263,12 +262,12 @@ impl Tier {
         }
         self.check_open().or(Err(Errno::INTR))?;
         if self.settings.read_only {
-            return self.keep_in_memory(file, state, block, bytes);
+            return self.keep_in_memory(state, block, bytes);
         }
-        let kept = self.edits_to_keep(file, state, block, &bytes)?;
-        self.mark_moving(file, state)?;
-        let is_poisoned = state.known().is_some_and(|known| known.recorded.is_poisoned());
-        let own = state.own(self, file.ino())?;
+        let kept = self.edits_to_keep(state, block, &bytes)?;
+        self.mark_moving(state)?;
+        let is_poisoned = state.recorded().is_some_and(Residency::is_poisoned);
+        let own = state.own(self)?;
         let before = own.attr()?;
         let privileges = own.privileges(&before)?;
         let offset = block * BLOCK_BYTES;
@@ -280,7 +279,7 @@ impl Tier {
         own.set_modified(before.modified)?;
         if let Err(error) = own.give_back(&privileges) {
             // Who waits may go on: nobody has more rights for it.
-            let name = self.name(file.ino());
+            let name = self.name(state.ino);
             tracing::warn!(%error, "{name}: has lost set-id bits or capabilities");
         }
         written?;
@@ -291,13 +290,13 @@ impl Tier {
     }
 
     /// Writing a block changes the time of modification, which a kill would leave so.
-    fn mark_moving(&self, file: &TieredFile, state: &mut FileState) -> Result<()> {
-        let at_rest = |residency: &&Residency| !residency.changed && !residency.moving;
-        let recorded = state.known().map(|known| &known.recorded).filter(at_rest);
-        let Some(recorded) = recorded else { return Ok(()) };
-        let touched_seconds = self.now_seconds();
-        let residency = Residency { moving: true, touched_seconds, ..recorded.clone() };
-        self.write_mark(file, state, residency, Durable::Later)
+    fn mark_moving(&self, state: &mut FileState) -> Result<()> {
+        if state.recorded().is_none_or(|recorded| recorded.changed || recorded.moving) {
+            return Ok(());
+        }
+        self.change_mark(state, Durable::Later, |residency| {
+            (residency.moving, residency.touched_seconds) = (true, self.now_seconds());
+        })
     }
 }
 

@@ -10,7 +10,6 @@ use crate::engine::files::{FileUse, TieredFile};
 use crate::engine::recall::order::{Class, Position};
 
 /// A block on its way.
-#[derive(Debug)]
 pub struct Recall {
     /// The file.
     pub file: Arc<TieredFile>,

@@ -315,7 +315,7 @@ impl Rebuild {
         let of = (&around, remains.tier);
         let poison = home.description.poison == Poison::Auto;
         let options = rebuild::Options { before, trust: self.trust, poison };
-        let made = rebuild::rebuild_with(options, &tree, archives, &catalogue, of, &request);
+        let made = rebuild::rebuild(options, &tree, archives, &catalogue, of, &request);
         let mut made = made?;
         made.problems.extend(remains.problems);
         // Who takes them over must be the only one who uses them.

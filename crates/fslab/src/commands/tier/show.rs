@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::io::Write;
 
 use anyhow::{Context, Result};
-use fslab_tier::command::{Command, Event, FileSummary, Residence, WaitingProgram};
+use fslab_tier::command::{ArchiveState, Command, Event, FileSummary, Residence, WaitingProgram};
 
 use super::access::Access;
 use crate::exit::{Code, Coded};
@@ -181,17 +181,9 @@ fn as_line(event: &Event) -> Option<String> {
             let bytes = units::bytes(*bytes);
             format!("{object} {bytes:>10} of {modified}  {state:<8} {when}  {path}")
         }
-        Event::Archive {
-            archive,
-            path,
-            attached,
-            refusal,
-            away,
-            encrypted,
-            free_bytes,
-            objects,
-            bytes,
-        } => {
+        Event::Archive(state) => {
+            let ArchiveState { archive, path, attached, refusal, away, encrypted, .. } = state;
+            let ArchiveState { free_bytes, objects, bytes, .. } = state;
             let free = free_bytes.map_or_else(|| "-".to_owned(), units::bytes);
             let state = match (attached, away, refusal) {
                 (_, Some(_), _) => "away",
