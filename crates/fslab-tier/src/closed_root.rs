@@ -155,21 +155,11 @@ impl ClosedRoot {
         };
         let below = SetAttr { permissions: Some(self.below(mode)), ..changes.clone() };
         let attr = lower.setattr(request, Ino::ROOT, handle, &below)?;
-        *kept = Some(self.keep(lower, request, mode, &attr)?);
-        lower.getattr(request, Ino::ROOT, handle)
-    }
-
-    /// Keeps a new mode, without special bits that the file system below did not grant.
-    fn keep(
-        &self,
-        lower: &dyn FileSystem,
-        request: &Request,
-        mode: Permissions,
-        attr: &Attr,
-    ) -> Result<Permissions> {
+        // Without special bits that the file system below did not grant.
         let mode = with_special_bits(mode, attr.permissions);
         self.marks.write_mode(lower, request, mode)?;
-        Ok(mode)
+        *kept = Some(mode);
+        lower.getattr(request, Ino::ROOT, handle)
     }
 
     /// Sets an xattr of the root. An access list of a closed one changes the kept mode.

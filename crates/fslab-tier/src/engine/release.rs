@@ -100,7 +100,8 @@ impl Tier {
             self.mark_changed(&mut state).map_err(below())?;
             return Err(changed_behind(path));
         }
-        let bytes = wanted.iter().flatten().map(|block| length_of(block, version.size)).sum();
+        let length = |block| version.size.saturating_sub(block * BLOCK_BYTES).min(BLOCK_BYTES);
+        let bytes = wanted.iter().flatten().map(length).sum();
         let freed = self.make_offline(&mut state, &wanted).map_err(below())?;
         // A file system that tells no blocks may have freed all of it.
         let freed = freed.unwrap_or(bytes);
@@ -326,10 +327,6 @@ fn fitting(state: &FileState, archived: &[(u64, BlockSum)]) -> Runs {
 }
 
 /// Bytes of a block of a file.
-fn length_of(block: u64, size: u64) -> u64 {
-    size.saturating_sub(block * BLOCK_BYTES).min(BLOCK_BYTES)
-}
-
 fn changed_behind(path: &[u8]) -> Error {
     not_now(path)("was changed behind the mount since it was archived")
 }

@@ -59,20 +59,7 @@ fn length_of(attributes: u64, contents: u64) -> u64 {
 
 /// A list is about no file.
 fn no_file() -> Attributes {
-    Attributes {
-        path: Vec::new(),
-        mode: 0o100_000,
-        uid: 0,
-        gid: 0,
-        device: 0,
-        links: 0,
-        ino: 0,
-        accessed: fslab_vfs::Timestamp::default(),
-        modified: fslab_vfs::Timestamp::default(),
-        changed: fslab_vfs::Timestamp::default(),
-        target: Vec::new(),
-        xattrs: Vec::new(),
-    }
+    Attributes { mode: 0o100_000, ..Attributes::default() }
 }
 
 /// Puts objects into a bundle: list, objects, list. `heading` is the list's, but for its size.

@@ -203,6 +203,11 @@ impl ObjectReader {
         }
     }
 
+    /// The archive that it is in.
+    pub(crate) fn archive(&self) -> &Arc<dyn Archive> {
+        &self.archive
+    }
+
     /// What it takes while it is open, once a page of the table was read.
     pub(crate) fn memory_bytes(&self) -> u64 {
         let page = self.blocks.min(PAGE_ENTRIES) as usize * size_of::<EntryRecord>();

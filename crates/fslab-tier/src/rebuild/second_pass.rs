@@ -137,15 +137,10 @@ impl Rebuilder<'_> {
     /// Those that are in others first.
     fn close_directories(&mut self) {
         for (path, permissions) in std::mem::take(&mut self.closing).into_iter().rev() {
-            let closed = self.close_directory(&path, permissions);
-            self.tell(closed);
+            let changes = SetAttr { permissions: Some(permissions), ..SetAttr::default() };
+            let closed = Found::at(self.lower, &path)
+                .and_then(|found| self.lower.setattr(&self.request(), found.ino(), None, &changes));
+            self.tell(closed.map(drop).map_err(Error::below(&path)));
         }
-    }
-
-    fn close_directory(&self, path: &[u8], permissions: Permissions) -> Result<()> {
-        let found = Found::at(self.lower, path).map_err(Error::below(path))?;
-        let changes = SetAttr { permissions: Some(permissions), ..SetAttr::default() };
-        let set = self.lower.setattr(&self.request(), found.ino(), None, &changes);
-        set.map(drop).map_err(Error::below(path))
     }
 }

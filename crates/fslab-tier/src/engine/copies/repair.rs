@@ -36,17 +36,20 @@ impl Repair<'_> {
     /// # Errors
     /// Errors of an archive; the container is then as it was.
     pub(super) fn run(&self, pace: Pace<'_>) -> Result<()> {
-        let container = self.part.container;
-        let mut upload = self.to.begin((self.kind, container)).map_err(self.failed(self.to))?;
+        let part = self.part;
+        let container = (self.kind, part.container);
+        let mut upload = self.to.begin(container).map_err(self.failed(self.to))?;
         let mut offset = 0;
         while offset < self.length {
             pace.check()?;
             let length = self.piece_at(offset, PIECE as u64);
             pace.pass(length)?;
             let mut bytes = vec![0; length as usize];
-            match self.is_part(offset) {
-                true => self.read_part(offset, &mut bytes)?,
-                false => self.read_rest(offset, &mut bytes)?,
+            if (part.offset..part.offset + part.length).contains(&offset) {
+                let place = self.from_offset + (offset - part.offset);
+                self.read(self.from, place, &mut bytes).map_err(self.failed(self.from))?;
+            } else {
+                self.read_rest(offset, &mut bytes)?;
             }
             upload.write(&bytes).map_err(self.failed(self.to))?;
             offset += length;
@@ -58,21 +61,12 @@ impl Repair<'_> {
         Error::archive(archive.label(), self.part.container)
     }
 
-    fn is_part(&self, offset: u64) -> bool {
-        (self.part.offset..self.part.offset + self.part.length).contains(&offset)
-    }
-
     /// Bytes up to the next place where a piece ends, or the part begins or ends.
     fn piece_at(&self, offset: u64, piece: u64) -> u64 {
         let first = self.part.offset;
         let bounds = [first, first + self.part.length, self.length, (offset / piece + 1) * piece];
         let next = bounds.into_iter().filter(|bound| *bound > offset).min();
         next.map_or(0, |next| next - offset)
-    }
-
-    fn read_part(&self, offset: u64, bytes: &mut [u8]) -> Result<()> {
-        let place = self.from_offset + (offset - self.part.offset);
-        self.read(self.from, place, bytes).map_err(self.failed(self.from))
     }
 
     /// What is not the part: in pieces as small as what one damaged place costs where the whole

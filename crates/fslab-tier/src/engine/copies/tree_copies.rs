@@ -62,10 +62,10 @@ impl Tier {
             for (container, heading) in trees {
                 match open_whole(&archive, container, request) {
                     Ok(tree) => {
-                        let is_later = |last: &Last| order(last.tree.heading()) < order(&heading);
+                        let is_later =
+                            |last: &ObjectReader| order(last.heading()) < order(&heading);
                         if last.as_ref().is_none_or(is_later) {
-                            let archive = Arc::clone(&archive);
-                            last = Some(Last { archive, container, tree });
+                            last = Some(tree);
                         }
                     }
                     Err(Error::Interrupted) => return Err(Error::Interrupted),
@@ -87,12 +87,17 @@ impl Tier {
         Ok(())
     }
 
-    fn copy_tree(&self, last: &Last, to: &Arc<dyn Archive>, request: &Request) -> Result<()> {
-        let (kind, Last { archive: from, container, tree }) = (ContainerKind::Tree, last);
+    fn copy_tree(
+        &self,
+        tree: &ObjectReader,
+        to: &Arc<dyn Archive>,
+        request: &Request,
+    ) -> Result<()> {
+        let (kind, from) = (ContainerKind::Tree, tree.archive());
         let Version { location: part, root, .. } = tree.version();
         let repair = Repair { kind, from, from_offset: 0, to, part, length: part.length };
         repair.run(Pace { request, limits: [None; 2] })?;
-        self.verify_tree(to, *container, (part.length, root), request)
+        self.verify_tree(to, part.container, (part.length, root), request)
     }
 }
 
@@ -102,11 +107,4 @@ impl Scrubbed {
         let told = if error.is_unavailable() { &mut self.missing } else { &mut self.damaged };
         told.push(format!("an archived tree: {error}"));
     }
-}
-
-/// The last tree that is whole.
-struct Last {
-    archive: Arc<dyn Archive>,
-    container: Id,
-    tree: ObjectReader,
 }

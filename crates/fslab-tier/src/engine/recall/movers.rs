@@ -212,25 +212,15 @@ impl Tier {
         if is_unavailable && !has_failed {
             return Ok(Fetched::Away);
         }
-        self.fetch_parts(file, holders, version, block).map(Fetched::Block)
-    }
-
-    /// A block that no archive has right, where they have all of it between them.
-    fn fetch_parts(
-        &self,
-        file: &TieredFile,
-        holders: Vec<Arc<dyn Archive>>,
-        version: &Version,
-        block: u64,
-    ) -> Result<Vec<u8>> {
         if holders.len() < 2 {
             return Err(Errno::IO.into());
         }
+        // They may have all of it between them.
         let name = self.name_of_block(file, block);
         match CombinedCopies::block(holders, version, block) {
             Ok(bytes) => {
                 tracing::warn!("{name}: put together of several damaged copies");
-                Ok(bytes)
+                Ok(Fetched::Block(bytes))
             }
             Err(error) => {
                 tracing::error!("{name}, of all copies: {error}");
@@ -252,12 +242,10 @@ impl Tier {
         block: u64,
         mut bytes: Vec<u8>,
     ) -> Result<()> {
-        let is_wanted = |state: &FileState| {
-            state.known().is_some_and(|known| {
-                known.offline.contains(block) && known.recorded.version.object == version.object
-            })
+        let is_wanted = |known: &KnownResidency| {
+            known.offline.contains(block) && known.recorded.version.object == version.object
         };
-        if !is_wanted(state) {
+        if !state.known().is_some_and(is_wanted) {
             return Ok(());
         }
         self.check_open().or(Err(Errno::INTR))?;

@@ -132,7 +132,7 @@ impl Tier {
         self.catalogue.for_each(&mut |row| {
             // What an engine before this one left may be named by the file: the walk tells.
             if row.state == ObjectState::Pending
-                && row.version.sequence > self.outbound.first_sequence()
+                && row.version.sequence > self.outbound.first_sequence
             {
                 pending.insert((row.version.sequence, row.file));
             }
