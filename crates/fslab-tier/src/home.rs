@@ -506,7 +506,9 @@ impl Home {
             problems.iter().for_each(|error| tracing::warn!("an archive can't be used: {error}"));
             return Err(problem);
         }
-        problems.iter().for_each(|error| tracing::warn!("an archive is away for now: {error}"));
+        problems
+            .iter()
+            .for_each(|error| tracing::warn!("an archive is unavailable for now: {error}"));
         Ok(archives)
     }
 
@@ -671,7 +673,9 @@ fn init_archive(
 fn check_copies(copies: usize, found: usize) -> Result<()> {
     match copies {
         0 => Err(refused("a tier has at least one copy of what it archives".to_owned())),
-        wanted if wanted > found => Err(Error::TooFewArchives { wanted, found, away: Vec::new() }),
+        wanted if wanted > found => {
+            Err(Error::TooFewArchives { wanted, found, unavailable: Vec::new() })
+        }
         _ => Ok(()),
     }
 }

@@ -6,7 +6,7 @@
 //! then. Once all late calls have returned the archive is available again.
 
 use std::cell::Cell;
-use std::io::{self, ErrorKind};
+use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -16,6 +16,7 @@ use std::time::Duration;
 use fslab_vfs::Clock;
 
 use super::call_threads::CallThreads;
+use super::unavailable::unavailable_error;
 use super::{Archive, Container, ContainerKind, Upload};
 use crate::id::Id;
 
@@ -104,7 +105,7 @@ impl Calls {
     }
 
     fn check(&self) -> io::Result<()> {
-        self.why_late().map_or(Ok(()), |why| Err(not_connected(&why)))
+        self.why_late().map_or(Ok(()), |why| Err(unavailable_error(&why)))
     }
 
     /// Has a thread make a call.
@@ -160,7 +161,7 @@ impl Calls {
         self.late.fetch_add(1, Ordering::SeqCst);
         let why = self.why_late().unwrap_or_default();
         tracing::warn!("the archive {} is unavailable for now: {why}", self.label);
-        not_connected(&why)
+        unavailable_error(&why)
     }
 
     fn has_returned(&self) {
@@ -174,10 +175,6 @@ impl Calls {
             (self.returned)();
         }
     }
-}
-
-fn not_connected(why: &str) -> io::Error {
-    io::Error::new(ErrorKind::NotConnected, format!("the archive is unavailable: {why}"))
 }
 
 impl Archive for TimeoutArchive {
@@ -285,7 +282,7 @@ struct TimedUpload {
 impl TimedUpload {
     fn take(&mut self) -> io::Result<(Box<dyn Upload>, Vec<u8>)> {
         self.calls.check()?;
-        let ended = || not_connected("an earlier call for the container failed or is late");
+        let ended = || unavailable_error("an earlier call for the container failed or is late");
         Ok((self.upload.take().ok_or_else(ended)?, std::mem::take(&mut self.pending)))
     }
 

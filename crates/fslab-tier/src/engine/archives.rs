@@ -15,7 +15,7 @@ use crate::id::Id;
 use crate::stored::Version;
 
 impl Tier {
-    /// The archives that are attached and not away. Those that are unavailable are looked for,
+    /// The archives that are attached and available. Those that are unavailable are looked for,
     /// which takes as long as they do: never with a file locked.
     #[must_use]
     pub fn archives(&self) -> Vec<Arc<dyn Archive>> {
@@ -31,7 +31,7 @@ impl Tier {
         self.archives.write().push(archive);
     }
 
-    /// The archives that hold a version, as far as they are attached and not away.
+    /// The archives that hold a version, as far as they are attached and available.
     pub(super) fn holders(&self, version: &Version) -> Vec<Arc<dyn Archive>> {
         let mut holders = self.holders_anywhere(version);
         holders.retain(|archive| archive.why_unavailable().is_none());
@@ -146,7 +146,7 @@ impl Tier {
         }
     }
 
-    /// Archives that are said to hold a version and are not attached, or away, for messages.
+    /// Archives with a copy of a version that are unavailable or not attached, for messages.
     pub(super) fn missing_holders(&self, version: &Version) -> Vec<String> {
         let missing = version.copies.iter().filter(|id| !self.is_attached(**id));
         missing.map(|id| self.name_of_archive(*id)).collect()
@@ -155,8 +155,8 @@ impl Tier {
     /// Archives that are unavailable, for messages.
     pub(super) fn unavailable_archives(&self) -> Vec<String> {
         let archives = self.archives.read().clone();
-        let away = archives.iter().filter(|archive| archive.why_unavailable().is_some());
-        away.map(|archive| self.name_of_archive(archive.id())).collect()
+        let unavailable = archives.iter().filter(|archive| archive.why_unavailable().is_some());
+        unavailable.map(|archive| self.name_of_archive(archive.id())).collect()
     }
 
     /// Fails where no archive is attached that is said to hold a version.
@@ -168,7 +168,7 @@ impl Tier {
         Error::NoCopy { missing: self.missing_holders(version) }
     }
 
-    /// A line for each archive that has copies and is not attached, or away: nobody can look at
+    /// A line for each archive with copies that is unavailable or not attached: nobody can look at
     /// those.
     pub(super) fn missing_archives(&self) -> Result<Vec<String>> {
         self.look_for_archives();

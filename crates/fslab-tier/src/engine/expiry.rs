@@ -142,7 +142,7 @@ impl Tier {
     fn expire_some(&self, mut due: Vec<ObjectRow>, expired: &mut Expired) -> Result<()> {
         // A file that was removed while it is open, or came back below the mount, is still read.
         due.retain(|row| !self.is_read(row));
-        // One that went away unnoticed is seen before rows go of what would stay there.
+        // One that became unavailable unnoticed is seen before rows go of what would stay there.
         let archives = self.archives();
         let unseen = archives.iter().filter(|archive| archive.check().is_err());
         let unseen: Vec<Id> = unseen.map(|archive| archive.id()).collect();

@@ -1,4 +1,4 @@
-//! Archives that are away for a while: not there yet, or gone while they are used.
+//! Archives that are unavailable for a while: not there yet, or gone while they are used.
 
 use std::fs;
 use std::path::PathBuf;
@@ -159,7 +159,7 @@ fn archiving_needs_enough_available_archives() {
     let late = Late::new(Settings { copies: 2, ..usual() }, |_| {});
     let ino = late.client().file(Ino::ROOT, "file", &noise(1, MIB)).unwrap();
     let refused = late.archive(ino).unwrap_err().to_string();
-    assert!(refused.contains("there are 1; away for now: 0101"), "{refused}");
+    assert!(refused.contains("there are 1; unavailable for now: 0101"), "{refused}");
     assert_eq!(late.containers(), [0, 0]);
     assert!(late.tier.catalogue().pending().unwrap().is_empty());
     late.comes();
@@ -583,7 +583,7 @@ fn nothing_is_damaged_lost_or_removed_in_an_archive_that_goes_while_it_is_used()
     client.unlink(Ino::ROOT, "gone").unwrap();
     going.goes();
     let refused = going.tier.release(kept, b"kept", 0).unwrap_err();
-    assert!(refused.to_string().contains("is away"), "{refused}");
+    assert!(refused.to_string().contains("is unavailable"), "{refused}");
     going.comes();
     going.tier.scan(&own_request()).unwrap();
     going.goes();

@@ -36,7 +36,7 @@ pub struct Scrubbed {
     pub anew: u64,
     /// Versions that have fewer whole copies all the same.
     pub short: u64,
-    /// Archives that are not attached, or away, with how many copies nobody looked at for that.
+    /// Archives that are not attached or unavailable, with the number of copies that were not read.
     pub missing: Vec<String>,
     /// Damaged copies, with what is wrong, that no other copy could repair, and copies that could
     /// not be made.
@@ -74,7 +74,7 @@ impl Tier {
             found: Scrubbed { missing: self.missing_archives()?, ..Scrubbed::default() },
             bundles: HashSet::new(),
             full: HashSet::new(),
-            away: HashSet::new(),
+            unavailable: HashSet::new(),
             made: Vec::new(),
         };
         heard(&mut scrub.found)?;
@@ -107,8 +107,8 @@ struct Scrub<'a> {
     bundles: HashSet<Id>,
     /// Archives that could not take a copy: each is told once.
     full: HashSet<Id>,
-    /// Archives, by what they are called, that went away meanwhile.
-    away: HashSet<String>,
+    /// Archives, by label, that became unavailable during the scrub.
+    unavailable: HashSet<String>,
     /// Versions with the copies that were made, of which the catalogue does not know yet.
     made: Vec<Version>,
 }
@@ -342,8 +342,8 @@ impl Scrub<'_> {
     ) -> Result<bool> {
         let told = match mended {
             None => Err(damage),
-            Some(Err(away)) if away.is_unavailable() => {
-                self.note_unavailable(&away);
+            Some(Err(error)) if error.is_unavailable() => {
+                self.note_unavailable(&error);
                 Err(damage)
             }
             Some(mended) => mended,
@@ -353,10 +353,10 @@ impl Scrub<'_> {
         self.tell(told, path).map(|()| is_whole)
     }
 
-    /// An archive went away meanwhile: that is told once, and of its copies nothing.
+    /// Reports once that an archive became unavailable, and nothing of its copies.
     fn note_unavailable(&mut self, error: &Error) {
         let Error::Archive { archive, .. } = error else { return };
-        if self.away.insert(archive.clone()) {
+        if self.unavailable.insert(archive.clone()) {
             self.found.missing.push(format!("{error}: its copies were not looked at from here on"));
         }
     }

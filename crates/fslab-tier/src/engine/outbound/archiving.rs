@@ -344,7 +344,7 @@ impl Tier {
         let before = job.before.as_ref().ok_or_else(|| changed_meanwhile(&job.path))?;
         match self.fetch(job.file(), &before.version, block).map_err(Error::below(&job.path))? {
             Fetched::Block(bytes) => Ok(bytes),
-            Fetched::Away => Err(self.no_copy(&before.version)),
+            Fetched::Unavailable => Err(self.no_copy(&before.version)),
         }
     }
 

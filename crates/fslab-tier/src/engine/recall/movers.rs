@@ -31,7 +31,7 @@ const PAUSE_MAX: Duration = Duration::from_secs(30);
 enum Served {
     Done,
     /// All archives are unavailable that hold it.
-    Away,
+    Unavailable,
 }
 
 /// What became of a block that was asked for.
@@ -39,7 +39,7 @@ pub(in crate::engine) enum Fetched {
     /// Its bytes.
     Block(Vec<u8>),
     /// All archives are unavailable that hold it.
-    Away,
+    Unavailable,
 }
 
 impl Tier {
@@ -103,7 +103,7 @@ impl Tier {
         recall.is_begun.store(true, Ordering::SeqCst);
         let served = catch_unwind(AssertUnwindSafe(|| self.fetch_and_apply(recall)));
         let outcome = match served {
-            Ok(Ok(Served::Away)) => return self.postpone(recall),
+            Ok(Ok(Served::Unavailable)) => return self.postpone(recall),
             Ok(Ok(Served::Done)) => Ok(()),
             Ok(Err(error)) => Err(error),
             // Whoever waits is answered, and the thread goes on with other files.
@@ -164,7 +164,7 @@ impl Tier {
             Ok(Fetched::Block(bytes)) => bytes,
             // A bundle was repacked meanwhile: who waits asks again, at the new place.
             _ if state.known().is_some_and(has_moved) => return Ok(Served::Done),
-            Ok(Fetched::Away) => return Ok(Served::Away),
+            Ok(Fetched::Unavailable) => return Ok(Served::Unavailable),
             Err(error) => return Err(error),
         };
         self.apply(&mut state, &version, recall.block, bytes)?;
@@ -210,7 +210,7 @@ impl Tier {
             }
         }
         if is_unavailable && !has_failed {
-            return Ok(Fetched::Away);
+            return Ok(Fetched::Unavailable);
         }
         if holders.len() < 2 {
             return Err(Errno::IO.into());

@@ -26,7 +26,7 @@ pub struct Recall {
     pub(super) waiters: Mutex<Vec<WaitingFor>>,
     /// It is being read.
     pub(super) is_begun: AtomicBool,
-    /// How often all archives were away that hold it.
+    /// How often all archives that hold it were unavailable.
     pub(super) times_postponed: AtomicU32,
     /// The file stays in use until this is done: a later use must not find it otherwise than this.
     pub(super) used: Mutex<Option<FileUse>>,

@@ -36,7 +36,7 @@ pub struct Scanned {
     pub mended: u64,
     /// Objects in archives that no file needs: they go after the delay.
     pub unneeded: u64,
-    /// Archives that are not attached, or away, with how many copies nobody looked at for that.
+    /// Archives that are not attached or unavailable, with the number of copies that were not read.
     pub missing: Vec<String>,
     /// Names changed behind the scan, where nobody told of them: nothing is said to be unneeded.
     pub is_overtaken: bool,

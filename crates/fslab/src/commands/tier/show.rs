@@ -162,11 +162,11 @@ fn as_line(event: &Event) -> Option<String> {
         ),
         Event::Waiting { path, block, class, user, waiters, by, begun, away, waited_ms } => {
             format!(
-                "{class:<8} {:<7} user {user:<6} {waiters} waiting {:>8}  block {block} of \
+                "{class:<8} {:<11} user {user:<6} {waiters} waiting {:>8}  block {block} of \
                  {path}{}",
                 match (begun, away) {
                     (true, _) => "reading",
-                    (false, true) => "away",
+                    (false, true) => "unavailable",
                     (false, false) => "queued",
                 },
                 units::duration(waited_ms * 1_000_000),
@@ -186,13 +186,13 @@ fn as_line(event: &Event) -> Option<String> {
             let ArchiveState { free_bytes, objects, bytes, .. } = state;
             let free = free_bytes.map_or_else(|| "-".to_owned(), units::bytes);
             let state = match (attached, away, refusal) {
-                (_, Some(_), _) => "away",
+                (_, Some(_), _) => "unavailable",
                 (false, ..) => "missing",
                 (true, _, None) => "attached",
                 (true, _, Some(_)) => "readonly",
             };
             format!(
-                "{archive} {state:<8} {:<9} {objects:>10} files {:>10}  free {free:>10}  {} {}",
+                "{archive} {state:<11} {:<9} {objects:>10} files {:>10}  free {free:>10}  {} {}",
                 if *encrypted { "encrypted" } else { "plain" },
                 units::bytes(*bytes),
                 path.as_deref().unwrap_or("-"),
