@@ -309,14 +309,6 @@ fn insert(transaction: &redb::WriteTransaction, rows: &[ObjectRow]) -> Result<()
             containers.insert(container, count + 1)?;
         }
     }
-    raise_sequence(transaction, rows)
-}
-
-/// What is numbered from now on is later than what is known.
-fn raise_sequence(
-    transaction: &redb::WriteTransaction,
-    rows: &[ObjectRow],
-) -> Result<(), redb::Error> {
     let Some(greatest) = rows.iter().map(|row| row.version.sequence).max() else { return Ok(()) };
     let mut facts = transaction.open_table(FACTS)?;
     if facts.get(SEQUENCE)?.is_none_or(|last| last.value() < greatest) {

@@ -65,7 +65,7 @@ pub use recall::Recall;
 pub use release::Released;
 pub use tree::archived_tree::ArchivedTree;
 pub use tree::scan::Scanned;
-pub use tree::walk::{SkippedDirectories, Visit, WalkEntry};
+pub use tree::walk::{Visit, WalkEntry};
 
 /// Settings of an engine.
 #[derive(Clone, Debug)]

@@ -60,8 +60,7 @@ pub use deny_list::{DenyList, Program, Programs};
 pub use engine::recall::queue;
 pub use engine::{
     Archived, ArchivedTree, Archiver, BUNDLED_BYTES_MAX, Expired, KnownResidency, OutcomeSink,
-    ProgressSink, Recall, Released, Scanned, Scrubbed, Settings, SkippedDirectories, Tier, Visit,
-    WalkEntry,
+    ProgressSink, Recall, Released, Scanned, Scrubbed, Settings, Tier, Visit, WalkEntry,
 };
 pub use environment::{
     Calendar, Environment, Identities, InodeIdentity, inode_by_number_and_birth,

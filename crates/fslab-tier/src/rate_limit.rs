@@ -81,7 +81,7 @@ impl RateLimit {
     }
 }
 
-/// What a transfer keeps to: the limits of the engine and of whoever asked, until who asked is gone.
+/// What a transfer keeps to: the limits of the engine and of its requester, while that one waits.
 #[derive(Clone, Copy)]
 pub struct Pace<'a> {
     /// Ends the transfer when it is cancelled.

@@ -110,7 +110,9 @@ impl Runs {
     fn take_met(&mut self, start: u64, end: u64) -> Vec<(u64, u64)> {
         let met = self.runs.range(..end).rev().take_while(|(_, run_end)| **run_end > start);
         let met: Vec<(u64, u64)> = met.map(|(start, end)| (*start, *end)).collect();
-        met.iter().for_each(|(start, _)| drop(self.runs.remove(start)));
+        for (start, _) in &met {
+            self.runs.remove(start);
+        }
         met
     }
 

@@ -52,7 +52,7 @@ pub struct DirectoryArchive {
 }
 
 impl DirectoryArchive {
-    /// Makes an archive in a directory that is empty or not there yet; with a key, an encrypted one.
+    /// Makes an archive in a directory that is empty or missing; with a key, an encrypted one.
     ///
     /// # Errors
     /// Where it holds something already.

@@ -11,7 +11,6 @@ use crate::catalogue::{ObjectRow, ObjectState};
 use crate::engine::Tier;
 use crate::engine::metrics::Counter;
 use crate::engine::outbound::archiving::delete_from;
-use crate::engine::shutdown::CANCEL_CHECK_INTERVAL;
 use crate::engine::tree::scan::Scanned;
 use crate::error::{Error, Result};
 use crate::id::Id;
@@ -129,14 +128,9 @@ impl Tier {
 
     /// Waits until nobody else looks for what is needed, removes the rest or moves it.
     pub(super) fn nobody_else(&self, request: &Request) -> Result<MutexGuard<'_, ()>> {
-        loop {
-            self.check_going(request)?;
-            if let Some(alone) = self.expiry.try_lock_for(CANCEL_CHECK_INTERVAL) {
-                // The end waits for the lock, too, and nothing is durable behind it.
-                self.check_open()?;
-                return Ok(alone);
-            }
-        }
+        let alone = self.lock_while_going(&self.expiry, request)?;
+        // The end waits for the lock, too, and nothing is durable behind it.
+        self.check_open().map(|()| alone)
     }
 
     fn expire_some(&self, mut due: Vec<ObjectRow>, expired: &mut Expired) -> Result<()> {

@@ -1,6 +1,6 @@
 //! The second pass over the archived tree, after all archives were read.
 
-use fslab_vfs::{Errno, FileKind, Permissions, Request, SetAttr};
+use fslab_vfs::{Errno, FileKind, Request, SetAttr};
 
 use super::attributes::times_of;
 use super::{BATCH, Rebuilder, entries};

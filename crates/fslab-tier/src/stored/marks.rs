@@ -73,20 +73,17 @@ impl Marks {
     /// `EACCES` where the file is this user's who may not read it; what the file system below
     /// answers, or what is wrong with the value.
     pub fn read(self, fs: &dyn FileSystem, ino: Ino) -> ReadResidency {
-        let Some(value) = self.value(fs, ino)? else { return Ok(None) };
-        self.check(fs, ino, "the residency of a file that belongs to another user")?;
-        Ok(Some(Residency::decode(&value)?))
-    }
-
-    /// What a user may not read of another's file, he has never marked either.
-    fn value(self, fs: &dyn FileSystem, ino: Ino) -> fslab_vfs::Result<Option<Vec<u8>>> {
-        match get(fs, ino, self.residency_name()) {
+        let value = match get(fs, ino, self.residency_name()) {
+            // What a user may not read of another's file, he has never marked either.
             Err(error) if self.wants_leave(&error) => {
                 let is_own = self.are_believed(&fs.getattr(&own_request(), ino, None)?);
-                if is_own { Err(error) } else { Ok(None) }
+                return if is_own { Err(error.into()) } else { Ok(None) };
             }
-            value => value,
-        }
+            value => value?,
+        };
+        let Some(value) = value else { return Ok(None) };
+        self.check(fs, ino, "the residency of a file that belongs to another user")?;
+        Ok(Some(Residency::decode(&value)?))
     }
 
     /// The same as [`Self::read`], for who sees to it that nobody looks at the file meanwhile: its
@@ -152,18 +149,12 @@ impl Marks {
     /// Errors of the file system below, or what is wrong with the mark.
     pub fn read_tree(self, fs: &dyn FileSystem) -> Result<Option<TreeMark>, Unreadable> {
         let Some(value) = get(fs, Ino::ROOT, self.tree_name())? else {
-            return self.refuse_other(fs);
+            // Root is told of a mark that it does not believe, lest it make a second tier of it.
+            let has_other = self == Self::Trusted && get(fs, Ino::ROOT, TREE_NAMES[1])?.is_some();
+            return if has_other { Err(Corrupt(UNTRUSTED).into()) } else { Ok(None) };
         };
         self.check(fs, Ino::ROOT, "its mark is one that another user can set")?;
         Ok(Some(residency::decode_tree(&value)?))
-    }
-
-    /// Root is told of a mark that it does not believe, lest it make a second tier of the tree.
-    fn refuse_other(self, fs: &dyn FileSystem) -> Result<Option<TreeMark>, Unreadable> {
-        if self == Self::Trusted && get(fs, Ino::ROOT, TREE_NAMES[1])?.is_some() {
-            return Err(Corrupt(UNTRUSTED).into());
-        }
-        Ok(None)
     }
 
     /// Marks a tree as a tier's.

@@ -11,7 +11,7 @@ use crate::engine::Tier;
 use crate::engine::copies::scrubbing::ProgressSink;
 use crate::engine::files::TieredFile;
 use crate::engine::tree::unmounted_scan::Directories;
-use crate::engine::tree::walk::{SkippedDirectories, Visit, WalkEntry};
+use crate::engine::tree::walk::{Visit, WalkEntry};
 use crate::error::{Error, Result, shown};
 use crate::id::Id;
 use crate::lower::is_missing;
@@ -85,11 +85,11 @@ impl Tier {
             foreign: HashSet::new(),
             in_part: HashSet::new(),
         };
-        let closed = scan.files(heard)?;
-        scan.retire_unseen(&closed)?;
+        let skipped = scan.files(heard)?;
+        scan.retire_unseen(skipped)?;
         scan.note_ended()?;
         // What has no row may be needed where it can't be looked.
-        scan.found.is_partly_hidden = closed.is_any() || !scan.foreign.is_empty();
+        scan.found.is_partly_hidden = skipped > 0 || !scan.foreign.is_empty();
         scan.found.missing = self.missing_archives()?;
         heard(&mut scan.found)?;
         // What no file here needs of archives that another tree writes to may be that one's.
@@ -135,12 +135,12 @@ struct Scan<'a> {
 }
 
 impl Scan<'_> {
-    /// Scans all files.
-    fn files(&mut self, heard: &mut ProgressSink<'_, Scanned>) -> Result<SkippedDirectories> {
+    /// Scans all files. Returns the number of directories that were skipped.
+    fn files(&mut self, heard: &mut ProgressSink<'_, Scanned>) -> Result<u64> {
         let tier = self.tier;
         let around = &tier.around;
         let mut directories = Directories::default();
-        let closed = tier.walk_all(self.request, &mut |place| {
+        let skipped = tier.walk_all(self.request, &mut |place| {
             let attr = &place.found.attr;
             directories.add(attr, around.inode_identity);
             if attr.kind == FileKind::Regular {
@@ -165,7 +165,7 @@ impl Scan<'_> {
                  scanned: no object is taken for unneeded"
             );
         }
-        Ok(closed)
+        Ok(skipped)
     }
 
     fn write_changes(&mut self) -> Result<()> {
@@ -294,13 +294,13 @@ impl Scan<'_> {
     /// names may have any name by now, and so may name any of them. Where there are directories
     /// into which nobody may look, what was not met may have been moved into one of them; what is
     /// another user's by now has its mark still.
-    fn retire_unseen(&mut self, closed: &SkippedDirectories) -> Result<()> {
+    fn retire_unseen(&mut self, skipped: u64) -> Result<()> {
         if !self.found.has_met_all() {
             return Ok(());
         }
         let is_unseen = |row: &ObjectRow| {
             let is_current = matches!(row.state, ObjectState::Live | ObjectState::Pending);
-            let is_hidden = closed.is_any() || self.foreign.contains(&row.inode);
+            let is_hidden = skipped > 0 || self.foreign.contains(&row.inode);
             is_current && row.seen < self.number && !is_hidden
         };
         let (tier, mut behind) = (self.tier, None);
