@@ -153,8 +153,12 @@ impl Shared {
 
     fn look(&self) {
         // Nothing is held: it may take long.
-        let state = match (self.open)().and_then(|archive| self.check_identity(archive)) {
-            Ok(archive) => State::Here(archive),
+        let state = match (self.open)() {
+            Ok(archive) if archive.id() == self.id => State::Here(archive),
+            Ok(archive) => {
+                let why = format!("{} has archive {}, not {}", self.label, archive.id(), self.id);
+                unavailable(why, &*self.clock)
+            }
             Err(error) => unavailable(error.to_string(), &*self.clock),
         };
         let is_back = matches!(state, State::Here(_));
@@ -164,14 +168,6 @@ impl Shared {
             // Who is told so finds it.
             self.came_back.store(true, Ordering::SeqCst);
         }
-    }
-
-    fn check_identity(&self, archive: Arc<dyn Archive>) -> Result<Arc<dyn Archive>> {
-        if archive.id() == self.id {
-            return Ok(archive);
-        }
-        let what = format!("{} has archive {}, not {}", self.label, archive.id(), self.id);
-        Err(Error::Refused { what })
     }
 }
 

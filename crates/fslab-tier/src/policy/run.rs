@@ -161,21 +161,13 @@ impl Run<'_> {
         })?;
         if self.wanted == 0 {
             // Archiving may have taken hours, in which others have filled what was free.
-            self.wanted = self.wanted_now()?;
+            self.wanted = if self.dry_run { 0 } else { bytes_wanted(self.tier, &self.policy)? };
             return self.release_by_use(&|_, _, chosen| !chosen.needs_archiving());
         }
         // What was archived before has gone, as far as it could.
         self.release_by_use(&|run, place, chosen| {
             if run.dry_run { run.would_archive(place, chosen) } else { run.is_new(place) }
         })
-    }
-
-    /// Bytes that must be freed by now.
-    fn wanted_now(&self) -> Result<u64> {
-        if self.dry_run {
-            return Ok(0);
-        }
-        bytes_wanted(self.tier, &self.policy)
     }
 
     /// Releases what may go and fits, what was not used for longest first, until enough is free.

@@ -228,7 +228,9 @@ impl Rebuilder<'_> {
             self.renew(&found, attributes, file, version)?;
             self.retire(ObjectState::Replaced, known.file, earlier, path);
         } else {
-            self.unlink(path)?;
+            let (parent, name) = self.parent(path)?;
+            let gone = self.lower.unlink(&self.request(), parent.ino(), named(name, path)?);
+            gone.map_err(Error::below(path))?;
             drop(found);
             if !has_other_names {
                 self.retire(ObjectState::Replaced, known.file, earlier, path);
@@ -238,12 +240,6 @@ impl Rebuilder<'_> {
         // What it took the place of may be younger, too.
         self.rebuilt.younger += u64::from(earlier.sequence <= self.since);
         Ok(())
-    }
-
-    fn unlink(&mut self, path: &[u8]) -> Result<()> {
-        let (parent, name) = self.parent(path)?;
-        let gone = self.lower.unlink(&self.request(), parent.ino(), named(name, path)?);
-        gone.map_err(Error::below(path))
     }
 }
 

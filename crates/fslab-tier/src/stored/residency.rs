@@ -86,7 +86,7 @@ impl Residency {
         let record = ResidencyRecord {
             magic: RESIDENCY_MAGIC,
             version: if self.is_poisoned() { VERSION_POISONED } else { VERSION },
-            flags: self.flags(),
+            flags: u8::from(self.changed) * FLAG_CHANGED | u8::from(self.moving) * FLAG_MOVING,
             copies: copies.len().min(COPIES_MAX) as u8,
             zero: 0,
             tier: self.tier.0,
@@ -121,11 +121,6 @@ impl Residency {
     #[must_use]
     pub fn is_poisoned(&self) -> bool {
         self.poisoned && !self.offline.is_empty()
-    }
-
-    fn flags(&self) -> u8 {
-        let changed = if self.changed { FLAG_CHANGED } else { 0 };
-        changed | if self.moving { FLAG_MOVING } else { 0 }
     }
 
     /// From the xattr's value.
