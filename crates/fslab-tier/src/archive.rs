@@ -22,8 +22,9 @@ mod directory;
 pub mod encryption;
 pub mod key;
 mod lease;
-pub mod memory;
 mod open;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
 pub mod unavailable;
 mod writer_record;
 

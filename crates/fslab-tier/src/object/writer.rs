@@ -216,7 +216,7 @@ mod tests {
     use fslab_vfs::{FileSystem, MemFs};
 
     use super::*;
-    use crate::archive::memory::MemoryArchive;
+    use crate::archive::testing::MemoryArchive;
     use crate::archive::{Archive, ContainerKind};
     use crate::lower::Found;
     use crate::object::reader::ObjectReader;

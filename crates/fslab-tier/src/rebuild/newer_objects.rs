@@ -267,7 +267,7 @@ fn in_parts(archive: &Arc<dyn Archive>, most: usize, visit: &mut VisitPart<'_>) 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::archive::memory::MemoryArchive;
+    use crate::archive::testing::MemoryArchive;
 
     #[test]
     fn however_many_containers_there_are_some_are_looked_at_at_a_time() {

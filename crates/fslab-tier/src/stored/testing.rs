@@ -15,7 +15,7 @@ use super::format::{
     TAG_BYTES, TAIL_MAGIC, TailRecord, VERSION, crc_of,
 };
 use super::residency::{self, Residency};
-use crate::archive::memory::MemoryArchive;
+use crate::archive::testing::MemoryArchive;
 use crate::archive::{Archive, ContainerKind, EncryptedArchive, Key};
 use crate::id::Id;
 use crate::id::Identities;

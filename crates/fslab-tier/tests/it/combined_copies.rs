@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use fslab_tier::archive::memory::MemoryArchive;
+use fslab_tier::archive::testing::MemoryArchive;
 use fslab_tier::catalogue::Catalogue;
 use fslab_tier::stored::{Location, Marks};
 use fslab_tier::{Settings, Tier, TierFs, own_request};

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use fslab_tier::archive::memory::Faults;
+use fslab_tier::archive::testing::Faults;
 use fslab_tier::command::{Command, execute};
 use fslab_tier::{Error, Settings, own_request};
 use fslab_vfs::{Ino, MemFs, OpenMode};

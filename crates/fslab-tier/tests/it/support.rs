@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime};
 
 use fslab_tier::archive::Archive;
-use fslab_tier::archive::memory::MemoryArchive;
+use fslab_tier::archive::testing::MemoryArchive;
 use fslab_tier::catalogue::Catalogue;
 use fslab_tier::rebuild::Options;
 use fslab_tier::stored::{Marks, TreeMark};

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use fslab_tier::archive::memory::MemoryArchive;
+use fslab_tier::archive::testing::MemoryArchive;
 use fslab_tier::archive::unavailable::{LOOK_EVERY, Opener};
 use fslab_tier::archive::{Archive, DirectoryArchive, ReconnectingArchive};
 use fslab_tier::catalogue::Catalogue;

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::*;
-use crate::archive::memory::MemoryArchive;
+use crate::archive::testing::MemoryArchive;
 
 const KIND: ContainerKind = ContainerKind::Files;
 const CONTAINER: Id = Id([3; 16]);

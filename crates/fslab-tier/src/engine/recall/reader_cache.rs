@@ -71,7 +71,7 @@ mod tests {
 
     use super::*;
     use crate::archive::ContainerKind;
-    use crate::archive::memory::MemoryArchive;
+    use crate::archive::testing::MemoryArchive;
     use crate::lower::Found;
     use crate::object::writer::{Heading, ObjectWriter};
     use crate::stored::format::KIND_FILE;

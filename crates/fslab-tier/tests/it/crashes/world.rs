@@ -4,7 +4,7 @@
 use std::io;
 use std::sync::Arc;
 
-use fslab_tier::archive::memory::MemoryArchive;
+use fslab_tier::archive::testing::MemoryArchive;
 use fslab_tier::archive::{Archive, Container, ContainerKind, Upload};
 use fslab_tier::catalogue::Catalogue;
 use fslab_tier::stored::{Marks, TreeMark};
