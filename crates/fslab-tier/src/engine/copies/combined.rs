@@ -123,21 +123,6 @@ impl CombinedCopies {
             _ => (0, choices.range(offset + 1..).next().map_or(u64::MAX, |(start, _)| *start)),
         }
     }
-
-    /// Fills a buffer from one copy, or where that fails from another.
-    fn read_piece(
-        &self,
-        first: usize,
-        container: Container,
-        offset: u64,
-        buffer: &mut [u8],
-    ) -> io::Result<()> {
-        let others = (0..self.copies.len()).filter(|copy| *copy != first);
-        let none = || ErrorKind::NotFound.into();
-        first_answer(iter::once(first).chain(others), none, |copy| {
-            read_exactly(&self.copies[copy], container, offset, buffer)
-        })
-    }
 }
 
 impl Archive for CombinedCopies {
@@ -160,7 +145,12 @@ impl Archive for CombinedCopies {
             let (first, end) = self.preferred(at);
             let end = end.min((at / CHUNK_BYTES + 1) * CHUNK_BYTES);
             let next = buffer.len().min((end - offset) as usize);
-            self.read_piece(first, container, at, &mut buffer[done..next])?;
+            // From one copy, or where that fails from another.
+            let others = (0..self.copies.len()).filter(|copy| *copy != first);
+            let none = || ErrorKind::NotFound.into();
+            first_answer(iter::once(first).chain(others), none, |copy| {
+                read_exactly(&self.copies[copy], container, at, &mut buffer[done..next])
+            })?;
             done = next;
         }
         Ok(done)

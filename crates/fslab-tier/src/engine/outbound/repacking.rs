@@ -125,8 +125,17 @@ impl Tier {
         }
         let rows = self.with_copy_targets(|archives| {
             let container = self.around.identities.make();
-            let rows =
-                moving.iter().map(|one| self.moved_row(&one.old, container, archives)).collect();
+            // Their places in the order of versions stay: nobody takes them for later ones.
+            let row = |Moving { old, .. }: &Moving| {
+                let version = Version {
+                    object: self.around.identities.make(),
+                    location: Location { container, offset: 0, length: 0 },
+                    copies: archives.iter().map(|archive| archive.id()).collect(),
+                    ..old.version.clone()
+                };
+                ObjectRow { state: ObjectState::Pending, version, ..old.clone() }
+            };
+            let rows = moving.iter().map(row).collect();
             let contents = moving.iter().map(|one| &one.contents);
             self.put_bundle(rows, contents, archives, self.pace(request, None))
         })?;
@@ -183,23 +192,6 @@ impl Tier {
             bytes.extend(reader.block(block)?);
         }
         Ok(Contents { attributes, bytes })
-    }
-
-    /// The same version as an object that is not there yet. Its place in the order of versions
-    /// stays: nobody takes it for a later one.
-    fn moved_row(
-        &self,
-        old: &ObjectRow,
-        container: Id,
-        archives: &[Arc<dyn Archive>],
-    ) -> ObjectRow {
-        let version = Version {
-            object: self.around.identities.make(),
-            location: Location { container, offset: 0, length: 0 },
-            copies: archives.iter().map(|archive| archive.id()).collect(),
-            ..old.version.clone()
-        };
-        ObjectRow { state: ObjectState::Pending, version, ..old.clone() }
     }
 
     /// Files say where their versions lie now; what still says that it lies in the old bundle keeps
