@@ -326,7 +326,6 @@ fn fitting(state: &FileState, archived: &[(u64, BlockSum)]) -> Runs {
     wanted
 }
 
-/// Bytes of a block of a file.
 fn changed_behind(path: &[u8]) -> Error {
     not_now(path)("was changed behind the mount since it was archived")
 }

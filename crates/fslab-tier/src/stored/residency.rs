@@ -83,10 +83,12 @@ impl Residency {
     #[must_use]
     pub fn encode(&self) -> Option<Vec<u8>> {
         let Version { object, location, size, sequence, modified, root, copies } = &self.version;
+        let changed = if self.changed { FLAG_CHANGED } else { 0 };
+        let moving = if self.moving { FLAG_MOVING } else { 0 };
         let record = ResidencyRecord {
             magic: RESIDENCY_MAGIC,
             version: if self.is_poisoned() { VERSION_POISONED } else { VERSION },
-            flags: u8::from(self.changed) * FLAG_CHANGED | u8::from(self.moving) * FLAG_MOVING,
+            flags: changed | moving,
             copies: copies.len().min(COPIES_MAX) as u8,
             zero: 0,
             tier: self.tier.0,

@@ -28,12 +28,6 @@ impl Tier {
         self.record_copies_on(found.ino(), &row.version).map_err(Error::below(&row.path))
     }
 
-    /// The file of a live row, where it has its name still.
-    fn found_live(&self, row: &ObjectRow) -> Option<Found> {
-        let is_live = row.state == ObjectState::Live;
-        Found::at(&self.lower, &row.path).ok().filter(|_| is_live)
-    }
-
     /// The same of a file, if that is its version and nobody archives it anew.
     fn record_copies_on(self: &Arc<Self>, ino: Ino, version: &Version) -> fslab_vfs::Result<()> {
         let used = self.enter(ino);
@@ -89,5 +83,11 @@ impl Tier {
             self.record_copies_on(ino, &version)?;
         }
         Ok(Residency { version, ..known })
+    }
+
+    /// The file of a live row, where it has its name still.
+    fn found_live(&self, row: &ObjectRow) -> Option<Found> {
+        let is_live = row.state == ObjectState::Live;
+        Found::at(&self.lower, &row.path).ok().filter(|_| is_live)
     }
 }

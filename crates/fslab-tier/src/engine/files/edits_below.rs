@@ -22,8 +22,6 @@ use crate::stored::{BLOCK_BYTES, Residency};
 /// Pages are taken to be so large, as far as a file system says nothing else.
 const PAGE_BYTES: Range<u64> = 4096..128 << 10;
 
-/// What a power cut leaves whole or not at all.
-
 /// A file that is looked at.
 pub(super) struct DataBelow<'a> {
     own: &'a OwnFile,
