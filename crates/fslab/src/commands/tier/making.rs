@@ -306,7 +306,7 @@ impl Rebuild {
         let of = (&around, remains.tier);
         let poison = home.description.poison == Poison::Auto;
         let options = rebuild::Options { before, trust: self.trust, poison };
-        let mut made = rebuild::rebuild_with(options, &tree, archives, &catalogue, of, &request)?;
+        let mut made = rebuild::rebuild(options, &tree, archives, &catalogue, of, &request)?;
         made.problems.extend(remains.problems);
         // Who takes them over must be the only one who uses them.
         drop(remains.archives);

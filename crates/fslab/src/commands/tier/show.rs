@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use anyhow::Result;
-use fslab_tier::command::{Command, Event, FileSummary, Residence, WaitingProgram};
+use fslab_tier::command::{ArchiveState, Command, Event, FileSummary, Residence, WaitingProgram};
 
 use super::access::Access;
 use crate::exit::Code;
@@ -153,11 +153,11 @@ fn as_line(event: &Event) -> Option<String> {
         ),
         Event::Waiting { path, block, class, user, waiters, by, begun, away, waited_ms } => {
             format!(
-                "{class:<8} {:<7} user {user:<6} {waiters} waiting {:>8}  block {block} of \
+                "{class:<8} {:<11} user {user:<6} {waiters} waiting {:>8}  block {block} of \
                  {path}{}",
                 match (begun, away) {
                     (true, _) => "reading",
-                    (false, true) => "away",
+                    (false, true) => "unavailable",
                     (false, false) => "queued",
                 },
                 units::duration(waited_ms * 1_000_000),
@@ -172,26 +172,18 @@ fn as_line(event: &Event) -> Option<String> {
             let bytes = units::bytes(*bytes);
             format!("{object} {bytes:>10} of {modified}  {state:<8} {when}  {path}")
         }
-        Event::Archive {
-            archive,
-            path,
-            attached,
-            refusal,
-            away,
-            encrypted,
-            free_bytes,
-            objects,
-            bytes,
-        } => {
+        Event::Archive(state) => {
+            let ArchiveState { archive, path, attached, refusal, away, encrypted, .. } = state;
+            let ArchiveState { free_bytes, objects, bytes, .. } = state;
             let free = free_bytes.map_or_else(|| "-".to_owned(), units::bytes);
             let state = match (attached, away, refusal) {
-                (_, Some(_), _) => "away",
+                (_, Some(_), _) => "unavailable",
                 (false, ..) => "missing",
                 (true, _, None) => "attached",
                 (true, _, Some(_)) => "readonly",
             };
             format!(
-                "{archive} {state:<8} {:<9} {objects:>10} files {:>10}  free {free:>10}  {} {}",
+                "{archive} {state:<11} {:<9} {objects:>10} files {:>10}  free {free:>10}  {} {}",
                 if *encrypted { "encrypted" } else { "plain" },
                 units::bytes(*bytes),
                 path.as_deref().unwrap_or("-"),
