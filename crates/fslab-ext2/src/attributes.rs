@@ -50,37 +50,36 @@ impl Volume {
         let mut inode = self.inode(no)?;
         check_changeable(&inode)?;
         if let Some(size) = changes.size {
-            self.resize(request, no, &mut inode, size, changes.kill_set_id)?;
+            self.resize(request, &mut inode, size, changes.kill_set_id)?;
         }
         if changes.uid.is_some() || changes.gid.is_some() {
-            self.change_owner(request, no, &mut inode, changes)?;
+            self.change_owner(request, &mut inode, changes)?;
         }
         if let Some(permissions) = changes.permissions {
-            self.change_permissions(no, &mut inode, permissions)?;
+            self.change_permissions(&mut inode, permissions)?;
         }
         change_time(&mut inode.accessed, changes.accessed, request.now);
         change_time(&mut inode.modified, changes.modified, request.now);
         if *changes != (SetAttr { kill_set_id: changes.kill_set_id, ..SetAttr::default() }) {
             inode.changed = request.now;
         }
-        self.store_inode(no, &inode)
+        self.store_inode(&inode)
     }
 
     /// Sets the size of a regular file.
     pub(crate) fn resize(
         &mut self,
         request: &Request,
-        no: InodeNo,
         inode: &mut Inode,
         size: u64,
         kill_set_id: bool,
     ) -> Result<()> {
         check_regular(inode)?;
-        let answer = self.truncate(no, inode, size);
+        let answer = self.truncate(inode, size);
         // Blocks that were freed before a failure must not stay in the map.
-        self.store_inode(no, inode)?;
+        self.store_inode(inode)?;
         answer?;
-        self.drop_privileges(no, inode, request, kill_set_id)?;
+        self.drop_privileges(inode, request, kill_set_id)?;
         (inode.modified, inode.changed) = (request.now, request.now);
         Ok(())
     }
@@ -90,12 +89,11 @@ impl Volume {
     fn change_owner(
         &mut self,
         request: &Request,
-        no: InodeNo,
         inode: &mut Inode,
         changes: &SetAttr,
     ) -> Result<()> {
         if inode.kind != FileKind::Directory {
-            self.drop_privileges(no, inode, request, false)?;
+            self.drop_privileges(inode, request, false)?;
             let before = inode.permissions;
             inode.permissions = set_id::after_change_of_owner(before, inode.gid, request);
         }
@@ -106,22 +104,17 @@ impl Volume {
 
     /// Whether the caller may set the set-group-id bit was checked by the sender, who knows all
     /// groups.
-    fn change_permissions(
-        &mut self,
-        no: InodeNo,
-        inode: &mut Inode,
-        permissions: Permissions,
-    ) -> Result<()> {
+    fn change_permissions(&mut self, inode: &mut Inode, permissions: Permissions) -> Result<()> {
         if inode.kind == FileKind::Symlink {
             return Err(Errno::OPNOTSUPP.into());
         }
         let name = OsStr::new(acl::ACCESS);
-        if self.may_have_xattrs(no, inode)?
-            && let Some(bytes) = self.xattr(no, inode, name)?
+        if self.may_have_xattrs(inode)?
+            && let Some(bytes) = self.xattr(inode, name)?
             && let Some(access) = Acl::parse(&bytes)?
         {
             let value = access.with_mode(permissions).to_bytes();
-            self.set_xattr(no, inode, name, &value, XattrMode::empty())?;
+            self.set_xattr(inode, name, &value, XattrMode::empty())?;
         }
         inode.permissions = permissions;
         Ok(())
@@ -131,13 +124,12 @@ impl Volume {
     /// callers who lack the right to keep them.
     pub(crate) fn drop_privileges(
         &mut self,
-        no: InodeNo,
         inode: &mut Inode,
         request: &Request,
         kill_set_id: bool,
     ) -> Result<()> {
-        if self.may_have_xattrs(no, inode)? {
-            self.remove_xattr(no, inode, OsStr::new(rules::CAPABILITY))?;
+        if self.may_have_xattrs(inode)? {
+            self.remove_xattr(inode, OsStr::new(rules::CAPABILITY))?;
         }
         if kill_set_id {
             inode.permissions = set_id::after_change(inode.permissions, inode.gid, request);
@@ -170,33 +162,32 @@ impl Volume {
         match namespace {
             Namespace::AccessAcl => {
                 let (permissions, stored) = acl::set_access(inode.permissions, value)?;
-                self.change_acl(no, &mut inode, name, stored)?;
+                self.change_acl(&mut inode, name, stored)?;
                 inode.permissions = permissions;
             }
             Namespace::DefaultAcl => {
                 let stored = acl::set_default(inode.kind, value)?;
-                self.change_acl(no, &mut inode, name, stored)?;
+                self.change_acl(&mut inode, name, stored)?;
             }
-            _ => self.set_xattr(no, &mut inode, name, value, mode)?,
+            _ => self.set_xattr(&mut inode, name, value, mode)?,
         }
         if kill_set_group_id {
             let bits = inode.permissions.bits() & !Permissions::SET_GID;
             inode.permissions = Permissions::new(bits);
         }
         inode.changed = request.now;
-        self.store_inode(no, &inode)
+        self.store_inode(&inode)
     }
 
     fn change_acl(
         &mut self,
-        no: InodeNo,
         inode: &mut Inode,
         name: &OsStr,
         value: Option<Vec<u8>>,
     ) -> Result<()> {
         match value {
-            Some(value) => self.set_xattr(no, inode, name, &value, XattrMode::empty()),
-            None => self.remove_xattr(no, inode, name).map(|_| ()),
+            Some(value) => self.set_xattr(inode, name, &value, XattrMode::empty()),
+            None => self.remove_xattr(inode, name).map(|_| ()),
         }
     }
 
@@ -213,11 +204,11 @@ impl Volume {
         let mut inode = self.inode(no)?;
         check_changeable(&inode)?;
         namespace.check_kind(inode.kind)?;
-        if !self.remove_xattr(no, &mut inode, name)? && !namespace.is_acl() {
+        if !self.remove_xattr(&mut inode, name)? && !namespace.is_acl() {
             return Err(Errno::NODATA.into());
         }
         inode.changed = request.now;
-        self.store_inode(no, &inode)
+        self.store_inode(&inode)
     }
 
     /// Records an access, if that works: what was read is right all the same.
@@ -242,7 +233,7 @@ impl Volume {
         self.begin(now)?;
         let mut inode = self.inode(no)?;
         inode.accessed = now;
-        self.store_inode(no, &inode)
+        self.store_inode(&inode)
     }
 }
 

@@ -14,7 +14,7 @@ use crate::block_map::PATH_BLOCKS_MAX;
 use crate::error::{Error, Place, Result};
 use crate::flaw::Flaw;
 use crate::inode::Inode;
-use crate::types::{BlockNo, FileBlock, InodeNo};
+use crate::types::{BlockNo, FileBlock};
 use crate::volume::Volume;
 
 /// The part of a range that lies in one block of a file.
@@ -43,13 +43,7 @@ impl Volume {
     }
 
     /// Reads what lies between `offset` and the end; answers how much that was.
-    pub(crate) fn read_data(
-        &self,
-        no: InodeNo,
-        inode: &Inode,
-        offset: u64,
-        buffer: &mut [u8],
-    ) -> Result<usize> {
+    pub(crate) fn read_data(&self, inode: &Inode, offset: u64, buffer: &mut [u8]) -> Result<usize> {
         let length = inode.size.saturating_sub(offset).min(buffer.len() as u64) as usize;
         let mut done = 0;
         while done < length {
@@ -61,7 +55,7 @@ impl Volume {
                 buffer[done..length].fill(0);
                 break;
             };
-            let run = self.map_run(no, inode, first, most)?;
+            let run = self.map_run(inode, first, most)?;
             let bytes = u64::from(run.length) * self.block_bytes() - within;
             let piece = &mut buffer[done..][..bytes.min((length - done) as u64) as usize];
             match run.physical {
@@ -85,7 +79,6 @@ impl Volume {
     /// Writes as much as there is room for, at least one byte. The inode is changed, not stored.
     pub(crate) fn write_data(
         &mut self,
-        no: InodeNo,
         inode: &mut Inode,
         offset: u64,
         data: &[u8],
@@ -100,11 +93,11 @@ impl Volume {
         }
         let data = &data[..(size_max - offset).min(data.len() as u64) as usize];
         if offset > inode.size {
-            self.zero_mapped(no, inode, inode.size..offset)?;
+            self.zero_mapped(inode, inode.size..offset)?;
         }
         let mut batch = Batch::default();
         let mut taken: Vec<FileBlock> = Vec::new();
-        let answer = self.map_all(no, inode, offset, data, privileged, &mut batch, &mut taken);
+        let answer = self.map_all(inode, offset, data, privileged, &mut batch, &mut taken);
         let written = answer.and_then(|length| {
             self.write_batch(&batch, data)?;
             Ok(length)
@@ -117,7 +110,7 @@ impl Volume {
             Err(error) => {
                 // What was taken holds what somebody else left there.
                 for block in taken {
-                    self.unmap(no, inode, u64::from(block.0)..u64::from(block.0) + 1)?;
+                    self.unmap(inode, u64::from(block.0)..u64::from(block.0) + 1)?;
                 }
                 Err(error)
             }
@@ -128,7 +121,6 @@ impl Volume {
     #[allow(clippy::too_many_arguments, reason = "one step of write_data")]
     fn map_all(
         &mut self,
-        no: InodeNo,
         inode: &mut Inode,
         offset: u64,
         data: &[u8],
@@ -140,7 +132,7 @@ impl Volume {
         let mut done = 0;
         for piece in pieces(self.block_bytes(), offset..offset + data.len() as u64) {
             self.put_down_before_flush(batch, data)?;
-            let mapped = match self.map_for_writing(no, inode, piece.block, privileged) {
+            let mapped = match self.map_for_writing(inode, piece.block, privileged) {
                 Ok(mapped) => mapped,
                 Err(error) if done == 0 || !error.is(Errno::NOSPC) => return Err(error),
                 Err(_) => break,
@@ -153,7 +145,7 @@ impl Volume {
             batch.add(at, done..done + piece.length);
             done += piece.length;
             if clusters && piece.start + piece.length == self.block_size().bytes() {
-                self.written(no, inode, (piece.block, mapped.block), |volume| {
+                self.written(inode, (piece.block, mapped.block), |volume| {
                     volume.write_batch(&std::mem::take(batch), data)
                 })?;
             }
@@ -191,16 +183,16 @@ impl Volume {
 
     /// Makes a range zeros where the file has blocks; holes stay. The range is taken as bytes of
     /// the map, whatever the size.
-    fn zero_mapped(&mut self, no: InodeNo, inode: &Inode, range: Range<u64>) -> Result<()> {
+    fn zero_mapped(&mut self, inode: &Inode, range: Range<u64>) -> Result<()> {
         // Only the block that the old end lies in can hold something: all behind it are holes.
         let block_end = range.start.next_multiple_of(self.block_bytes());
         let range = range.start..range.end.min(block_end);
-        self.zero_range_mapped(no, inode, range)
+        self.zero_range_mapped(inode, range)
     }
 
-    fn zero_range_mapped(&mut self, no: InodeNo, inode: &Inode, range: Range<u64>) -> Result<()> {
+    fn zero_range_mapped(&mut self, inode: &Inode, range: Range<u64>) -> Result<()> {
         for piece in pieces(self.block_bytes(), range) {
-            if let Some(block) = self.map(no, inode, piece.block)? {
+            if let Some(block) = self.map(inode, piece.block)? {
                 let at = self.geometry().offset_of(block) + piece.start as u64;
                 self.data_written = true;
                 self.cache.device().write_data_at(at, &vec![0; piece.length])?;
@@ -210,43 +202,37 @@ impl Volume {
     }
 
     /// Sets the size; what lies behind it is freed. The inode is changed, not stored.
-    pub(crate) fn truncate(&mut self, no: InodeNo, inode: &mut Inode, size: u64) -> Result<()> {
+    pub(crate) fn truncate(&mut self, inode: &mut Inode, size: u64) -> Result<()> {
         if size > self.geometry().size_max() {
             return Err(Errno::FBIG.into());
         }
         if size > inode.size {
-            self.zero_mapped(no, inode, inode.size..size)?;
+            self.zero_mapped(inode, inode.size..size)?;
         } else {
-            self.unmap(no, inode, size.div_ceil(self.block_bytes())..u64::MAX)?;
-            self.zero_mapped(no, inode, size..u64::MAX)?;
+            self.unmap(inode, size.div_ceil(self.block_bytes())..u64::MAX)?;
+            self.zero_mapped(inode, size..u64::MAX)?;
         }
         inode.size = size;
         Ok(())
     }
 
     /// Makes the range a hole as far as whole blocks go, and zeros elsewhere.
-    pub(crate) fn punch(
-        &mut self,
-        no: InodeNo,
-        inode: &mut Inode,
-        range: Range<u64>,
-    ) -> Result<()> {
+    pub(crate) fn punch(&mut self, inode: &mut Inode, range: Range<u64>) -> Result<()> {
         let bytes = self.block_bytes();
         let end = range.end.min(inode.size.next_multiple_of(bytes));
         let first = range.start.div_ceil(bytes);
         let last = end / bytes;
         if first >= last {
-            return self.zero_range_mapped(no, inode, range.start..end);
+            return self.zero_range_mapped(inode, range.start..end);
         }
-        self.zero_range_mapped(no, inode, range.start..first * bytes)?;
-        self.unmap(no, inode, first..last)?;
-        self.zero_range_mapped(no, inode, last * bytes..end)
+        self.zero_range_mapped(inode, range.start..first * bytes)?;
+        self.unmap(inode, first..last)?;
+        self.zero_range_mapped(inode, last * bytes..end)
     }
 
     /// Fills the holes of a range with blocks of zeros, all or none.
     pub(crate) fn fill_holes(
         &mut self,
-        no: InodeNo,
         inode: &mut Inode,
         range: Range<u64>,
         privileged: bool,
@@ -256,16 +242,16 @@ impl Volume {
             return Ok(());
         }
         let blocks = range.start / bytes..range.end.div_ceil(bytes);
-        let missing = self.count_holes(no, inode, blocks.clone())?;
+        let missing = self.count_holes(inode, blocks.clone())?;
         let indirect = missing / u64::from(self.block_size().pointers());
         if !self.space.has_blocks(missing + indirect, privileged) {
             return Err(Errno::NOSPC.into());
         }
         let mut taken = Vec::new();
-        let answer = self.fill_each(no, inode, blocks, privileged, &mut taken);
+        let answer = self.fill_each(inode, blocks, privileged, &mut taken);
         if answer.is_err() {
             for block in taken {
-                self.unmap(no, inode, block..block + 1)?;
+                self.unmap(inode, block..block + 1)?;
             }
         }
         answer
@@ -273,7 +259,6 @@ impl Volume {
 
     fn fill_each(
         &mut self,
-        no: InodeNo,
         inode: &mut Inode,
         blocks: Range<u64>,
         privileged: bool,
@@ -281,7 +266,7 @@ impl Volume {
     ) -> Result<()> {
         let zeros = vec![0; self.block_size().bytes()];
         for block in blocks {
-            let mapped = self.map_for_writing(no, inode, FileBlock(block as u32), privileged)?;
+            let mapped = self.map_for_writing(inode, FileBlock(block as u32), privileged)?;
             if mapped.fresh {
                 taken.push(block);
                 self.data_written = true;
@@ -292,12 +277,12 @@ impl Volume {
         Ok(())
     }
 
-    fn count_holes(&self, no: InodeNo, inode: &Inode, blocks: Range<u64>) -> Result<u64> {
+    fn count_holes(&self, inode: &Inode, blocks: Range<u64>) -> Result<u64> {
         let mut holes = 0;
         let mut at = blocks.start;
         while at < blocks.end {
             let most = (blocks.end - at).min(u64::from(u32::MAX)) as u32;
-            let run = self.map_run(no, inode, FileBlock(at as u32), most)?;
+            let run = self.map_run(inode, FileBlock(at as u32), most)?;
             if run.physical.is_none() {
                 holes += u64::from(run.length);
             }
@@ -309,17 +294,16 @@ impl Volume {
     /// Makes the range zeros, without holes within the file.
     pub(crate) fn zero(
         &mut self,
-        no: InodeNo,
         inode: &mut Inode,
         range: Range<u64>,
         privileged: bool,
     ) -> Result<()> {
-        self.fill_holes(no, inode, range.clone(), privileged)?;
-        self.zero_range_mapped(no, inode, range)
+        self.fill_holes(inode, range.clone(), privileged)?;
+        self.zero_range_mapped(inode, range)
     }
 
     /// The next data or hole at or after `offset`.
-    pub(crate) fn seek(&self, no: InodeNo, inode: &Inode, offset: u64, to: SeekTo) -> Result<u64> {
+    pub(crate) fn seek(&self, inode: &Inode, offset: u64, to: SeekTo) -> Result<u64> {
         if offset >= inode.size {
             return Err(Errno::NXIO.into());
         }
@@ -330,14 +314,14 @@ impl Volume {
             let Some(first) = self.block_at(at) else { break };
             let left = (inode.size - at).div_ceil(self.block_bytes()) + 1;
             let most = left.min(u64::from(u32::MAX)) as u32;
-            let run = self.map_run(no, inode, first, most)?;
+            let run = self.map_run(inode, first, most)?;
             if run.physical.is_some() == (to == SeekTo::Data) {
                 return Ok(at);
             }
             if run.physical.is_some() {
                 budget = budget
                     .checked_sub(run.length.into())
-                    .ok_or_else(|| Error::damaged(Place::Inode(no), Flaw::TooManyBlocks))?;
+                    .ok_or_else(|| Error::damaged(Place::Inode(inode.no), Flaw::TooManyBlocks))?;
             }
             at = (u64::from(first.0) + u64::from(run.length)) * self.block_bytes();
         }

@@ -312,7 +312,7 @@ impl FileSystem for Ext2 {
         let (target, is_due) = {
             let volume = self.volume.read();
             let inode = self.see(volume.inode(no))?;
-            (self.see(volume.target(no, &inode))?, volume.access_is_due(&inode, request.now))
+            (self.see(volume.target(&inode))?, volume.access_is_due(&inode, request.now))
         };
         if is_due {
             self.volume.write().touch_access(no, request.now);
@@ -516,7 +516,7 @@ impl FileSystem for Ext2 {
         if namespace.is_acl() {
             namespace.check_kind(inode.kind)?;
         }
-        self.see(volume.xattr(no, &inode, name))?.ok_or_else(|| Errno::NODATA.into())
+        self.see(volume.xattr(&inode, name))?.ok_or_else(|| Errno::NODATA.into())
     }
 
     fn setxattr(
@@ -535,7 +535,7 @@ impl FileSystem for Ext2 {
         let no = to_no(ino)?;
         let volume = self.volume.read();
         let inode = self.see(volume.inode(no))?;
-        Ok(self.see(volume.xattr_names(no, &inode))?)
+        Ok(self.see(volume.xattr_names(&inode))?)
     }
 
     fn removexattr(&self, request: &Request, ino: Ino, name: &OsStr) -> VfsResult<()> {
@@ -574,7 +574,7 @@ impl FileSystem for Ext2 {
         let volume = self.volume.read();
         let inode = self.see(volume.inode(no))?;
         crate::attributes::check_regular(&inode)?;
-        Ok(self.see(volume.seek(no, &inode, offset, to))?)
+        Ok(self.see(volume.seek(&inode, offset, to))?)
     }
 
     fn copy_file_range(
@@ -594,13 +594,13 @@ impl Layout for Ext2 {
         let no = to_no(ino)?;
         let volume = self.volume.read();
         let inode = self.see(volume.inode(no))?;
-        Ok(self.see(volume.extents(no, &inode))?)
+        Ok(self.see(volume.extents(&inode))?)
     }
 }
 
 impl Volume {
     /// The target of a symbolic link.
-    fn target(&self, no: InodeNo, inode: &Inode) -> Result<Vec<u8>> {
+    fn target(&self, inode: &Inode) -> Result<Vec<u8>> {
         if inode.kind != FileKind::Symlink {
             return Err(Errno::INVAL.into());
         }
@@ -610,7 +610,7 @@ impl Volume {
         let length = inode.size.min(rules::TARGET_BYTES_MAX as u64) as usize;
         let mut target = Vec::with_capacity(length);
         for index in 0..length.div_ceil(self.block_size().bytes()) {
-            let block = self.map(no, inode, FileBlock(index as u32))?.ok_or(Errno::IO)?;
+            let block = self.map(inode, FileBlock(index as u32))?.ok_or(Errno::IO)?;
             target.extend_from_slice(&self.cache.read(block)?);
         }
         target.truncate(length);
@@ -618,13 +618,13 @@ impl Volume {
     }
 
     /// Where the bytes of a file lie; in units of bytes.
-    fn extents(&self, no: InodeNo, inode: &Inode) -> Result<Vec<Extent>> {
+    fn extents(&self, inode: &Inode) -> Result<Vec<Extent>> {
         let mut extents: Vec<Extent> = Vec::new();
         if !self.has_map(inode) {
             return Ok(extents);
         }
         let bytes = self.block_size().bytes_u64();
-        self.walk(no, inode, &mut |block, place| {
+        self.walk(inode, &mut |block, place| {
             let Some(place) = place else { return };
             let (logical, physical) = (place * bytes, self.geometry().offset_of(block));
             match extents.last_mut() {

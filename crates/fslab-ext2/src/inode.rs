@@ -18,6 +18,8 @@ pub const FAST_TARGET_MAX: usize = MAP_ENTRIES * 4 - 1;
 /// An inode in use.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Inode {
+    /// Its number.
+    pub no: InodeNo,
     /// What it is.
     pub kind: FileKind,
     /// Permission, set-id and sticky bits.
@@ -55,6 +57,7 @@ pub struct Inode {
 impl Inode {
     /// An empty inode of a user and a group, made now.
     pub(crate) fn new(
+        no: InodeNo,
         kind: FileKind,
         permissions: Permissions,
         (uid, gid): (u32, u32),
@@ -62,6 +65,7 @@ impl Inode {
         now: Timestamp,
     ) -> Self {
         Self {
+            no,
             kind,
             permissions,
             uid,
@@ -103,6 +107,7 @@ impl Inode {
         let extra = extra_of(bytes).ok_or_else(|| damaged(Flaw::BadExtraSize))?;
         let time = |seconds: u32, extra: Option<u32>| decode_time(seconds, extra.unwrap_or(0));
         Ok(Some(Self {
+            no,
             kind,
             permissions: Permissions::new(mode),
             uid: u32::from(raw.i_uid.get()) | u32::from(raw.i_uid_high.get()) << 16,
@@ -321,6 +326,7 @@ mod tests {
         let mut bytes = [0; 256];
         Inode::clear(&mut bytes);
         let inode = Inode {
+            no: InodeNo(12),
             kind: FileKind::Regular,
             permissions: Permissions::new(0o4755),
             uid: 0x1_2345,

@@ -69,7 +69,7 @@ impl Volume {
         }
         inode.flags ^= changed;
         inode.changed = request.now;
-        self.store_inode(no, &inode)
+        self.store_inode(&inode)
     }
 }
 

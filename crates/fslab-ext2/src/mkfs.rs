@@ -286,11 +286,11 @@ impl Maker<'_> {
         for index in 1..lost_blocks {
             self.write_bytes(BlockNo(lost.0 + index), &block)?;
         }
-        self.write_inode(InodeNo::ROOT, &self.directory(0o755, 3, root, 1))?;
-        self.write_inode(LOST_AND_FOUND, &self.directory(0o700, 2, lost, lost_blocks))
+        self.write_inode(&self.directory(InodeNo::ROOT, 0o755, 3, root, 1))?;
+        self.write_inode(&self.directory(LOST_AND_FOUND, 0o700, 2, lost, lost_blocks))
     }
 
-    fn directory(&self, mode: u32, links: u32, first: BlockNo, blocks: u32) -> Inode {
+    fn directory(&self, no: InodeNo, mode: u32, links: u32, first: BlockNo, blocks: u32) -> Inode {
         let mut map = [0; MAP_ENTRIES];
         (0..blocks).for_each(|index| map[index as usize] = first.0 + index);
         let permissions = Permissions::new(mode);
@@ -299,16 +299,16 @@ impl Maker<'_> {
             size: u64::from(blocks) * self.geometry.block_size.bytes_u64(),
             sectors: blocks * self.geometry.block_size.sectors(),
             map,
-            ..Inode::new(FileKind::Directory, permissions, owner, links, self.options.now)
+            ..Inode::new(no, FileKind::Directory, permissions, owner, links, self.options.now)
         }
     }
 
-    fn write_inode(&self, no: InodeNo, inode: &Inode) -> Result<()> {
+    fn write_inode(&self, inode: &Inode) -> Result<()> {
         let mut bytes = vec![0; self.geometry.inode_size as usize];
         Inode::clear(&mut bytes);
         inode.store(&mut bytes);
         let start = self.geometry.offset_of(self.groups[0].inode_table);
-        let at = start + u64::from(no.0 - 1) * u64::from(self.geometry.inode_size);
+        let at = start + u64::from(inode.no.0 - 1) * u64::from(self.geometry.inode_size);
         Ok(self.device.write_at(at, &bytes)?)
     }
 

@@ -14,7 +14,6 @@ use fslab_vfs::rules::{self};
 use fslab_vfs::{Errno, FileKind, Name, Request, XattrMode};
 
 use crate::dir::{self, Search, Vacancy};
-use crate::dir_blocks::{DirectoryEdit, DirectoryView};
 use crate::error::{Error, Place, Result};
 use crate::flaw::Flaw;
 use crate::inode::{FAST_TARGET_MAX, Inode};
@@ -47,8 +46,7 @@ pub(crate) fn is_privileged(request: &Request) -> bool {
 impl Volume {
     /// Searches a directory for a name.
     pub(crate) fn search(&self, parent: InodeNo, name: Name<'_>) -> Result<Search> {
-        let inode = self.inode(parent)?;
-        dir::find(&DirectoryView::new(self, parent, &inode)?, &self.rules, name.as_bytes())
+        dir::find(&self.directory(parent)?, name.as_bytes())
     }
 
     /// The inode of a name.
@@ -127,8 +125,7 @@ impl Volume {
         mode: u32,
     ) -> Result<InodeNo> {
         self.begin(request.now)?;
-        let directory = self.inode(parent)?;
-        DirectoryView::new(self, parent, &directory)?;
+        let directory = self.directory(parent)?.inode;
         if directory.links == 0 {
             return Err(Errno::NOENT.into());
         }
@@ -155,10 +152,10 @@ impl Volume {
             flags,
             generation,
             created: has_created.then_some(request.now),
-            ..Inode::new(new.kind, inherited.permissions, owner, links, request.now)
+            ..Inode::new(no, new.kind, inherited.permissions, owner, links, request.now)
         };
-        let answer = self.fill_inode(request, parent, no, &mut inode, new, &inherited);
-        let stored = self.store_inode(no, &inode);
+        let answer = self.fill_inode(request, parent, &mut inode, new, &inherited);
+        let stored = self.store_inode(&inode);
         self.order.pending.taken(no);
         match answer.and(stored) {
             Ok(()) => Ok(no),
@@ -171,8 +168,8 @@ impl Volume {
 
     fn inherited(&self, request: &Request, parent: InodeNo, new: &New<'_>) -> Result<Inherited> {
         let inode = self.inode(parent)?;
-        let default = match self.may_have_xattrs(parent, &inode)? {
-            true => self.xattr(parent, &inode, OsStr::new(acl::DEFAULT))?,
+        let default = match self.may_have_xattrs(&inode)? {
+            true => self.xattr(&inode, OsStr::new(acl::DEFAULT))?,
             false => None,
         };
         let directory = Parent {
@@ -187,28 +184,27 @@ impl Volume {
         &mut self,
         request: &Request,
         parent: InodeNo,
-        no: InodeNo,
         inode: &mut Inode,
         new: &New<'_>,
         inherited: &Inherited,
     ) -> Result<()> {
         inode.set_device(new.device);
         match new.kind {
-            FileKind::Directory => self.fill_directory(request, parent, no, inode)?,
-            FileKind::Symlink => self.fill_symlink(request, no, inode, new.target)?,
+            FileKind::Directory => self.fill_directory(request, parent, inode)?,
+            FileKind::Symlink => self.fill_symlink(request, inode, new.target)?,
             _ => {}
         }
         let lists = [(acl::ACCESS, &inherited.access_acl), (acl::DEFAULT, &inherited.default_acl)];
         for (name, value) in lists {
             if let Some(value) = value {
-                self.set_xattr(no, inode, OsStr::new(name), value, XattrMode::empty())?;
+                self.set_xattr(inode, OsStr::new(name), value, XattrMode::empty())?;
             }
         }
         for (name, value) in &request.creation.labels {
             if Namespace::of(name)? != Namespace::Privileged {
                 return Err(Errno::OPNOTSUPP.into());
             }
-            self.set_xattr(no, inode, name, value, XattrMode::empty())?;
+            self.set_xattr(inode, name, value, XattrMode::empty())?;
         }
         Ok(())
     }
@@ -217,26 +213,19 @@ impl Volume {
         &mut self,
         request: &Request,
         parent: InodeNo,
-        no: InodeNo,
         inode: &mut Inode,
     ) -> Result<()> {
         let privileged = is_privileged(request);
-        let block = self.map_for_writing(no, inode, FileBlock(0), privileged)?.block;
+        let block = self.map_for_writing(inode, FileBlock(0), privileged)?.block;
         self.cache.create(block);
         inode.size = self.block_size().bytes_u64();
         let rules = self.rules;
         self.cache.modify(block, crate::cache::Role::Map, |bytes| {
-            dir::create(bytes, &rules, no, parent);
+            dir::create(bytes, &rules, inode.no, parent);
         })
     }
 
-    fn fill_symlink(
-        &mut self,
-        request: &Request,
-        no: InodeNo,
-        inode: &mut Inode,
-        target: &OsStr,
-    ) -> Result<()> {
+    fn fill_symlink(&mut self, request: &Request, inode: &mut Inode, target: &OsStr) -> Result<()> {
         let target = target.as_bytes();
         inode.size = target.len() as u64;
         if target.len() <= FAST_TARGET_MAX {
@@ -246,7 +235,7 @@ impl Volume {
         let privileged = is_privileged(request);
         for (index, piece) in target.chunks(self.block_size().bytes()).enumerate() {
             let block = FileBlock(index as u32);
-            let block = self.map_for_writing(no, inode, block, privileged)?.block;
+            let block = self.map_for_writing(inode, block, privileged)?.block;
             self.cache.create(block);
             self.cache.modify(block, crate::cache::Role::Map, |bytes| {
                 bytes[..piece.len()].copy_from_slice(piece);
@@ -259,7 +248,7 @@ impl Volume {
     pub(crate) fn abandon(&mut self, no: InodeNo) {
         let unnamed = self.inode(no).and_then(|mut inode| {
             inode.links = 0;
-            self.store_inode(no, &inode)
+            self.store_inode(&inode)
         });
         if let Err(error) = unnamed.and_then(|()| self.delete_inode(no)) {
             // The caller is told why it was to be made in vain.
@@ -277,10 +266,8 @@ impl Volume {
         kind: FileKind,
         privileged: bool,
     ) -> Result<()> {
-        let mut inode = self.inode(parent)?;
-        let rules = self.rules;
-        let mut edit = DirectoryEdit::new(self, parent, &mut inode, privileged)?;
-        dir::insert(&mut edit, &rules, vacancy, name.as_bytes(), no, kind.into())
+        let mut edit = self.directory_mut(parent, privileged)?;
+        dir::insert(&mut edit, vacancy, name.as_bytes(), no, kind.into())
     }
 
     /// Puts a name that was not there, wherever it fits; answers the block that holds it.
@@ -301,11 +288,9 @@ impl Volume {
         let Search::Found(found) = self.search(parent, name)? else {
             return Err(Errno::NOENT.into());
         };
-        let mut inode = self.inode(parent)?;
-        let rules = self.rules;
-        let mut edit = DirectoryEdit::new(self, parent, &mut inode, true)?;
-        let removed = dir::remove(&mut edit, &rules, &found)?;
-        if let Err(error) = dir::give_back(&mut edit, &rules, &found, removed) {
+        let mut edit = self.directory_mut(parent, true)?;
+        let removed = dir::remove(&mut edit, &found)?;
+        if let Err(error) = dir::give_back(&mut edit, &found, removed) {
             self.trouble.log(&format!("directory {parent} could not be made smaller"), &error);
         }
         self.order.pending.name_removed(parent, name.as_bytes());
@@ -323,17 +308,13 @@ impl Volume {
         let Search::Found(found) = self.search(parent, name)? else {
             return Err(Errno::NOENT.into());
         };
-        let mut inode = self.inode(parent)?;
-        let rules = self.rules;
-        let mut edit = DirectoryEdit::new(self, parent, &mut inode, true)?;
-        dir::replace(&mut edit, &rules, &found, no, kind.into())
+        dir::replace(&mut self.directory_mut(parent, true)?, &found, no, kind.into())
     }
 
     /// The block of the device that holds a name.
     pub(crate) fn block_of_name(&self, parent: InodeNo, name: Name<'_>) -> Result<Option<BlockNo>> {
         let Search::Found(found) = self.search(parent, name)? else { return Ok(None) };
-        let inode = self.inode(parent)?;
-        DirectoryView::new(self, parent, &inode)?.physical(found.block()).map(Some)
+        self.directory(parent)?.physical(found.block()).map(Some)
     }
 
     /// Records a change of a directory's names, and of its number of subdirectories.
@@ -342,7 +323,7 @@ impl Volume {
         inode.links = inode.links.saturating_add_signed(subdirectories);
         inode.modified = self.now;
         inode.changed = self.now;
-        self.store_inode(no, &inode)
+        self.store_inode(&inode)
     }
 
     /// One more name for an inode.
@@ -375,19 +356,19 @@ impl Volume {
         self.make_early(no)?;
         self.add_name(parent, name, &vacancy, no, inode.kind, privileged)?;
         self.order.pending.renamed(no);
-        let counted = self.count_link(no, &mut inode, parent);
+        let counted = self.count_link(&mut inode, parent);
         counted.inspect_err(|error| self.trouble.log("a name is not counted", error))?;
         self.order_link(no, parent, name)
     }
 
     /// An inode was given a name in a directory.
-    fn count_link(&mut self, no: InodeNo, inode: &mut Inode, parent: InodeNo) -> Result<()> {
-        self.remove_orphan(no)?;
-        self.known.lock().named(no);
+    fn count_link(&mut self, inode: &mut Inode, parent: InodeNo) -> Result<()> {
+        self.remove_orphan(inode.no)?;
+        self.known.lock().named(inode.no);
         inode.deleted = 0;
         inode.links += 1;
         inode.changed = self.now;
-        self.store_inode(no, inode)?;
+        self.store_inode(inode)?;
         self.touch_directory(parent, 0)
     }
 
@@ -429,9 +410,8 @@ impl Volume {
 
     /// Refuses what is no directory (`ENOTDIR`) or has names (`ENOTEMPTY`).
     pub(crate) fn check_empty(&self, no: InodeNo) -> Result<()> {
-        let inode = self.named_inode(no)?;
-        let is_empty = dir::is_empty(&DirectoryView::new(self, no, &inode)?)?;
-        if is_empty { Ok(()) } else { Err(Errno::NOTEMPTY.into()) }
+        self.named_inode(no)?;
+        if dir::is_empty(&self.directory(no)?)? { Ok(()) } else { Err(Errno::NOTEMPTY.into()) }
     }
 
     /// An inode lost a name; a directory has only one. Without names it is deleted, or put on the
@@ -444,7 +424,7 @@ impl Volume {
         }
         inode.links = if is_directory { 0 } else { inode.links.saturating_sub(1) };
         inode.changed = self.now;
-        self.store_inode(no, &inode)?;
+        self.store_inode(&inode)?;
         if inode.links > 0 {
             return Ok(());
         }

@@ -223,9 +223,9 @@ impl Volume {
         inode.ok_or_else(|| Error::damaged(Place::Inode(no), Flaw::NamedUnused))
     }
 
-    pub fn store_inode(&mut self, no: InodeNo, inode: &Inode) -> Result<()> {
+    pub fn store_inode(&mut self, inode: &Inode) -> Result<()> {
         self.name_features_of(inode)?;
-        self.change_inode(no, |bytes| inode.store(bytes))
+        self.change_inode(inode.no, |bytes| inode.store(bytes))
     }
 
     /// Takes an inode for a new file. Its bytes are those of a new inode afterwards; answers the
@@ -259,12 +259,12 @@ impl Volume {
         let mut inode = self.inode(no)?;
         self.make_late(no)?;
         self.remove_orphan(no)?;
-        self.drop_xattr_block(no, &mut inode)?;
+        self.drop_xattr_block(&mut inode)?;
         let was = Some(inode.clone());
         if self.has_map(&inode) {
-            let answer = self.unmap(no, &mut inode, 0..u64::MAX);
+            let answer = self.unmap(&mut inode, 0..u64::MAX);
             // What was freed before a failure is not the inode's any more.
-            self.store_inode(no, &inode)?;
+            self.store_inode(&inode)?;
             answer?;
         }
         self.space.closed(no);
@@ -288,7 +288,7 @@ impl Volume {
         }
         let mut inode = self.inode(no)?;
         inode.deleted = self.orphans.head();
-        self.store_inode(no, &inode)?;
+        self.store_inode(&inode)?;
         self.orphans.add(no);
         self.space.changed = true;
         Ok(())
@@ -300,11 +300,11 @@ impl Volume {
         if let Some(after) = after {
             let mut inode = self.inode(after)?;
             inode.deleted = before;
-            self.store_inode(after, &inode)?;
+            self.store_inode(&inode)?;
         }
         let mut inode = self.inode(no)?;
         inode.deleted = 0;
-        self.store_inode(no, &inode)?;
+        self.store_inode(&inode)?;
         self.orphans.remove(no);
         self.space.changed = true;
         Ok(())

@@ -176,19 +176,19 @@ fn check_used(image: &mut Image, no: InodeNo, raw: &RawInode, bytes: &[u8]) -> R
         Err(error) => return Err(error),
     };
     image.used.extend(Feature::ALL.into_iter().filter(|feature| feature.is_used_by(&inode)));
-    check_attributes(image, no, &inode, bytes)?;
-    check_flags(image, no, &inode);
-    check_blocks(image, no, &inode)
+    check_attributes(image, &inode, bytes)?;
+    check_flags(image, &inode);
+    check_blocks(image, &inode)
 }
 
-fn check_flags(image: &mut Image, no: InodeNo, inode: &Inode) {
+fn check_flags(image: &mut Image, inode: &Inode) {
     if inode.flags & INODE_INDEX == 0 {
         return;
     }
     if inode.kind != FileKind::Directory {
-        bad(image, no, Flaw::IndexedFile);
+        bad(image, inode.no, Flaw::IndexedFile);
     } else if !image.has_index() {
-        bad(image, no, Flaw::IndexWithoutFeature);
+        bad(image, inode.no, Flaw::IndexWithoutFeature);
     }
 }
 
@@ -204,41 +204,41 @@ struct Walk {
     hole: Option<u32>,
 }
 
-fn check_blocks(image: &mut Image, no: InodeNo, inode: &Inode) -> Result<()> {
+fn check_blocks(image: &mut Image, inode: &Inode) -> Result<()> {
     let block_sectors = image.geometry().block_size.sectors();
     let has_map = match inode.kind {
         FileKind::Regular | FileKind::Directory => true,
-        FileKind::Symlink => return check_symlink(image, no, inode, block_sectors),
+        FileKind::Symlink => return check_symlink(image, inode, block_sectors),
         _ => false,
     };
     if !has_map && inode.size != 0 {
-        bad(image, no, Flaw::SpecialSize);
+        bad(image, inode.no, Flaw::SpecialSize);
     }
     let mut walk = Walk { keep: inode.kind == FileKind::Directory, ..Walk::default() };
     if has_map {
-        walk_map(image, no, &inode.map, &mut walk)?;
+        walk_map(image, inode.no, &inode.map, &mut walk)?;
     }
-    check_counts(image, no, inode, &walk, block_sectors);
+    check_counts(image, inode, &walk, block_sectors);
     if inode.kind == FileKind::Directory {
         image.report.directories += 1;
         let indexed = inode.flags & INODE_INDEX != 0 && image.has_index();
         if let Some(hole) = walk.hole {
-            image.report.add(Subject::Inode(no), None, Problem::Hole(hole));
+            image.report.add(Subject::Inode(inode.no), None, Problem::Hole(hole));
         }
         let directory = Directory { blocks: walk.data, indexed, ..Directory::default() };
-        image.directories.insert(no, directory);
+        image.directories.insert(inode.no, directory);
     }
     Ok(())
 }
 
 /// As with e2fsck, the size says whether the target is in the inode, and a target ends before the
 /// bytes that hold it do.
-fn check_symlink(image: &mut Image, no: InodeNo, inode: &Inode, block_sectors: u32) -> Result<()> {
+fn check_symlink(image: &mut Image, inode: &Inode, block_sectors: u32) -> Result<()> {
     let (size, mut walk) = (inode.size, Walk { keep: true, ..Walk::default() });
     let target: Vec<u8> = if size <= FAST_TARGET_MAX as u64 {
         inode.map.iter().flat_map(|word| word.to_le_bytes()).collect()
     } else {
-        walk_map(image, no, &inode.map, &mut walk)?;
+        walk_map(image, inode.no, &inode.map, &mut walk)?;
         match walk.data.first() {
             Some(block) => image.cache.read(*block)?.to_vec(),
             None => Vec::new(),
@@ -246,12 +246,12 @@ fn check_symlink(image: &mut Image, no: InodeNo, inode: &Inode, block_sectors: u
     };
     let length = target.iter().position(|byte| *byte == 0);
     if size == 0 || length.is_none_or(|length| length as u64 != size) {
-        bad(image, no, Flaw::SymlinkSize);
+        bad(image, inode.no, Flaw::SymlinkSize);
     }
     if walk.end > 1 {
-        bad(image, no, Flaw::SymlinkBlocks);
+        bad(image, inode.no, Flaw::SymlinkBlocks);
     }
-    check_sectors(image, no, inode, &walk, block_sectors);
+    check_sectors(image, inode, &walk, block_sectors);
     Ok(())
 }
 
@@ -288,7 +288,7 @@ impl Walk {
     }
 }
 
-fn check_counts(image: &mut Image, no: InodeNo, inode: &Inode, walk: &Walk, block_sectors: u32) {
+fn check_counts(image: &mut Image, inode: &Inode, walk: &Walk, block_sectors: u32) {
     let block = image.geometry().block_size.bytes_u64();
     let (size, end) = (inode.size, walk.end);
     let fits = match inode.kind {
@@ -298,39 +298,39 @@ fn check_counts(image: &mut Image, no: InodeNo, inode: &Inode, walk: &Walk, bloc
     };
     let largest = image.geometry().size_max();
     if !fits || size > largest {
-        image.report.add(Subject::Inode(no), None, Problem::Size { size, blocks: end });
+        image.report.add(Subject::Inode(inode.no), None, Problem::Size { size, blocks: end });
     }
-    check_sectors(image, no, inode, walk, block_sectors);
+    check_sectors(image, inode, walk, block_sectors);
 }
 
-fn check_sectors(image: &mut Image, no: InodeNo, inode: &Inode, walk: &Walk, block_sectors: u32) {
+fn check_sectors(image: &mut Image, inode: &Inode, walk: &Walk, block_sectors: u32) {
     let attributes = u64::from(inode.xattr_block.is_some());
     let counted = (walk.blocks + attributes) * u64::from(block_sectors);
     if u64::from(inode.sectors) != counted {
         let problem = Problem::Sectors { stored: inode.sectors, counted };
-        image.report.add(Subject::Inode(no), None, problem);
+        image.report.add(Subject::Inode(inode.no), None, problem);
     }
 }
 
-fn check_attributes(image: &mut Image, no: InodeNo, inode: &Inode, bytes: &[u8]) -> Result<()> {
+fn check_attributes(image: &mut Image, inode: &Inode, bytes: &[u8]) -> Result<()> {
     if let Some(region) = Inode::xattr_region(bytes).and_then(|start| bytes.get(start..))
         && region.len() >= 4
         && bytes.len() > INODE_BYTES
         && let Err(what) = Region::Inode.verify(region)
     {
-        image.report.add(Subject::Inode(no), None, Problem::Unreadable(what));
+        image.report.add(Subject::Inode(inode.no), None, Problem::Unreadable(what));
     }
     let Some(block) = inode.xattr_block else { return Ok(()) };
     if let Some((_, owners)) = image.attributes.get_mut(&block) {
         *owners += 1;
         return Ok(());
     }
-    if !image.claim(no, block.0) {
+    if !image.claim(inode.no, block.0) {
         return Ok(());
     }
     let bytes = image.cache.read(block)?;
     if let Err(what) = Region::Block.verify(&bytes) {
-        image.report.add(Subject::Inode(no), Some(block), Problem::Unreadable(what));
+        image.report.add(Subject::Inode(inode.no), Some(block), Problem::Unreadable(what));
     }
     image.attributes.insert(block, (reference_count(&bytes), 1));
     Ok(())

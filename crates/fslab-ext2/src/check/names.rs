@@ -56,7 +56,7 @@ fn check_directory(
     }
     // What has no block at all has a size that contradicts that, which was said.
     if directory.indexed && !directory.blocks.is_empty() {
-        check_index(image, rules, no, directory)?;
+        check_index(image, no, directory)?;
     }
     Ok(())
 }
@@ -118,10 +118,8 @@ fn check_repeated(
     Ok(())
 }
 
-fn check_index(image: &mut Image, rules: &Rules, no: InodeNo, directory: &Directory) -> Result<()> {
-    let (cache, block_size) = (&image.cache, image.geometry().block_size);
-    let flaws = verify::verify(&Blocks { cache, block_size, no, directory }, rules)?;
-    for flaw in flaws {
+fn check_index(image: &mut Image, no: InodeNo, directory: &Directory) -> Result<()> {
+    for flaw in verify::verify(&Blocks { image, no, directory })? {
         let block = flaw.block.0;
         image.report.add_beyond(
             Subject::Inode(no),

@@ -3,7 +3,7 @@
 use super::entry::{EntryKind, Spot, Wanted};
 use super::hash::NameHash;
 use super::path::{LeafBudget, Path};
-use super::{DirectoryBlocks, Rules, has_usable_index, read_checked};
+use super::{DirectoryBlocks, has_usable_index, read_checked};
 use crate::error::{Error, Result};
 use crate::types::{FileBlock, InodeNo};
 
@@ -76,14 +76,14 @@ pub struct Vacancy {
 ///
 /// # Errors
 /// [`crate::Error::Damaged`] where a block on the way is, and what the store answers.
-pub fn find<B: DirectoryBlocks>(blocks: &B, rules: &Rules, name: &[u8]) -> Result<Search> {
+pub fn find<B: DirectoryBlocks>(blocks: &B, name: &[u8]) -> Result<Search> {
     let wanted = Wanted::new(name);
     if !blocks.is_indexed() {
         return find_linear(blocks, &wanted);
     }
-    match find_indexed(blocks, rules, &wanted) {
+    match find_indexed(blocks, &wanted) {
         // Asked only now: an index that is whole is not to be read twice.
-        Err(Error::Damaged(_)) if !has_usable_index(blocks, rules)? => find_linear(blocks, &wanted),
+        Err(Error::Damaged(_)) if !has_usable_index(blocks)? => find_linear(blocks, &wanted),
         answer => answer,
     }
 }
@@ -100,12 +100,8 @@ fn find_linear<B: DirectoryBlocks>(blocks: &B, wanted: &Wanted<'_>) -> Result<Se
     Ok(Search::Absent(Vacancy { room, leaf: None }))
 }
 
-fn find_indexed<B: DirectoryBlocks>(
-    blocks: &B,
-    rules: &Rules,
-    wanted: &Wanted<'_>,
-) -> Result<Search> {
-    let (mut path, hash) = Path::to_name(blocks, rules, wanted.name())?;
+fn find_indexed<B: DirectoryBlocks>(blocks: &B, wanted: &Wanted<'_>) -> Result<Search> {
+    let (mut path, hash) = Path::to_name(blocks, wanted.name())?;
     let first = path;
     let mut room = None;
     let mut budget = LeafBudget::new(blocks);

@@ -11,13 +11,13 @@ use super::entry::{self, Entries, EntryKind, NewEntry, Packer};
 use super::hash::Hasher;
 use super::index::{self, RootInfo, Table, TableMut, entries_from};
 use super::path::{Frame, Path};
-use super::{DirectoryBlocks, DirectoryBlocksMut, Rules, dots, read_checked, write_checked};
+use super::{DirectoryBlocks, DirectoryBlocksMut, dots, read_checked, write_checked};
 use crate::error::Result;
 use crate::flaw::{Checked, Flaw};
 use crate::types::FileBlock;
 
 /// Makes the root of an index of a linear directory of one block; its names move to block 1.
-pub(crate) fn convert<B: DirectoryBlocksMut>(blocks: &mut B, rules: &Rules) -> Result<()> {
+pub(crate) fn convert<B: DirectoryBlocksMut>(blocks: &mut B) -> Result<()> {
     let root = FileBlock(0);
     let (old, [own, parent]) = read_checked(blocks, root, |bytes| {
         entry::live_bytes(bytes, 0)?;
@@ -26,8 +26,8 @@ pub(crate) fn convert<B: DirectoryBlocksMut>(blocks: &mut B, rules: &Rules) -> R
     let leaf = blocks.grow()?;
     blocks.expect_names(leaf)?;
     write_checked(blocks, leaf, |bytes| pack(bytes, super::names(root, &old)))?;
-    let info = RootInfo { version: rules.hasher.version(), levels: 0 };
-    let kind = rules.told(EntryKind::DIRECTORY);
+    let info = RootInfo { version: blocks.rules().hasher.version(), levels: 0 };
+    let kind = blocks.rules().told(EntryKind::DIRECTORY);
     blocks.write(root, |bytes| index::write_root(bytes, info, own, parent, kind, leaf))?;
     blocks.set_indexed(true)
 }
@@ -46,20 +46,19 @@ pub(crate) fn pack<'a>(
 /// Puts a name into an indexed directory whose leaf for it has no single record with room.
 pub(crate) fn insert<B: DirectoryBlocksMut>(
     blocks: &mut B,
-    rules: &Rules,
     hash: u32,
     new: &NewEntry<'_>,
 ) -> Result<()> {
     loop {
-        let path = Path::to_hash(blocks, rules, hash)?;
+        let path = Path::to_hash(blocks, hash)?;
         if fits_packed(blocks, path.leaf(), new)? {
             return pack_and_put(blocks, path.leaf(), new);
         }
         if is_full(blocks, path.bottom()) {
-            make_room_above(blocks, rules, &path)?;
+            make_room_above(blocks, &path)?;
             continue;
         }
-        let split = split_leaf(blocks, rules, &path)?;
+        let split = split_leaf(blocks, &path)?;
         return pack_and_put(
             blocks,
             if hash >= split.from { split.right } else { split.left },
@@ -117,15 +116,11 @@ pub(crate) fn limit<B: DirectoryBlocks>(blocks: &B, frame: &Frame) -> usize {
 
 /// Makes one step towards room in the index block above a leaf: splits the topmost full node that
 /// has room above itself, or adds a level.
-fn make_room_above<B: DirectoryBlocksMut>(
-    blocks: &mut B,
-    rules: &Rules,
-    path: &Path,
-) -> Result<()> {
+fn make_room_above<B: DirectoryBlocksMut>(blocks: &mut B, path: &Path) -> Result<()> {
     let frames = path.frames();
     match frames.iter().rposition(|frame| !is_full(blocks, frame)) {
         Some(level) => split_node(blocks, level, &frames[level], &frames[level + 1]),
-        None if frames.len() < usize::from(rules.levels) => add_level(blocks, path.info()),
+        None if frames.len() < usize::from(blocks.rules().levels) => add_level(blocks, path.info()),
         None => Err(Errno::NOSPC.into()),
     }
 }
@@ -181,8 +176,8 @@ struct Record {
 }
 
 /// Cuts the leaf of a path in two; the index block above it has room.
-fn split_leaf<B: DirectoryBlocksMut>(blocks: &mut B, rules: &Rules, path: &Path) -> Result<Split> {
-    let hasher = rules.hasher.with_version(path.info().version);
+fn split_leaf<B: DirectoryBlocksMut>(blocks: &mut B, path: &Path) -> Result<Split> {
+    let hasher = blocks.rules().hasher.with_version(path.info().version);
     let left = path.leaf();
     let (old, records) = read_checked(blocks, left, |bytes| {
         let records = records_by_hash(bytes, hasher)?;

@@ -54,8 +54,8 @@ impl Ext2 {
         if mode.contains(OpenMode::TRUNCATE) {
             volume.begin(request.now)?;
             let kill_set_id = !set_id::may_keep(request);
-            volume.resize(request, no, &mut inode, 0, kill_set_id)?;
-            volume.store_inode(no, &inode)?;
+            volume.resize(request, &mut inode, 0, kill_set_id)?;
+            volume.store_inode(&inode)?;
         }
         Ok(self.add_handle(volume, Open::File { no, mode }))
     }
@@ -130,7 +130,7 @@ impl Ext2 {
         let (length, is_due) = {
             let volume = self.volume.read();
             let inode = volume.inode(no)?;
-            let length = volume.read_data(no, &inode, offset, buffer)?;
+            let length = volume.read_data(&inode, offset, buffer)?;
             (length, volume.access_is_due(&inode, request.now))
         };
         if is_due && !buffer.is_empty() && !mode.contains(OpenMode::NO_ACCESS_TIME) {
@@ -156,14 +156,14 @@ impl Ext2 {
         if inode.flags & INODE_APPEND != 0 && offset < inode.size {
             return Err(Errno::PERM.into());
         }
-        let answer = volume.write_data(no, &mut inode, offset, data, is_privileged(request));
+        let answer = volume.write_data(&mut inode, offset, data, is_privileged(request));
         // Indirect blocks may have been taken before a failure.
-        volume.store_inode(no, &inode)?;
+        volume.store_inode(&inode)?;
         let written = answer?;
         if written > 0 {
-            volume.drop_privileges(no, &mut inode, request, options.kill_set_id)?;
+            volume.drop_privileges(&mut inode, request, options.kill_set_id)?;
             (inode.modified, inode.changed) = (request.now, request.now);
-            volume.store_inode(no, &inode)?;
+            volume.store_inode(&inode)?;
         }
         drop(volume);
         if mode.intersects(OpenMode::DATA_SYNC | OpenMode::SYNC) {
@@ -192,23 +192,23 @@ impl Ext2 {
         let privileged = is_privileged(request);
         let within = offset..if keep_size { end.min(inode.size.max(offset)) } else { end };
         let answer = if mode.contains(FallocateMode::PUNCH_HOLE) {
-            volume.punch(no, &mut inode, offset..end)
+            volume.punch(&mut inode, offset..end)
         } else if mode.contains(FallocateMode::ZERO_RANGE) {
-            volume.zero(no, &mut inode, within, privileged)
+            volume.zero(&mut inode, within, privileged)
         } else if keep_size && end > inode.size {
             // The format has no way to tell such space from damage.
             Err(Errno::OPNOTSUPP.into())
         } else {
-            volume.fill_holes(no, &mut inode, within, privileged)
+            volume.fill_holes(&mut inode, within, privileged)
         };
-        volume.store_inode(no, &inode)?;
+        volume.store_inode(&inode)?;
         answer?;
         if !keep_size && end > inode.size {
-            volume.truncate(no, &mut inode, end)?;
+            volume.truncate(&mut inode, end)?;
         }
-        volume.drop_privileges(no, &mut inode, request, !set_id::may_keep(request))?;
+        volume.drop_privileges(&mut inode, request, !set_id::may_keep(request))?;
         (inode.modified, inode.changed) = (request.now, request.now);
-        volume.store_inode(no, &inode)
+        volume.store_inode(&inode)
     }
 
     pub(super) fn copy(

@@ -4,7 +4,6 @@
 use fslab_vfs::{Errno, FileKind, Name, RenameMode, Request};
 
 use crate::dir;
-use crate::dir_blocks::{DirectoryEdit, DirectoryView};
 use crate::error::{Error, Place, Result};
 use crate::flaw::Flaw;
 use crate::namei::{New, is_privileged};
@@ -42,10 +41,9 @@ impl Volume {
             return Err(Errno::INVAL.into());
         }
         self.begin(request.now)?;
-        let new_parent = self.inode(to.parent)?;
-        DirectoryView::new(self, to.parent, &new_parent)?;
+        let new_parent_links = self.directory(to.parent)?.inode.links;
         let source = self.subject(from)?.ok_or(Errno::NOENT)?;
-        if new_parent.links == 0 {
+        if new_parent_links == 0 {
             return Err(Errno::NOENT.into());
         }
         let target = self.subject(to)?;
@@ -127,7 +125,7 @@ impl Volume {
             if inode.links == 0 {
                 return Ok(false);
             }
-            at = dir::parent(&DirectoryView::new(self, at, &inode)?)?;
+            at = dir::parent(&self.directory(at)?)?;
         }
         Err(Error::damaged(Place::Inode(directory), Flaw::DirectoryCircle))
     }
@@ -262,11 +260,10 @@ impl Volume {
     fn moved(&mut self, subject: Subject, from: InodeNo, to: InodeNo) -> Result<()> {
         let mut inode = self.inode(subject.no)?;
         inode.changed = self.now;
-        self.store_inode(subject.no, &inode)?;
+        self.store_inode(&inode)?;
         if subject.kind != FileKind::Directory || from == to {
             return Ok(());
         }
-        let rules = self.rules;
-        dir::set_parent(&mut DirectoryEdit::new(self, subject.no, &mut inode, true)?, &rules, to)
+        dir::set_parent(&mut self.directory_mut(subject.no, true)?, to)
     }
 }
