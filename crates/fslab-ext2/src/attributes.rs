@@ -46,7 +46,7 @@ impl Volume {
         no: InodeNo,
         changes: &SetAttr,
     ) -> Result<()> {
-        self.begin(request.now)?;
+        self.begin(request)?;
         let mut inode = self.inode(no)?;
         check_changeable(&inode)?;
         if let Some(size) = changes.size {
@@ -155,21 +155,24 @@ impl Volume {
         if value.len() > VALUE_BYTES_MAX {
             return Err(Errno::TOOBIG.into());
         }
-        self.begin(request.now)?;
+        self.begin(request)?;
         let mut inode = self.inode(no)?;
         check_changeable(&inode)?;
         namespace.check_kind(inode.kind)?;
-        match namespace {
+        // Lists that say no more than the permissions are not stored.
+        let stored = match namespace {
             Namespace::AccessAcl => {
                 let (permissions, stored) = acl::set_access(inode.permissions, value)?;
-                self.change_acl(&mut inode, name, stored)?;
                 inode.permissions = permissions;
+                stored
             }
-            Namespace::DefaultAcl => {
-                let stored = acl::set_default(inode.kind, value)?;
-                self.change_acl(&mut inode, name, stored)?;
-            }
-            _ => self.set_xattr(&mut inode, name, value, mode)?,
+            Namespace::DefaultAcl => acl::set_default(inode.kind, value)?,
+            _ => Some(value.to_vec()),
+        };
+        let mode = if namespace.is_acl() { XattrMode::empty() } else { mode };
+        match stored {
+            Some(value) => self.set_xattr(&mut inode, name, &value, mode)?,
+            None => drop(self.remove_xattr(&mut inode, name)?),
         }
         if kill_set_group_id {
             let bits = inode.permissions.bits() & !Permissions::SET_GID;
@@ -177,18 +180,6 @@ impl Volume {
         }
         inode.changed = request.now;
         self.store_inode(&inode)
-    }
-
-    fn change_acl(
-        &mut self,
-        inode: &mut Inode,
-        name: &OsStr,
-        value: Option<Vec<u8>>,
-    ) -> Result<()> {
-        match value {
-            Some(value) => self.set_xattr(inode, name, &value, XattrMode::empty()),
-            None => self.remove_xattr(inode, name).map(|_| ()),
-        }
     }
 
     /// Removes an extended attribute. Removing a list that is not there succeeds, as in the
@@ -200,7 +191,7 @@ impl Volume {
         name: &OsStr,
     ) -> Result<()> {
         let namespace = Namespace::of(name)?;
-        self.begin(request.now)?;
+        self.begin(request)?;
         let mut inode = self.inode(no)?;
         check_changeable(&inode)?;
         namespace.check_kind(inode.kind)?;
@@ -212,11 +203,11 @@ impl Volume {
     }
 
     /// Records an access, if that works: what was read is right all the same.
-    pub(crate) fn touch_access(&mut self, no: InodeNo, now: Timestamp) {
+    pub(crate) fn touch_access(&mut self, no: InodeNo, request: &Request) {
         if self.options.read_only {
             return;
         }
-        let answer = self.store_access(no, now);
+        let answer = self.store_access(no, request);
         if let Err(error) = self.trouble.clone().see(answer) {
             tracing::warn!("the time at which inode {no} was read is not recorded: {error}");
         }
@@ -229,10 +220,10 @@ impl Volume {
         is_noted && self.options.access_times.is_due(inode.kind, inode.accessed, changed, now)
     }
 
-    fn store_access(&mut self, no: InodeNo, now: Timestamp) -> Result<()> {
-        self.begin(now)?;
+    fn store_access(&mut self, no: InodeNo, request: &Request) -> Result<()> {
+        self.begin(request)?;
         let mut inode = self.inode(no)?;
-        inode.accessed = now;
+        inode.accessed = request.now;
         self.store_inode(&inode)
     }
 }

@@ -112,7 +112,6 @@ impl Volume {
         &mut self,
         inode: &mut Inode,
         block: FileBlock,
-        privileged: bool,
     ) -> Result<Mapped> {
         let path = self.path(block)?;
         let gap = self.follow(inode, &path)?;
@@ -120,7 +119,7 @@ impl Volume {
             return Ok(Mapped { block, fresh: false });
         }
         let count = (path.levels() + 1 - gap.depth) as u32;
-        self.reserve(u64::from(count), privileged)?;
+        self.reserve(u64::from(count), self.privileged)?;
         let sectors = count * self.block_sectors();
         let sum = inode.sectors.checked_add(sectors).ok_or(Errno::FBIG)?;
         let block = self.fill_gap(inode, &path, &gap)?;
@@ -215,19 +214,8 @@ impl Volume {
 
     /// Takes a block that is not of the map, near the inode, and makes it zeros.
     pub(crate) fn take_lone_block(&mut self, no: InodeNo) -> Result<BlockNo> {
-        let request = BlockRequest {
-            home: self.geometry().group_of_inode(no),
-            regular: false,
-            logical: FileBlock(0),
-            missing: 0,
-            wanted: 1,
-            index: 0,
-            before: None,
-            nearest: None,
-            holder: None,
-            last_direct: None,
-            first_indirect: None,
-        };
+        let home = self.geometry().group_of_inode(no);
+        let request = BlockRequest { home, wanted: 1, ..BlockRequest::default() };
         let run = self.space.take_blocks(&mut self.cache, no, &request)?;
         self.cache.create(run.start);
         Ok(run.start)

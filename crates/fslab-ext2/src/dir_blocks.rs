@@ -17,8 +17,6 @@ use crate::volume::Volume;
 pub(crate) struct Directory<V> {
     volume: V,
     pub inode: Inode,
-    /// Whether it may take the last blocks.
-    privileged: bool,
 }
 
 /// A directory to be read.
@@ -30,16 +28,12 @@ pub(crate) type DirectoryEdit<'a> = Directory<&'a mut Volume>;
 impl Volume {
     /// A directory to be read.
     pub(crate) fn directory(&self, no: InodeNo) -> Result<DirectoryView<'_>> {
-        Ok(Directory { inode: self.directory_inode(no)?, volume: self, privileged: false })
+        Ok(Directory { inode: self.directory_inode(no)?, volume: self })
     }
 
     /// A directory to be changed.
-    pub(crate) fn directory_mut(
-        &mut self,
-        no: InodeNo,
-        privileged: bool,
-    ) -> Result<DirectoryEdit<'_>> {
-        Ok(Directory { inode: self.directory_inode(no)?, volume: self, privileged })
+    pub(crate) fn directory_mut(&mut self, no: InodeNo) -> Result<DirectoryEdit<'_>> {
+        Ok(Directory { inode: self.directory_inode(no)?, volume: self })
     }
 
     /// The inode of what is a directory and can be one.
@@ -144,7 +138,7 @@ impl DirectoryBlocksMut for DirectoryEdit<'_> {
         }
         self.volume.make_early(self.inode.no)?;
         let block = FileBlock(self.count());
-        let mapped = self.volume.map_for_writing(&mut self.inode, block, self.privileged)?;
+        let mapped = self.volume.map_for_writing(&mut self.inode, block)?;
         self.volume.cache.create(mapped.block);
         self.inode.size = size;
         self.store()?;

@@ -14,7 +14,7 @@ use crate::block_map::PATH_BLOCKS_MAX;
 use crate::error::{Error, Place, Result};
 use crate::flaw::Flaw;
 use crate::inode::Inode;
-use crate::types::{BlockNo, FileBlock};
+use crate::types::FileBlock;
 use crate::volume::Volume;
 
 /// The part of a range that lies in one block of a file.
@@ -82,7 +82,6 @@ impl Volume {
         inode: &mut Inode,
         offset: u64,
         data: &[u8],
-        privileged: bool,
     ) -> Result<usize> {
         let size_max = self.geometry().size_max();
         if data.is_empty() {
@@ -95,90 +94,72 @@ impl Volume {
         if offset > inode.size {
             self.zero_mapped(inode, inode.size..offset)?;
         }
-        let mut batch = Batch::default();
-        let mut taken: Vec<FileBlock> = Vec::new();
-        let answer = self.map_all(inode, offset, data, privileged, &mut batch, &mut taken);
-        let written = answer.and_then(|length| {
-            self.write_batch(&batch, data)?;
-            Ok(length)
-        });
-        match written {
+        let mut batch = Batch { data, parts: Vec::new(), taken: Vec::new() };
+        let mapped = self.map_all(inode, offset, &mut batch);
+        match mapped.and_then(|length| self.write_batch(&mut batch).map(|()| length)) {
             Ok(length) => {
                 inode.size = inode.size.max(offset + length as u64);
                 Ok(length)
             }
             Err(error) => {
                 // What was taken holds what somebody else left there.
-                for block in taken {
-                    self.unmap(inode, u64::from(block.0)..u64::from(block.0) + 1)?;
-                }
+                self.unmap_each(inode, batch.taken)?;
                 Err(error)
             }
         }
     }
 
     /// Maps the blocks for a write; answers for how many bytes there is room.
-    #[allow(clippy::too_many_arguments, reason = "one step of write_data")]
-    fn map_all(
-        &mut self,
-        inode: &mut Inode,
-        offset: u64,
-        data: &[u8],
-        privileged: bool,
-        batch: &mut Batch,
-        taken: &mut Vec<FileBlock>,
-    ) -> Result<usize> {
+    fn map_all(&mut self, inode: &mut Inode, offset: u64, batch: &mut Batch<'_>) -> Result<usize> {
         let clusters = self.options.clustering == Clustering::Smart;
+        let block_bytes = self.block_size().bytes();
         let mut done = 0;
-        for piece in pieces(self.block_bytes(), offset..offset + data.len() as u64) {
-            self.put_down_before_flush(batch, data)?;
-            let mapped = match self.map_for_writing(inode, piece.block, privileged) {
+        for piece in pieces(self.block_bytes(), offset..offset + batch.data.len() as u64) {
+            // Where only blocks are left that wait to be usable, mapping the next one flushes.
+            // Pointers to those mapped before are on the device then, and so must be their bytes.
+            if !self.space.has_blocks_now(PATH_BLOCKS_MAX) {
+                self.write_batch(batch)?;
+            }
+            let mapped = match self.map_for_writing(inode, piece.block) {
                 Ok(mapped) => mapped,
                 Err(error) if done == 0 || !error.is(Errno::NOSPC) => return Err(error),
                 Err(_) => break,
             };
-            let at = self.geometry().offset_of(mapped.block) + piece.start as u64;
+            let start = self.geometry().offset_of(mapped.block);
             if mapped.fresh {
-                taken.push(piece.block);
-                self.zero_around(mapped.block, &piece)?;
+                batch.taken.push(piece.block.0.into());
+                if piece.length < block_bytes {
+                    self.write_zeros(start, block_bytes)?;
+                }
             }
-            batch.add(at, done..done + piece.length);
+            batch.add(start + piece.start as u64, done..done + piece.length);
             done += piece.length;
-            if clusters && piece.start + piece.length == self.block_size().bytes() {
+            if clusters && piece.start + piece.length == block_bytes {
                 self.written(inode, (piece.block, mapped.block), |volume| {
-                    volume.write_batch(&std::mem::take(batch), data)
+                    volume.write_batch(batch)
                 })?;
             }
         }
         Ok(done)
     }
 
-    /// Where only blocks are left that wait to be usable, mapping the next one flushes. Pointers to
-    /// those mapped before are on the device then, and so must be their bytes.
-    fn put_down_before_flush(&mut self, batch: &mut Batch, data: &[u8]) -> Result<()> {
-        if self.space.has_blocks_now(PATH_BLOCKS_MAX) {
-            return Ok(());
-        }
-        self.write_batch(&std::mem::take(batch), data)
+    fn write_batch(&mut self, batch: &mut Batch<'_>) -> Result<()> {
+        let mut parts = std::mem::take(&mut batch.parts).into_iter();
+        parts.try_for_each(|(at, range)| self.write_bytes(at, &batch.data[range]))
     }
 
-    /// Makes the rest of a block zeros that was a hole and is written in part.
-    fn zero_around(&mut self, block: BlockNo, piece: &Piece) -> Result<()> {
-        if piece.length == self.block_size().bytes() {
-            return Ok(());
-        }
-        let zeros = vec![0; self.block_size().bytes()];
+    /// Gives the device bytes of a file.
+    pub(crate) fn write_bytes(&mut self, at: u64, bytes: &[u8]) -> Result<()> {
         self.data_written = true;
-        let at = self.geometry().offset_of(block);
-        Ok(self.cache.device().write_data_at(at, &zeros)?)
+        Ok(self.cache.device().write_data_at(at, bytes)?)
     }
 
-    fn write_batch(&mut self, batch: &Batch, data: &[u8]) -> Result<()> {
-        self.data_written = true;
-        for (at, range) in &batch.parts {
-            self.cache.device().write_data_at(*at, &data[range.clone()])?;
-        }
-        Ok(())
+    fn write_zeros(&mut self, at: u64, length: usize) -> Result<()> {
+        self.write_bytes(at, &vec![0; length])
+    }
+
+    fn unmap_each(&mut self, inode: &mut Inode, blocks: Vec<u64>) -> Result<()> {
+        blocks.into_iter().try_for_each(|block| self.unmap(inode, block..block + 1))
     }
 
     /// Makes a range zeros where the file has blocks; holes stay. The range is taken as bytes of
@@ -194,8 +175,7 @@ impl Volume {
         for piece in pieces(self.block_bytes(), range) {
             if let Some(block) = self.map(inode, piece.block)? {
                 let at = self.geometry().offset_of(block) + piece.start as u64;
-                self.data_written = true;
-                self.cache.device().write_data_at(at, &vec![0; piece.length])?;
+                self.write_zeros(at, piece.length)?;
             }
         }
         Ok(())
@@ -231,50 +211,30 @@ impl Volume {
     }
 
     /// Fills the holes of a range with blocks of zeros, all or none.
-    pub(crate) fn fill_holes(
-        &mut self,
-        inode: &mut Inode,
-        range: Range<u64>,
-        privileged: bool,
-    ) -> Result<()> {
+    pub(crate) fn fill_holes(&mut self, inode: &mut Inode, range: Range<u64>) -> Result<()> {
         let bytes = self.block_bytes();
         if range.is_empty() {
             return Ok(());
         }
-        let blocks = range.start / bytes..range.end.div_ceil(bytes);
+        let mut blocks = range.start / bytes..range.end.div_ceil(bytes);
         let missing = self.count_holes(inode, blocks.clone())?;
         let indirect = missing / u64::from(self.block_size().pointers());
-        if !self.space.has_blocks(missing + indirect, privileged) {
+        if !self.space.has_blocks(missing + indirect, self.privileged) {
             return Err(Errno::NOSPC.into());
         }
         let mut taken = Vec::new();
-        let answer = self.fill_each(inode, blocks, privileged, &mut taken);
-        if answer.is_err() {
-            for block in taken {
-                self.unmap(inode, block..block + 1)?;
-            }
-        }
-        answer
-    }
-
-    fn fill_each(
-        &mut self,
-        inode: &mut Inode,
-        blocks: Range<u64>,
-        privileged: bool,
-        taken: &mut Vec<u64>,
-    ) -> Result<()> {
-        let zeros = vec![0; self.block_size().bytes()];
-        for block in blocks {
-            let mapped = self.map_for_writing(inode, FileBlock(block as u32), privileged)?;
+        let answer = blocks.try_for_each(|block| {
+            let mapped = self.map_for_writing(inode, FileBlock(block as u32))?;
             if mapped.fresh {
                 taken.push(block);
-                self.data_written = true;
-                let at = self.geometry().offset_of(mapped.block);
-                self.cache.device().write_data_at(at, &zeros)?;
+                self.write_zeros(self.geometry().offset_of(mapped.block), bytes as usize)?;
             }
+            Ok(())
+        });
+        if answer.is_err() {
+            self.unmap_each(inode, taken)?;
         }
-        Ok(())
+        answer
     }
 
     fn count_holes(&self, inode: &Inode, blocks: Range<u64>) -> Result<u64> {
@@ -292,13 +252,8 @@ impl Volume {
     }
 
     /// Makes the range zeros, without holes within the file.
-    pub(crate) fn zero(
-        &mut self,
-        inode: &mut Inode,
-        range: Range<u64>,
-        privileged: bool,
-    ) -> Result<()> {
-        self.fill_holes(inode, range.clone(), privileged)?;
+    pub(crate) fn zero(&mut self, inode: &mut Inode, range: Range<u64>) -> Result<()> {
+        self.fill_holes(inode, range.clone())?;
         self.zero_range_mapped(inode, range)
     }
 
@@ -329,13 +284,16 @@ impl Volume {
     }
 }
 
-/// Writes to the device, those that continue each other as one: place, and range of the data.
-#[derive(Default)]
-struct Batch {
+/// What a write has given the device no bytes of yet.
+struct Batch<'a> {
+    data: &'a [u8],
+    /// Places, and ranges of the data; those that continue each other as one.
     parts: Vec<(u64, Range<usize>)>,
+    /// Blocks of the file that were holes.
+    taken: Vec<u64>,
 }
 
-impl Batch {
+impl Batch<'_> {
     fn add(&mut self, at: u64, range: Range<usize>) {
         match self.parts.last_mut() {
             Some((start, last)) if *start + last.len() as u64 == at && last.end == range.start => {

@@ -20,8 +20,7 @@ use crate::dir::InodeOrder;
 use crate::error::Result;
 use crate::error_state::ErrorState;
 use crate::inode::Inode;
-use crate::namei::New;
-use crate::namei::rename::NamePlace;
+use crate::namei::{NamePlace, New};
 use crate::superblock::Superblock;
 use crate::types::{FileBlock, InodeNo};
 use crate::volume::{Volume, VolumeOptions};
@@ -205,7 +204,7 @@ impl Ext2 {
         new: &New<'_>,
     ) -> VfsResult<Entry> {
         let mut volume = self.volume.write();
-        let no = self.see(volume.create(request, to_no(parent)?, name, new))?;
+        let no = self.see(volume.create(request, place(parent, name)?, new))?;
         Ok(self.enter(&volume, no)?)
     }
 
@@ -230,6 +229,10 @@ pub(crate) fn to_no(ino: Ino) -> VfsResult<InodeNo> {
     no.ok_or(fslab_vfs::Error::Stale { ino })
 }
 
+fn place(parent: Ino, name: Name<'_>) -> VfsResult<NamePlace<'_>> {
+    Ok(NamePlace { parent: to_no(parent)?, name })
+}
+
 fn to_ino(no: InodeNo) -> Ino {
     if no == InodeNo::ROOT { Ino::ROOT } else { Ino(no.0.into()) }
 }
@@ -252,7 +255,7 @@ impl FileSystem for Ext2 {
 
     fn lookup(&self, _: &Request, parent: Ino, name: Name<'_>) -> VfsResult<Entry> {
         let volume = self.volume.read();
-        let no = self.see(volume.child(to_no(parent)?, name))?;
+        let no = self.see(volume.child(place(parent, name)?))?;
         self.see(volume.named_inode(no))?;
         Ok(self.enter(&volume, no)?)
     }
@@ -315,7 +318,7 @@ impl FileSystem for Ext2 {
             (self.see(volume.target(&inode))?, volume.access_is_due(&inode, request.now))
         };
         if is_due {
-            self.volume.write().touch_access(no, request.now);
+            self.volume.write().touch_access(no, request);
         }
         Ok(OsString::from_vec(target))
     }
@@ -354,11 +357,11 @@ impl FileSystem for Ext2 {
     }
 
     fn unlink(&self, request: &Request, parent: Ino, name: Name<'_>) -> VfsResult<()> {
-        Ok(self.see(self.volume.write().unlink(request, to_no(parent)?, name))?)
+        Ok(self.see(self.volume.write().unlink(request, place(parent, name)?))?)
     }
 
     fn rmdir(&self, request: &Request, parent: Ino, name: Name<'_>) -> VfsResult<()> {
-        Ok(self.see(self.volume.write().rmdir(request, to_no(parent)?, name))?)
+        Ok(self.see(self.volume.write().rmdir(request, place(parent, name)?))?)
     }
 
     fn rename(
@@ -370,8 +373,7 @@ impl FileSystem for Ext2 {
         new_name: Name<'_>,
         mode: RenameMode,
     ) -> VfsResult<()> {
-        let from = NamePlace { parent: to_no(parent)?, name };
-        let to = NamePlace { parent: to_no(new_parent)?, name: new_name };
+        let (from, to) = (place(parent, name)?, place(new_parent, new_name)?);
         Ok(self.see(self.volume.write().rename(request, from, to, mode))?)
     }
 
@@ -384,7 +386,7 @@ impl FileSystem for Ext2 {
     ) -> VfsResult<Entry> {
         let mut volume = self.volume.write();
         let no = to_no(ino)?;
-        self.see(volume.link(request, no, to_no(new_parent)?, new_name))?;
+        self.see(volume.link(request, no, place(new_parent, new_name)?))?;
         Ok(self.enter(&volume, no)?)
     }
 
@@ -400,7 +402,7 @@ impl FileSystem for Ext2 {
         mode: u32,
         flags: OpenMode,
     ) -> VfsResult<(Entry, Opened)> {
-        let (entry, handle) = self.create_file(request, to_no(parent)?, name, mode, flags)?;
+        let (entry, handle) = self.create_file(request, place(parent, name)?, mode, flags)?;
         Ok((entry, self.opened(handle)))
     }
 

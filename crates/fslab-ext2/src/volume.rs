@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use fslab_vfs::{AccessTimes, BlockDevice, Errno, FileKind, Timestamp};
+use fslab_vfs::{AccessTimes, BlockDevice, Errno, FileKind, Request, Timestamp};
 use parking_lot::Mutex;
 
 use crate::alloc::{Clustering, InodeRequest, POLICIES, PolicySpec};
@@ -85,6 +85,8 @@ pub(crate) struct Volume {
     pub(crate) options: VolumeOptions,
     /// The time of the request that is being served.
     pub(crate) now: Timestamp,
+    /// Whether its caller may take the blocks that are kept for the super-user.
+    pub(crate) privileged: bool,
     /// Whether the superblock on the device says that all is in order, and whether it did at
     /// first.
     pub(crate) says_clean: bool,
@@ -125,6 +127,7 @@ impl Volume {
             order: Order::default(),
             options,
             now: Timestamp::default(),
+            privileged: false,
             says_clean: is_clean,
             was_clean: is_clean,
             trouble: ErrorState::default(),
@@ -152,11 +155,11 @@ impl Volume {
 
     /// Begins a change: refused on a read-only volume, and preceded by writing when too much
     /// waits to be written.
-    pub fn begin(&mut self, now: Timestamp) -> Result<()> {
+    pub fn begin(&mut self, request: &Request) -> Result<()> {
         if self.options.read_only {
             return Err(Errno::ROFS.into());
         }
-        self.now = now;
+        (self.now, self.privileged) = (request.now, request.credentials.uid == 0);
         let late = self.order.late_inodes.len() * self.geometry().inode_size as usize;
         let waiting = self.cache.dirty_bytes() + late + self.order.pending.bytes();
         if waiting > self.options.dirty_bytes_max {

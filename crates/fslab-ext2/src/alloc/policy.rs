@@ -96,7 +96,7 @@ pub struct InodeRequest {
 }
 
 /// A file that needs blocks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct BlockRequest {
     /// The group of the file's inode.
     pub home: GroupNo,

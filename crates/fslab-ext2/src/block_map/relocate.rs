@@ -90,8 +90,7 @@ impl Volume {
         for (block, piece) in old.iter().zip(buffer.chunks_mut(bytes)) {
             self.cache.device().read_data_at(self.geometry().offset_of(*block), piece)?;
         }
-        self.data_written = true;
-        Ok(self.cache.device().write_data_at(self.geometry().offset_of(run.start), &buffer)?)
+        self.write_bytes(self.geometry().offset_of(run.start), &buffer)
     }
 
     /// Makes a file's pointers lead to the new blocks, and frees the old ones.

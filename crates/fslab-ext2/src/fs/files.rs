@@ -1,9 +1,7 @@
 //! Open files: creating, opening, reading, writing, reserving, copying, closing.
 
 use fslab_vfs::rules::{self, set_id};
-use fslab_vfs::{
-    Entry, Errno, FallocateMode, FileKind, Handle, Name, OpenMode, Request, WriteOptions,
-};
+use fslab_vfs::{Entry, Errno, FallocateMode, FileKind, Handle, OpenMode, Request, WriteOptions};
 
 use super::handles::Open;
 use super::{Ext2, VfsResult};
@@ -12,7 +10,7 @@ use crate::dir::Search;
 use crate::error::Result;
 use crate::format::INODE_APPEND;
 use crate::inode_flags::{check_allocation, check_opening};
-use crate::namei::{New, is_privileged};
+use crate::namei::{NamePlace, New};
 use crate::types::InodeNo;
 use crate::volume::Volume;
 
@@ -52,7 +50,7 @@ impl Ext2 {
         }
         check_opening(&inode, mode)?;
         if mode.contains(OpenMode::TRUNCATE) {
-            volume.begin(request.now)?;
+            volume.begin(request)?;
             let kill_set_id = !set_id::may_keep(request);
             volume.resize(request, &mut inode, 0, kill_set_id)?;
             volume.store_inode(&inode)?;
@@ -64,24 +62,23 @@ impl Ext2 {
     pub(super) fn create_file(
         &self,
         request: &Request,
-        parent: InodeNo,
-        name: Name<'_>,
+        at: NamePlace<'_>,
         mode: u32,
         flags: OpenMode,
     ) -> VfsResult<(Entry, Handle)> {
         let mut volume = self.volume.write();
-        let (no, handle) = match self.see(volume.search(parent, name))? {
+        let (no, handle) = match self.see(volume.search(at))? {
             Search::Found(_) if flags.contains(OpenMode::EXCLUSIVE) => {
                 return Err(Errno::EXIST.into());
             }
             Search::Found(found) => {
-                let no = self.see(volume.check_named(parent, found.inode()))?;
+                let no = self.see(volume.check_named(at.parent, found.inode()))?;
                 (no, self.see(self.open_in(&mut volume, request, no, flags))?)
             }
             Search::Absent(vacancy) => {
-                volume.begin(request.now)?;
+                volume.begin(request)?;
                 let new = New::of_kind(FileKind::Regular, mode);
-                let no = self.see(volume.create_at(request, parent, name, &new, &vacancy))?;
+                let no = self.see(volume.create_at(request, at, &new, &vacancy))?;
                 let flags = flags - OpenMode::TRUNCATE;
                 (no, self.add_handle(&volume, Open::File { no, mode: flags }))
             }
@@ -134,7 +131,7 @@ impl Ext2 {
             (length, volume.access_is_due(&inode, request.now))
         };
         if is_due && !buffer.is_empty() && !mode.contains(OpenMode::NO_ACCESS_TIME) {
-            self.volume.write().touch_access(no, request.now);
+            self.volume.write().touch_access(no, request);
         }
         Ok(length)
     }
@@ -149,14 +146,14 @@ impl Ext2 {
     ) -> Result<usize> {
         let (no, mode) = self.handles.read().writable(handle)?;
         let mut volume = self.volume.write();
-        volume.begin(request.now)?;
+        volume.begin(request)?;
         let mut inode = volume.inode(no)?;
         check_regular(&inode)?;
         let offset = if options.append { inode.size } else { offset };
         if inode.flags & INODE_APPEND != 0 && offset < inode.size {
             return Err(Errno::PERM.into());
         }
-        let answer = volume.write_data(&mut inode, offset, data, is_privileged(request));
+        let answer = volume.write_data(&mut inode, offset, data);
         // Indirect blocks may have been taken before a failure.
         volume.store_inode(&inode)?;
         let written = answer?;
@@ -184,22 +181,21 @@ impl Ext2 {
         let end = rules::check_range(offset, length, volume.geometry().size_max())?;
         rules::check_fallocate(mode)?;
         let (no, _) = self.handles.read().writable(handle)?;
-        volume.begin(request.now)?;
+        volume.begin(request)?;
         let mut inode = volume.inode(no)?;
         check_regular(&inode)?;
         check_allocation(&inode, mode)?;
         let keep_size = mode.contains(FallocateMode::KEEP_SIZE);
-        let privileged = is_privileged(request);
         let within = offset..if keep_size { end.min(inode.size.max(offset)) } else { end };
         let answer = if mode.contains(FallocateMode::PUNCH_HOLE) {
             volume.punch(&mut inode, offset..end)
         } else if mode.contains(FallocateMode::ZERO_RANGE) {
-            volume.zero(&mut inode, within, privileged)
+            volume.zero(&mut inode, within)
         } else if keep_size && end > inode.size {
             // The format has no way to tell such space from damage.
             Err(Errno::OPNOTSUPP.into())
         } else {
-            volume.fill_holes(&mut inode, within, privileged)
+            volume.fill_holes(&mut inode, within)
         };
         volume.store_inode(&inode)?;
         answer?;
