@@ -44,7 +44,7 @@ use crate::error::{Error, Place, Result};
 use crate::flaw::{Checked, Flaw};
 use crate::types::{BlockSize, FileBlock, InodeNo};
 use entry::Entries;
-use index::Table;
+use index::{Table, TableMut};
 
 /// The blocks of one directory, to be read.
 ///
@@ -150,10 +150,7 @@ pub enum Form {
 
 /// Writes the first block of a new directory.
 pub fn create(block: &mut [u8], rules: &Rules, own: InodeNo, parent: InodeNo) {
-    let kind = rules.told(EntryKind::DIRECTORY);
-    block.fill(0);
-    entry::put(block, 0, entry::RECORD_MIN, own, kind, b".");
-    entry::put(block, entry::RECORD_MIN, block.len() - entry::RECORD_MIN, parent, kind, b"..");
+    entry::put_dots(block, own, parent, rules.told(EntryKind::DIRECTORY));
 }
 
 /// The inode of `..`.
@@ -306,4 +303,14 @@ pub(crate) fn write_checked<B: DirectoryBlocksMut, R>(
     }
     let answer = blocks.write(block, change)?;
     placed(blocks, block, answer)
+}
+
+/// Changes the table of the root of an index (level 0) or of a node.
+pub(crate) fn change_table<B: DirectoryBlocksMut, R>(
+    blocks: &mut B,
+    block: FileBlock,
+    level: usize,
+    change: impl FnOnce(&mut TableMut<'_>) -> Checked<R>,
+) -> Result<R> {
+    write_checked(blocks, block, |bytes| change(&mut TableMut::of_level(bytes, level)?))
 }

@@ -25,7 +25,6 @@ use crate::superblock::Superblock;
 use crate::types::{FileBlock, InodeNo};
 use crate::volume::{Volume, VolumeOptions};
 use crate::write_order::closure::{ClosureStep, StepWritten};
-use crate::write_order::flush::FlushStep;
 
 mod files;
 mod handles;
@@ -156,11 +155,11 @@ impl Ext2 {
 
     /// As [`Volume::flush`]; readers do not wait for the device.
     fn flush_beside_readers(&self, mut volume: RwLockWriteGuard<'_, Volume>) -> Result<()> {
-        let mut next = Some(FlushStep::Begin);
-        while let Some(step) = next {
-            next = volume.flush_step(step)?;
+        for step in volume.flush_steps() {
+            volume.flush_step(step)?;
             volume = flush_device(volume)?;
         }
+        volume = flush_device(volume)?;
         volume.say_in_order()?;
         // That a check is due must not be forgotten.
         if volume.says_clean { Ok(()) } else { flush_device(volume).map(drop) }

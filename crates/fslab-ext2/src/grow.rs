@@ -5,13 +5,12 @@
 //! may find the padding of a bitmap not to be ones).
 
 use fslab_vfs::BlockDevice;
-use zerocopy::IntoBytes;
 
 use crate::bits;
 use crate::error::{Error, Result};
-use crate::format::{SUPERBLOCK_OFFSET, compat};
+use crate::format::compat;
 use crate::geometry::Geometry;
-use crate::group::{Group, descriptor_table};
+use crate::group::Group;
 use crate::mkfs::{cut_last_group, new_group};
 use crate::superblock::Superblock;
 use crate::types::{BlockNo, GroupNo};
@@ -91,13 +90,9 @@ impl Growth<'_> {
         }
         superblock.set_sizes(&self.after);
         superblock.set_free(&self.groups);
-        let table = descriptor_table(&self.groups);
         superblock.write_copies(self.device, &self.after, &self.groups)?;
         self.device.flush()?;
-        self.write_at(self.after.descriptors_of(GroupNo(0)), &table)?;
-        self.device.flush()?;
-        self.device.write_at(SUPERBLOCK_OFFSET, superblock.raw().as_bytes())?;
-        Ok(self.device.flush()?)
+        superblock.write_first(self.device, &self.groups)
     }
 
     fn write_at(&self, block: BlockNo, bytes: &[u8]) -> Result<()> {

@@ -193,11 +193,11 @@ impl Inode {
         RawInode::ref_from_prefix(bytes).map_or(0, |(raw, _)| raw.i_generation.get())
     }
 
-    /// Where the region of attributes within an inode starts, in bytes; `None` without one.
+    /// The region of attributes within an inode; empty without one.
     #[must_use]
-    pub fn xattr_region(bytes: &[u8]) -> Option<usize> {
-        let extra = extra_of(bytes)??;
-        Some(INODE_BYTES + usize::from(extra.i_extra_isize.get()))
+    pub fn xattr_region(bytes: &[u8]) -> &[u8] {
+        let start = |extra: &RawInodeExtra| INODE_BYTES + usize::from(extra.i_extra_isize.get());
+        extra_of(bytes).flatten().and_then(|extra| bytes.get(start(extra)..)).unwrap_or_default()
     }
 
     /// Whether the map leads to blocks.

@@ -11,11 +11,10 @@ use crate::dir::{self, EntryKind, HashVersion};
 use crate::error::{Error, Result};
 use crate::format::{
     ERRORS_CONTINUE, FLAG_SIGNED_HASH, FLAG_UNSIGNED_HASH, INODE_BYTES, INODE_EXTRA_BYTES, MAGIC,
-    MAP_ENTRIES, REVISION_DYNAMIC, RawSuperblock, STATE_CLEAN, SUPERBLOCK_OFFSET, compat, incompat,
-    ro_compat,
+    MAP_ENTRIES, REVISION_DYNAMIC, RawSuperblock, STATE_CLEAN, compat, incompat, ro_compat,
 };
 use crate::geometry::Geometry;
-use crate::group::{Group, descriptor_table};
+use crate::group::Group;
 use crate::inode::Inode;
 use crate::superblock::Superblock;
 use crate::types::{BlockNo, BlockSize, GroupNo, InodeNo};
@@ -238,12 +237,8 @@ impl Maker<'_> {
         self.write_directories()?;
         let mut superblock = self.superblock();
         superblock.write_copies(self.device, &self.geometry, &self.groups)?;
-        let table = descriptor_table(&self.groups);
-        self.write_bytes(self.geometry.descriptors_of(GroupNo(0)), &table)?;
-        self.device.flush()?;
         // Last, so that a device on which this was broken off is no file system.
-        self.device.write_at(SUPERBLOCK_OFFSET, superblock.as_bytes())?;
-        Ok(self.device.flush()?)
+        superblock.write_first(self.device, &self.groups)
     }
 
     fn write_bytes(&self, block: BlockNo, bytes: &[u8]) -> Result<()> {

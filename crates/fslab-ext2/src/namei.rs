@@ -289,7 +289,7 @@ impl Volume {
     /// The block of the device that holds a name.
     pub(crate) fn block_of_name(&self, at: NamePlace<'_>) -> Result<Option<BlockNo>> {
         let Search::Found(found) = self.search(at)? else { return Ok(None) };
-        self.directory(at.parent)?.physical(found.block()).map(Some)
+        self.directory(at.parent)?.physical(found.block).map(Some)
     }
 
     /// Records a change of a directory's names, and of its number of subdirectories.

@@ -47,12 +47,8 @@ impl<'a> StoredName<'a> {
     }
 
     fn is_acl(&self) -> bool {
-        is_acl(self.index)
+        matches!(self.index, 2 | 3)
     }
-}
-
-fn is_acl(index: u8) -> bool {
-    matches!(index, 2 | 3)
 }
 
 /// All attributes of an inode.
@@ -143,8 +139,7 @@ impl Volume {
     /// Whether an inode can have attributes at all, without reading them.
     pub(crate) fn may_have_xattrs(&self, inode: &Inode) -> Result<bool> {
         let in_inode = self.inode_bytes(inode.no, |bytes| {
-            let region = Inode::xattr_region(bytes).and_then(|start| bytes.get(start..));
-            region.is_some_and(|region| region.first_chunk() != Some(&[0; 4]))
+            Inode::xattr_region(bytes).first_chunk().is_some_and(|magic| *magic != [0; 4])
         })?;
         Ok(in_inode || inode.xattr_block.is_some())
     }
@@ -158,10 +153,8 @@ impl Volume {
         new: Attribute,
         was_in_block: bool,
     ) -> Result<bool> {
-        let in_inode = self.inode_bytes(no, |bytes| {
-            Inode::xattr_region(bytes).map_or(0, |start| bytes.len().saturating_sub(start))
-        })?;
-        let regions = [(Region::Inode, in_inode), (Region::Block, self.xattr_block_bytes())];
+        let in_inode = self.inode_bytes(no, |bytes| Inode::xattr_region(bytes).len())?;
+        let regions = [(Region::Inode, in_inode), (Region::Block, self.block_size().bytes())];
         let order = if was_in_block { [1, 0] } else { [0, 1] };
         for (region, length) in order.map(|at| regions[at]) {
             let is_block = matches!(region, Region::Block);
@@ -175,17 +168,10 @@ impl Volume {
         Err(Errno::NOSPC.into())
     }
 
-    /// Offsets of values have 16 bits.
-    fn xattr_block_bytes(&self) -> usize {
-        self.block_size().bytes()
-    }
-
     fn attributes(&self, inode: &Inode) -> Result<Attributes> {
         let damaged = |what| Error::damaged(Place::Inode(inode.no), what);
-        let parsed = self.inode_bytes(inode.no, |bytes| {
-            let region = Inode::xattr_region(bytes).and_then(|start| bytes.get(start..));
-            Region::Inode.parse(region.unwrap_or_default())
-        })?;
+        let parsed =
+            self.inode_bytes(inode.no, |bytes| Region::Inode.parse(Inode::xattr_region(bytes)))?;
         let block = match inode.xattr_block {
             None => Vec::new(),
             Some(block) => {
@@ -220,11 +206,10 @@ impl Volume {
             self.cache.modify(block, Role::Map, |bytes| Region::Block.write(bytes, region))?;
         }
         self.change_inode(inode.no, |bytes| {
-            if let Some(region) =
-                Inode::xattr_region(bytes).and_then(|start| bytes.get_mut(start..))
-                && region.len() >= 4
-            {
-                Region::Inode.write(region, &mut attributes.inode);
+            let start = bytes.len() - Inode::xattr_region(bytes).len();
+            // A region too small for a first entry stays empty.
+            if bytes.len() - start >= 4 {
+                Region::Inode.write(&mut bytes[start..], &mut attributes.inode);
             }
         })?;
         self.store_inode(inode)

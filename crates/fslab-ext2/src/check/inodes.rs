@@ -313,8 +313,8 @@ fn check_sectors(image: &mut Image, inode: &Inode, walk: &Walk, block_sectors: u
 }
 
 fn check_attributes(image: &mut Image, inode: &Inode, bytes: &[u8]) -> Result<()> {
-    if let Some(region) = Inode::xattr_region(bytes).and_then(|start| bytes.get(start..))
-        && region.len() >= 4
+    let region = Inode::xattr_region(bytes);
+    if region.len() >= 4
         && bytes.len() > INODE_BYTES
         && let Err(what) = Region::Inode.verify(region)
     {

@@ -17,19 +17,17 @@ use std::sync::Arc;
 
 use fslab_vfs::{BlockDevice, Timestamp};
 
+use super::counts::Expected;
 use super::finding::{FINDINGS_MAX, Finding, Problem, Report, Subject};
 use super::image::Image;
 use super::inodes::BAD_BLOCKS;
 use super::lost::LostAndFound;
 use super::pointers::Places;
-use crate::bits;
 use crate::cache::Role;
 use crate::dir::entry::{self, Entries, EntryKind};
 use crate::error::Result;
 use crate::flaw::Flaw;
 use crate::format::{INODE_INDEX, STATE_CLEAN, STATE_ERRORS, SUPERBLOCK_OFFSET};
-use crate::geometry::Geometry;
-use crate::group::descriptor_table;
 use crate::types::{BlockNo, InodeNo};
 
 /// Findings that are mended in one round: some 10 MiB. A round reads all metadata.
@@ -257,48 +255,21 @@ fn write_out(image: &mut Image) -> Result<()> {
 
 /// Makes bitmaps and counts again from what is in use.
 pub(super) fn write_counts(image: &mut Image) -> Result<()> {
-    let geometry = *image.geometry();
     for no in image.all_groups() {
-        let group = image.groups[no.0 as usize];
-        let first = geometry.first_block(no).0;
-        let length = geometry.blocks_in(no);
-        let block_used = |bit| bit >= length || image.is_claimed(BlockNo(first + bit));
-        let blocks = bitmap(&geometry, block_used);
-        let inode_used = |bit| {
-            bit >= geometry.inodes_per_group || image.is_inode_used(geometry.inode_at(no, bit))
-        };
-        let inodes = bitmap(&geometry, inode_used);
-        let free_blocks = write_bitmap(image, group.block_bitmap, &blocks)?;
-        let free_inodes = write_bitmap(image, group.inode_bitmap, &inodes)?;
-        let directories = image.directories.keys();
-        let here = directories.filter(|inode| geometry.group_of_inode(**inode) == no).count();
+        let expected = Expected::of(image, no);
         let group = &mut image.groups[no.0 as usize];
-        group.free_blocks = free_blocks;
-        group.free_inodes = free_inodes;
-        group.directories = here as u32;
+        group.free_blocks = expected.free_blocks();
+        group.free_inodes = expected.free_inodes();
+        group.directories = expected.directories;
+        let bitmaps =
+            [(group.block_bitmap, &expected.blocks), (group.inode_bitmap, &expected.inodes)];
+        for (block, bits) in bitmaps {
+            image.cache.modify(block, Role::Bitmap, |bytes| bytes.copy_from_slice(bits))?;
+        }
     }
     image.superblock.set_free(&image.groups);
     write_out(image)?;
-    let device = image.cache.device();
-    let table = geometry.descriptors_of(crate::types::GroupNo(0));
-    device.write_at(geometry.offset_of(table), &descriptor_table(&image.groups))?;
-    device.flush()?;
-    device.write_at(SUPERBLOCK_OFFSET, image.superblock.as_bytes())?;
-    Ok(device.flush()?)
-}
-
-fn bitmap(geometry: &Geometry, used: impl Fn(u32) -> bool) -> Vec<u8> {
-    let mut bytes = vec![0; geometry.block_size.bytes()];
-    (0..geometry.block_size.bits())
-        .filter(|bit| used(*bit))
-        .for_each(|bit| bits::set(&mut bytes, bit));
-    bytes
-}
-
-/// Answers how many bits are free.
-fn write_bitmap(image: &mut Image, block: BlockNo, bits: &[u8]) -> Result<u32> {
-    image.cache.modify(block, Role::Bitmap, |bytes| bytes.copy_from_slice(bits))?;
-    Ok(bits.iter().map(|byte| byte.count_zeros()).sum())
+    image.superblock.write_first(image.cache.device(), &image.groups)
 }
 
 #[cfg(test)]

@@ -19,7 +19,6 @@ use crate::dir::entry::{self, Entries, EntryKind};
 use crate::error::{Error, Result};
 use crate::format::{MAP_ENTRIES, STATE_CLEAN, SUPERBLOCK_OFFSET, compat};
 use crate::geometry::Geometry;
-use crate::group::descriptor_table;
 use crate::grow::Resized;
 use crate::inode::Inode;
 use crate::mkfs::cut_last_group;
@@ -318,10 +317,7 @@ impl Shrinking {
             last.free_blocks = last.free_blocks.min(length);
         }
         self.image.superblock.set_sizes(&self.after);
-        let table = self.after.descriptors_of(GroupNo(0));
-        device.write_at(self.after.offset_of(table), &descriptor_table(&groups))?;
-        device.write_at(SUPERBLOCK_OFFSET, self.image.superblock.as_bytes())?;
-        device.flush()?;
+        self.image.superblock.write_first(&**device, &groups)?;
         let (_, image) = super::examine(Arc::clone(device), FINDINGS_MAX)?;
         let mut image = image.ok_or(Error::BadParameters("it can't be read when it is smaller"))?;
         let state = image.superblock.raw().s_state.get() | STATE_CLEAN;

@@ -1,6 +1,6 @@
 //! Finding a name, or the place for it.
 
-use super::entry::{EntryKind, Spot, Wanted};
+use super::entry::{Spot, Wanted};
 use super::hash::NameHash;
 use super::path::{LeafBudget, Path};
 use super::{DirectoryBlocks, has_usable_index, read_checked};
@@ -41,18 +41,6 @@ impl Found {
     #[must_use]
     pub fn inode(&self) -> InodeNo {
         self.spot.inode
-    }
-
-    /// What the entry says the inode is.
-    #[must_use]
-    pub fn kind(&self) -> EntryKind {
-        self.spot.kind
-    }
-
-    /// The block of the directory that holds the entry.
-    #[must_use]
-    pub fn block(&self) -> FileBlock {
-        self.block
     }
 
     /// The index blocks that lead to the entry, if it was found by an index, and its own block.

@@ -2,7 +2,7 @@
 
 use fslab_vfs::Errno;
 
-use super::entry::{self, EntryKind, NewEntry, Packer};
+use super::entry::{self, EntryKind, NewEntry};
 use super::{DirectoryBlocksMut, Form, Vacancy, damaged, drop_unused_index, htree, write_checked};
 use crate::error::Result;
 use crate::flaw::Flaw;
@@ -45,16 +45,10 @@ fn outgrow<B: DirectoryBlocksMut>(blocks: &mut B, new: &NewEntry<'_>) -> Result<
         let hash = blocks.rules().hasher.hash(new.name).major;
         htree::insert(blocks, hash, new)
     } else {
-        append(blocks, new)
+        let block = blocks.grow()?;
+        blocks.write(block, |bytes| {
+            let size = bytes.len();
+            entry::put(bytes, 0, size, new.inode, new.kind, new.name);
+        })
     }
-}
-
-/// Adds a block that holds one name.
-fn append<B: DirectoryBlocksMut>(blocks: &mut B, new: &NewEntry<'_>) -> Result<()> {
-    let block = blocks.grow()?;
-    blocks.write(block, |bytes| {
-        let mut packer = Packer::new(bytes);
-        packer.push(new.inode, new.kind, new.name);
-        packer.finish();
-    })
 }

@@ -8,11 +8,11 @@
 //! misses none.
 
 use super::entry::{self, Entries};
-use super::index::{self, Table, TableMut, entries_from};
+use super::index::{self, Table};
 use super::path::{Frame, Path};
 use super::{
-    DirectoryBlocks, DirectoryBlocksMut, Form, Found, damaged, drop_unused_index, htree,
-    read_checked, write_checked,
+    DirectoryBlocks, DirectoryBlocksMut, Form, Found, change_table, damaged, drop_unused_index,
+    htree, read_checked, write_checked,
 };
 use crate::error::Result;
 use crate::flaw::Flaw;
@@ -49,7 +49,7 @@ pub fn remove<B: DirectoryBlocksMut>(blocks: &mut B, found: &Found) -> Result<Re
         }
         let size = entry::record_size(entry.name.len());
         // What can fail comes before the change.
-        let left = if shrinks { entry::live_bytes(bytes, 0)? - size } else { usize::MAX };
+        let left = if shrinks { entry::live_bytes(bytes)? - size } else { usize::MAX };
         entry::remove(bytes, offset, previous.map(|previous| previous as usize))?;
         Ok(Removed { size, left })
     })
@@ -87,8 +87,7 @@ fn trim<B: DirectoryBlocksMut>(blocks: &mut B) -> Result<()> {
     let mut count = blocks.count();
     while count > least {
         let block = FileBlock(count - 1);
-        let live = read_checked(blocks, block, |bytes| entry::live_bytes(bytes, 0))?;
-        if live > 0 {
+        if live_bytes(blocks, block)? > 0 {
             break;
         }
         count -= 1;
@@ -135,7 +134,7 @@ fn settle<B: DirectoryBlocksMut>(
 }
 
 fn live_bytes<B: DirectoryBlocks>(blocks: &B, leaf: FileBlock) -> Result<usize> {
-    read_checked(blocks, leaf, |bytes| entry::live_bytes(bytes, 0))
+    read_checked(blocks, leaf, entry::live_bytes)
 }
 
 /// Brings the names of two leaves side by side together in one of them, and takes the other out
@@ -152,22 +151,14 @@ fn join_leaves<B: DirectoryBlocksMut>(blocks: &mut B, left: &Path, right: &Path)
         htree::pack(bytes, Entries::of(&low).chain(Entries::of(&high)))
     })?;
     if keeper == other {
-        lead_to(blocks, left, keeper)?;
+        let (bottom, level) = (left.bottom(), left.frames().len() - 1);
+        change_table(blocks, bottom.block, level, |table| table.set_block(bottom.at, keeper))?;
     }
     let mut freed = unlink(blocks, right)?;
     freed.push(if keeper == one { other } else { one });
     // From the end, so that what moves into a gap is not itself one.
     freed.sort_unstable_by(|one, other| other.cmp(one));
     freed.into_iter().try_for_each(|block| fill_gap(blocks, block))
-}
-
-/// Makes the index entry at the end of a path lead to another leaf.
-fn lead_to<B: DirectoryBlocksMut>(blocks: &mut B, path: &Path, leaf: FileBlock) -> Result<()> {
-    let (bottom, level) = (path.bottom(), path.frames().len() - 1);
-    write_checked(blocks, bottom.block, |bytes| {
-        TableMut::of_level(bytes, level)?.set_block(bottom.at, leaf);
-        Ok(())
-    })
 }
 
 /// Takes the entry of a leaf out of the index. Answers the nodes that lead to nothing then.
@@ -179,9 +170,7 @@ fn unlink<B: DirectoryBlocksMut>(blocks: &mut B, path: &Path) -> Result<Vec<File
     };
     freed.extend(frames[level + 1..].iter().map(|frame| frame.block));
     let frame = &frames[level];
-    let implied = write_checked(blocks, frame.block, |bytes| {
-        TableMut::of_level(bytes, level)?.remove(frame.at)
-    })?;
+    let implied = change_table(blocks, frame.block, level, |table| table.remove(frame.at))?;
     if let Some(hash) = implied {
         raise(blocks, &frames[..level], hash)?;
     }
@@ -192,10 +181,7 @@ fn unlink<B: DirectoryBlocksMut>(blocks: &mut B, path: &Path) -> Result<Vec<File
 fn raise<B: DirectoryBlocksMut>(blocks: &mut B, above: &[Frame], hash: u32) -> Result<()> {
     let Some(level) = above.iter().rposition(|frame| frame.at > 0) else { return Ok(()) };
     let frame = &above[level];
-    write_checked(blocks, frame.block, |bytes| {
-        TableMut::of_level(bytes, level)?.set_hash(frame.at, hash);
-        Ok(())
-    })
+    change_table(blocks, frame.block, level, |table| table.set_hash(frame.at, hash))
 }
 
 /// Moves the directory's last block to where one became free, and ends the directory before it.
@@ -204,10 +190,7 @@ fn fill_gap<B: DirectoryBlocksMut>(blocks: &mut B, gap: FileBlock) -> Result<()>
     if gap != last {
         let owner = find_owner(blocks, last)?;
         blocks.fill_with_last(gap, last)?;
-        write_checked(blocks, owner.block, |bytes| {
-            TableMut::of_level(bytes, owner.level)?.set_block(owner.at, gap);
-            Ok(())
-        })?;
+        change_table(blocks, owner.block, owner.level, |table| table.set_block(owner.at, gap))?;
     }
     blocks.shrink(last.0)
 }
@@ -242,11 +225,9 @@ fn find_owner<B: DirectoryBlocks>(blocks: &B, child: FileBlock) -> Result<Owner>
 }
 
 fn owner_on_path(path: &Path, child: FileBlock) -> Option<Owner> {
-    let frames = path.frames().iter().enumerate();
-    frames
-        .filter(|(_, frame)| frame.child == child)
-        .map(|(level, frame)| Owner { block: frame.block, level, at: frame.at })
-        .next()
+    let mut frames = path.frames().iter().enumerate();
+    let (level, frame) = frames.find(|(_, frame)| frame.child == child)?;
+    Some(Owner { block: frame.block, level, at: frame.at })
 }
 
 /// A hash that leads to a block or past it: that of its first name, or of its second index entry.
@@ -306,8 +287,7 @@ fn read_pair<B: DirectoryBlocks>(
         Ok((table.block(left_at), table.block(left_at + 1), table.hash(left_at + 1)))
     })?;
     let left_count = read_checked(blocks, left, |bytes| Ok(Table::of_node(bytes)?.count()))?;
-    let mut moved =
-        read_checked(blocks, right, |bytes| Ok(entries_from(Table::of_node(bytes)?, 0)))?;
+    let mut moved = read_checked(blocks, right, |bytes| Ok(Table::of_node(bytes)?.entries()))?;
     moved[0].0 = hash;
     Ok(Pair { left, right, right_at: left_at + 1, left_count, moved })
 }
@@ -318,12 +298,8 @@ fn join_pair<B: DirectoryBlocksMut>(
     level: usize,
     pair: &Pair,
 ) -> Result<()> {
-    write_checked(blocks, pair.left, |bytes| {
-        TableMut::of_level(bytes, level + 1)?.extend(&pair.moved)
-    })?;
-    write_checked(blocks, above.block, |bytes| {
-        TableMut::of_level(bytes, level)?.remove(pair.right_at).map(|_| ())
-    })?;
+    change_table(blocks, pair.left, level + 1, |table| table.extend(&pair.moved))?;
+    change_table(blocks, above.block, level, |table| table.remove(pair.right_at))?;
     fill_gap(blocks, pair.right)
 }
 
@@ -343,8 +319,7 @@ fn lower<B: DirectoryBlocksMut>(blocks: &mut B) -> Result<()> {
             let is_known = info.version == blocks.rules().hasher.version();
             return if is_known { flatten_if_small(blocks, child) } else { Ok(()) };
         }
-        let entries =
-            read_checked(blocks, child, |bytes| Ok(entries_from(Table::of_node(bytes)?, 0)))?;
+        let entries = read_checked(blocks, child, |bytes| Ok(Table::of_node(bytes)?.entries()))?;
         if entries.len() > index::root_limit(blocks.block_size().bytes()) {
             return Ok(());
         }

@@ -36,7 +36,7 @@ pub fn verify<B: DirectoryBlocks>(blocks: &B) -> Result<Vec<IndexFlaw>> {
     let mut walk = Walk::new(blocks);
     let root = walk.read(FileBlock(0), |bytes| {
         let (info, table) = Table::of_root(bytes)?;
-        Ok((info, entries(table)))
+        Ok((info, table.entries()))
     })?;
     let Some((info, children)) = root else { return Ok(walk.flaws) };
     walk.hasher = blocks.rules().hasher.with_version(info.version);
@@ -62,10 +62,6 @@ struct Bounds {
 }
 
 type Children = Vec<(u32, FileBlock)>;
-
-fn entries(table: Table<'_>) -> Children {
-    super::index::entries_from(table, 0)
-}
 
 struct Walk<'a, B> {
     blocks: &'a B,
@@ -122,7 +118,7 @@ impl<'a, B: DirectoryBlocks> Walk<'a, B> {
             if level + 1 == self.levels {
                 self.leaf(block, within)?;
             } else if let Some(below) =
-                self.read(block, |bytes| Table::of_node(bytes).map(entries))?
+                self.read(block, |bytes| Table::of_node(bytes).map(Table::entries))?
             {
                 self.index_block(&below, level + 1, within)?;
             }
