@@ -159,7 +159,7 @@ impl Volume {
         let mut inode = self.inode(no)?;
         check_changeable(&inode)?;
         namespace.check_kind(inode.kind)?;
-        // Lists that say no more than the permissions are not stored.
+        // Lists that are empty or say no more than the permissions are not stored.
         let stored = match namespace {
             Namespace::AccessAcl => {
                 let (permissions, stored) = acl::set_access(inode.permissions, value)?;

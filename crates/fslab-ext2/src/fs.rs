@@ -188,6 +188,10 @@ impl Ext2 {
         self.trouble.see(answer)
     }
 
+    fn inode(&self, volume: &Volume, ino: Ino) -> VfsResult<Inode> {
+        Ok(self.see(volume.inode(to_no(ino)?))?)
+    }
+
     /// Makes an entry of an inode and counts a lookup.
     fn enter(&self, volume: &Volume, no: InodeNo) -> Result<Entry> {
         let inode = self.see(volume.inode(no))?;
@@ -291,7 +295,7 @@ impl FileSystem for Ext2 {
 
     fn getattr(&self, _: &Request, ino: Ino, _: Option<Handle>) -> VfsResult<Attr> {
         let volume = self.volume.read();
-        let inode = self.see(volume.inode(to_no(ino)?))?;
+        let inode = self.inode(&volume, ino)?;
         Ok(volume.attr(ino, &inode))
     }
 
@@ -303,9 +307,8 @@ impl FileSystem for Ext2 {
         changes: &SetAttr,
     ) -> VfsResult<Attr> {
         let mut volume = self.volume.write();
-        let no = to_no(ino)?;
-        self.see(volume.set_attributes(request, no, changes))?;
-        let inode = self.see(volume.inode(no))?;
+        self.see(volume.set_attributes(request, to_no(ino)?, changes))?;
+        let inode = self.inode(&volume, ino)?;
         Ok(volume.attr(ino, &inode))
     }
 
@@ -313,7 +316,7 @@ impl FileSystem for Ext2 {
         let no = to_no(ino)?;
         let (target, is_due) = {
             let volume = self.volume.read();
-            let inode = self.see(volume.inode(no))?;
+            let inode = self.inode(&volume, ino)?;
             (self.see(volume.target(&inode))?, volume.access_is_due(&inode, request.now))
         };
         if is_due {
@@ -390,7 +393,8 @@ impl FileSystem for Ext2 {
     }
 
     fn open(&self, request: &Request, ino: Ino, mode: OpenMode) -> VfsResult<Opened> {
-        Ok(self.opened(self.see(self.open_file(request, to_no(ino)?, mode))?))
+        let mut volume = self.volume.write();
+        Ok(self.opened(self.see(self.open_in(&mut volume, request, to_no(ino)?, mode))?))
     }
 
     fn create(
@@ -511,9 +515,8 @@ impl FileSystem for Ext2 {
 
     fn getxattr(&self, _: &Request, ino: Ino, name: &OsStr) -> VfsResult<Vec<u8>> {
         let namespace = Namespace::of(name)?;
-        let no = to_no(ino)?;
         let volume = self.volume.read();
-        let inode = self.see(volume.inode(no))?;
+        let inode = self.inode(&volume, ino)?;
         if namespace.is_acl() {
             namespace.check_kind(inode.kind)?;
         }
@@ -533,9 +536,8 @@ impl FileSystem for Ext2 {
     }
 
     fn listxattr(&self, _: &Request, ino: Ino) -> VfsResult<Vec<u8>> {
-        let no = to_no(ino)?;
         let volume = self.volume.read();
-        let inode = self.see(volume.inode(no))?;
+        let inode = self.inode(&volume, ino)?;
         Ok(self.see(volume.xattr_names(&inode))?)
     }
 
@@ -592,9 +594,8 @@ impl FileSystem for Ext2 {
 
 impl Layout for Ext2 {
     fn extents(&self, ino: Ino) -> VfsResult<Vec<Extent>> {
-        let no = to_no(ino)?;
         let volume = self.volume.read();
-        let inode = self.see(volume.inode(no))?;
+        let inode = self.inode(&volume, ino)?;
         Ok(self.see(volume.extents(&inode))?)
     }
 }

@@ -289,9 +289,7 @@ impl Volume {
         if self.orphans.contains(no) {
             return Ok(());
         }
-        let mut inode = self.inode(no)?;
-        inode.deleted = self.orphans.head();
-        self.store_inode(&inode)?;
+        self.lead_orphan(no, self.orphans.head())?;
         self.orphans.add(no);
         self.space.changed = true;
         Ok(())
@@ -301,16 +299,19 @@ impl Volume {
     pub(crate) fn remove_orphan(&mut self, no: InodeNo) -> Result<()> {
         let Some((before, after)) = self.orphans.around(no) else { return Ok(()) };
         if let Some(after) = after {
-            let mut inode = self.inode(after)?;
-            inode.deleted = before;
-            self.store_inode(&inode)?;
+            self.lead_orphan(after, before)?;
         }
-        let mut inode = self.inode(no)?;
-        inode.deleted = 0;
-        self.store_inode(&inode)?;
+        self.lead_orphan(no, 0)?;
         self.orphans.remove(no);
         self.space.changed = true;
         Ok(())
+    }
+
+    /// Makes an orphan lead to the one added before it.
+    fn lead_orphan(&mut self, no: InodeNo, before: u32) -> Result<()> {
+        let mut inode = self.inode(no)?;
+        inode.deleted = before;
+        self.store_inode(&inode)
     }
 
     /// Frees what a crash left on the list. What can't be freed is skipped: a check finds it, and

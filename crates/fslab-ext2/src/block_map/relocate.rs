@@ -33,12 +33,12 @@ impl Volume {
             false => self.map_run(inode, logical, blocks_max + 1)?.length - 1,
         };
         let written = Written { logical, address, ends_file, contiguous };
-        let mut cluster = self.space.cluster(inode.no);
+        let mut cluster = std::mem::take(self.space.cluster_mut(inode.no));
         let answer = cluster.written(&written, blocks_max, |range| {
             put_down(self)?;
             self.relocate(inode, range)
         });
-        self.space.set_cluster(inode.no, cluster);
+        *self.space.cluster_mut(inode.no) = cluster;
         answer
     }
 

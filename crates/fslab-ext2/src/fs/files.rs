@@ -23,17 +23,7 @@ impl Ext2 {
         self.handles.write().add(open)
     }
 
-    pub(super) fn open_file(
-        &self,
-        request: &Request,
-        no: InodeNo,
-        mode: OpenMode,
-    ) -> Result<Handle> {
-        let mut volume = self.volume.write();
-        self.open_in(&mut volume, request, no, mode)
-    }
-
-    fn open_in(
+    pub(super) fn open_in(
         &self,
         volume: &mut Volume,
         request: &Request,
