@@ -56,10 +56,8 @@ fn larger(before: &Geometry, device_bytes: u64) -> Result<Geometry> {
     let blocks = device_bytes / before.block_size.bytes_u64();
     let blocks = u32::try_from(blocks)
         .map_err(|_over: std::num::TryFromIntError| Error::BadParameters("too many blocks"))?;
-    let behind_first = blocks.saturating_sub(before.first_data_block);
-    let groups = behind_first.div_ceil(before.blocks_per_group);
-    let mut after = Geometry { blocks, groups, ..*before };
-    if groups >= before.groups && groups > 0 {
+    let mut after = before.of_blocks(blocks);
+    if after.groups >= before.groups && after.groups > 0 {
         cut_last_group(&mut after);
     }
     if after.groups.checked_mul(before.inodes_per_group).is_none() {

@@ -45,9 +45,13 @@ impl Volume {
     /// Moves blocks of a file to where they lie together; answers where the last lies then, or
     /// `None` where all stayed.
     fn relocate(&mut self, inode: &mut Inode, range: Range<u32>) -> Result<Option<BlockNo>> {
-        let Some(old) = self.addresses(inode, range.clone())? else { return Ok(None) };
+        let places = range.clone().map(|block| self.map(inode, FileBlock(block)));
+        let Some(old) = places.collect::<Result<Option<Vec<_>>>>()? else { return Ok(None) };
         let (Some(first), Some(last)) = (old.first(), old.last()) else { return Ok(None) };
-        let Some(request) = self.request_of_mapped(inode, &range)? else { return Ok(None) };
+        let path = self.path(FileBlock(range.start))?;
+        let Some(reached) = self.follow_to_end(inode, &path)? else { return Ok(None) };
+        let request = self.block_request(inode, &path, &reached, &[])?;
+        let request = BlockRequest { wanted: range.len() as u32, ..request };
         self.confirm_freed()?;
         let Some(run) =
             self.space.take_cluster(&mut self.cache, inode.no, &request, (*first, *last))?
@@ -57,26 +61,18 @@ impl Volume {
         let answer = self.copy_blocks(&old, run);
         let answer = answer.and_then(|()| self.lead_to(inode, range.start, &old, run));
         if answer.is_err() {
-            self.untake_unused(inode, range, run)?;
+            // Those blocks go back that the file does not lead to.
+            for (logical, new) in range.zip(run.blocks()) {
+                if self.map(inode, FileBlock(logical))? != Some(new) {
+                    self.space.untake_block(&mut self.cache, new)?;
+                }
+            }
         }
         // The rest of the write may flush and then take the old places: nothing that is written
         // must lead there.
         self.store_inode(inode)?;
         answer?;
         Ok(run.blocks().last())
-    }
-
-    /// Where the blocks of a range lie; `None` where one is a hole.
-    fn addresses(&self, inode: &Inode, range: Range<u32>) -> Result<Option<Vec<BlockNo>>> {
-        range.map(|block| self.map(inode, FileBlock(block))).collect()
-    }
-
-    /// What a policy is told of blocks that have places already.
-    fn request_of_mapped(&self, inode: &Inode, range: &Range<u32>) -> Result<Option<BlockRequest>> {
-        let path = self.path(FileBlock(range.start))?;
-        let Some(reached) = self.follow_to_end(inode, &path)? else { return Ok(None) };
-        let request = self.block_request(inode, &path, &reached, &[])?;
-        Ok(Some(BlockRequest { wanted: range.len() as u32, ..request }))
     }
 
     /// Where the pointer to a block is kept; `None` where an indirect block is missing.
@@ -100,16 +96,6 @@ impl Volume {
             if let Some(reached) = self.follow_to_end(inode, &path)? {
                 self.set_slot(inode, reached.slot, new.0)?;
                 self.space.free_block(&mut self.cache, inode.no, *old)?;
-            }
-        }
-        Ok(())
-    }
-
-    /// Gives back those blocks of a run that the file does not lead to.
-    fn untake_unused(&mut self, inode: &Inode, range: Range<u32>, run: Run) -> Result<()> {
-        for (logical, new) in range.zip(run.blocks()) {
-            if self.map(inode, FileBlock(logical))? != Some(new) {
-                self.space.untake_block(&mut self.cache, new)?;
             }
         }
         Ok(())

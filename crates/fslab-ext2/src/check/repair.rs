@@ -84,7 +84,10 @@ fn repair_in_rounds(
 fn mend_all(image: &mut Image, report: &Report, now: Timestamp) -> Result<Vec<Finding>> {
     let of_counts: Vec<_> = report.findings.iter().filter(|one| is_of_counts(one)).collect();
     if of_counts.len() == report.findings.len() {
-        say_in_order(image);
+        // To be written with the counts. What is not in use is free then, whatever lists led to it.
+        let raw = image.superblock.raw_mut();
+        raw.s_state = (raw.s_state.get() & !STATE_ERRORS | STATE_CLEAN).into();
+        raw.s_last_orphan = 0.into();
         write_counts(image)?;
         return Ok(report.findings.clone());
     }
@@ -114,13 +117,6 @@ fn is_of_counts(finding: &Finding) -> bool {
             | Problem::Orphans(_)
             | Problem::NotInOrder
     )
-}
-
-/// To be written with the counts. What is not in use is free then, whatever lists led to it.
-fn say_in_order(image: &mut Image) {
-    let raw = image.superblock.raw_mut();
-    raw.s_state = (raw.s_state.get() & !STATE_ERRORS | STATE_CLEAN).into();
-    raw.s_last_orphan = 0.into();
 }
 
 fn mend(image: &mut Image, places: &mut Places, finding: &Finding, now: Timestamp) -> Result<bool> {

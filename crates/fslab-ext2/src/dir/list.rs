@@ -295,16 +295,15 @@ impl Gathered {
         self.items.sort_unstable_by(|one, other| {
             (one.key, one.name(text)).cmp(&(other.key, other.name(text)))
         });
-        let cut = self.items.len() > Self::MOST;
-        if cut {
-            // Names that hash alike stay together.
-            let last = self.items[Self::MOST - 1].key;
-            let keep = self.items.partition_point(|item| item.key <= last);
-            let all = keep == self.items.len();
-            self.items.truncate(keep);
-            return !all;
+        if self.items.len() <= Self::MOST {
+            return false;
         }
-        false
+        // Names that hash alike stay together.
+        let last = self.items[Self::MOST - 1].key;
+        let keep = self.items.partition_point(|item| item.key <= last);
+        let all = keep == self.items.len();
+        self.items.truncate(keep);
+        !all
     }
 
     /// Forgets the text of names that were cut off.
@@ -432,7 +431,8 @@ impl InodeOrder {
         list(blocks, self.starts[number], &mut |listed| {
             refused = names.len() == batch;
             if !refused {
-                names.push(Owned::from(&listed));
+                let Listed { inode, kind, name, .. } = listed;
+                names.push(Owned { inode, kind, name: name.into() });
                 next = Some(listed.next);
             }
             !refused
@@ -447,10 +447,6 @@ impl InodeOrder {
 }
 
 impl Owned {
-    fn from(listed: &Listed<'_>) -> Self {
-        Self { inode: listed.inode, kind: listed.kind, name: listed.name.into() }
-    }
-
     /// `.` and `..` come first, whatever they stand for.
     fn rank(&self) -> u8 {
         match &*self.name {

@@ -72,7 +72,7 @@ impl Volume {
             _ => self.replace(moving, None),
         };
         if source.kind == FileKind::Directory || mode.contains(RenameMode::EXCHANGE) {
-            self.order.pending.unordered();
+            self.order.pending.is_unordered = true;
         }
         answer
     }
