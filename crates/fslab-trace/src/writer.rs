@@ -40,7 +40,7 @@ impl TraceWriter {
     /// only what is kept of data and names counts.
     ///
     /// # Errors
-    /// [`Error::Taken`], or what the system answers.
+    /// [`Error::Unfit`], or what the system answers.
     pub fn create(path: &Path, metadata: Metadata) -> Result<Self> {
         let path = std::path::absolute(path).map_err(Error::file(path))?;
         make_directory(&path)?;
@@ -196,7 +196,7 @@ fn require_empty(directory: &OwnedFd, path: &Path) -> Result<()> {
     for entry in Dir::read_from(directory).map_err(Error::file(path))? {
         let entry = entry.map_err(Error::file(path))?;
         if !matches!(entry.file_name().to_bytes(), b"." | b"..") {
-            return Err(Error::Taken { path: path.to_owned() });
+            return Err(Error::unfit(path, "is not empty: a trace needs a new or empty directory"));
         }
     }
     Ok(())

@@ -168,6 +168,19 @@ impl From<SystemTime> for Timestamp {
 }
 
 impl Timestamp {
+    /// From nanoseconds since 1970.
+    #[must_use]
+    pub fn from_ns(time_ns: i64) -> Self {
+        let seconds = time_ns.div_euclid(1_000_000_000);
+        Self { seconds, nanoseconds: time_ns.rem_euclid(1_000_000_000) as u32 }
+    }
+
+    /// Nanoseconds since 1970, as far as 64 bits tell them.
+    #[must_use]
+    pub fn to_ns(self) -> i64 {
+        self.seconds.saturating_mul(1_000_000_000).saturating_add(self.nanoseconds.into())
+    }
+
     fn before_epoch(distance: Duration) -> Self {
         let seconds = i64::try_from(distance.as_secs()).unwrap_or(i64::MAX);
         match distance.subsec_nanos() {
@@ -190,6 +203,13 @@ impl Credentials {
     /// The id of a caller whom the sender does not name. Kernels that allow id-mapped mounts name
     /// only who creates, and decide everything else that depends on the caller themselves.
     pub const UNKNOWN: u32 = u32::MAX;
+
+    /// Those of this process, unless it is root, which can act as everybody.
+    #[must_use]
+    pub fn own_unless_root() -> Option<Self> {
+        let (uid, gid) = (rustix::process::geteuid(), rustix::process::getegid());
+        (!uid.is_root()).then(|| Self { uid: uid.as_raw(), gid: gid.as_raw() })
+    }
 
     /// Whether the sender names the caller.
     #[must_use]
