@@ -26,7 +26,6 @@ pub mod fuse_control;
 pub mod fuse_device;
 pub mod generation;
 pub mod huge_pages;
-pub mod id_map;
 pub mod lease;
 pub mod loop_device;
 pub mod make_file_system;

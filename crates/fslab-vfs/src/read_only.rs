@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use crate::call::{Call, Reply};
+use crate::call::Reply;
 use crate::error::{Errno, Result};
 use crate::file_system::FileSystem;
 use crate::interceptor::{Intercepted, Interceptor};
-use crate::operation::Operation;
+use crate::operation::{Call, Operation};
 use crate::types::{Handle, Ino, LockMode, OpenMode, Opened, Request};
 
 /// Shows a file system and answers each change with `EROFS`.

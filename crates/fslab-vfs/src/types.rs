@@ -59,53 +59,46 @@ impl<'a> Name<'a> {
     }
 }
 
-/// What an inode is.
+/// What an inode is, by the format bits of `st_mode`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum FileKind {
     /// A file of bytes.
-    Regular,
+    Regular = 0o100_000,
     /// A directory.
-    Directory,
+    Directory = 0o040_000,
     /// A symbolic link.
-    Symlink,
+    Symlink = 0o120_000,
     /// A named pipe.
-    Fifo,
+    Fifo = 0o010_000,
     /// A Unix-domain socket.
-    Socket,
+    Socket = 0o140_000,
     /// A character device.
-    CharDevice,
+    CharDevice = 0o020_000,
     /// A block device.
-    BlockDevice,
+    BlockDevice = 0o060_000,
 }
 
 impl FileKind {
+    const ALL: [Self; 7] = [
+        Self::Regular,
+        Self::Directory,
+        Self::Symlink,
+        Self::Fifo,
+        Self::Socket,
+        Self::CharDevice,
+        Self::BlockDevice,
+    ];
+
     /// The kind in the format bits of `st_mode`; `None` for an unknown pattern.
     #[must_use]
     pub fn from_mode(mode: u32) -> Option<Self> {
-        Some(match mode & 0o170_000 {
-            0o100_000 => Self::Regular,
-            0o040_000 => Self::Directory,
-            0o120_000 => Self::Symlink,
-            0o010_000 => Self::Fifo,
-            0o140_000 => Self::Socket,
-            0o020_000 => Self::CharDevice,
-            0o060_000 => Self::BlockDevice,
-            _ => return None,
-        })
+        Self::ALL.into_iter().find(|kind| kind.mode_bits() == mode & 0o170_000)
     }
 
-    /// The format bits of `st_mode`.
+    /// The format bits for `st_mode`.
     #[must_use]
     pub fn mode_bits(self) -> u32 {
-        match self {
-            Self::Regular => 0o100_000,
-            Self::Directory => 0o040_000,
-            Self::Symlink => 0o120_000,
-            Self::Fifo => 0o010_000,
-            Self::Socket => 0o140_000,
-            Self::CharDevice => 0o020_000,
-            Self::BlockDevice => 0o060_000,
-        }
+        self as u32
     }
 }
 

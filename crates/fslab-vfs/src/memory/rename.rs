@@ -38,8 +38,6 @@ impl Tree {
         let target = self.child(to.parent, to.name).ok().cloned();
         self.check_ancestors(&source, target.as_ref(), from, to, mode)?;
         match target {
-            Some(_) if mode.contains(RenameMode::NO_REPLACE) => Err(Errno::EXIST.into()),
-            None if mode.contains(RenameMode::EXCHANGE) => Err(Errno::NOENT.into()),
             Some(target) if target.ino == source.ino => Ok(()),
             Some(target) if mode.contains(RenameMode::EXCHANGE) => {
                 self.exchange(from, &source, to, &target, now)

@@ -139,7 +139,7 @@ impl Tree {
     }
 
     /// Creates an inode under a new name.
-    pub fn create(
+    pub fn create_named(
         &mut self,
         request: &Request,
         parent: Ino,
