@@ -70,12 +70,8 @@ fn build(
     let anonymiser = options.path("anonymise").map(Anonymiser::from_key_file).transpose()?;
     let anonymised = anonymiser.is_some();
     if data == DataMode::Full && anonymised {
-        return Err(Error::Together {
-            layer: SPEC.name,
-            one: "data=full",
-            other: "anonymise",
-            why: "contents may hold names",
-        });
+        let what = "has data=full and anonymise, which exclude each other: contents may hold names";
+        return Err(Error::Unfit { layer: SPEC.name, what: what.to_owned() });
     }
     let metadata =
         Metadata { version: VERSION, segment: 1, data, anonymised, lost: 0, closed: false };

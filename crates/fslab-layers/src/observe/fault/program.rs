@@ -108,7 +108,7 @@ impl Program {
     ) -> Result<()> {
         for (index, text) in lines.enumerate() {
             let line = index + 1;
-            let rule = script::parse_line(text, line).map_err(|source| Error::BadRule {
+            let rule = script::parse_line(text, line).map_err(|source| Error::Line {
                 origin: origin.to_owned(),
                 line,
                 source: Box::new(source),
