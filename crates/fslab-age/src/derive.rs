@@ -175,7 +175,13 @@ impl Maker<'_> {
             tree.forget();
         }
         let opened = tree.open(&mut self.numbers, interval.from_ns);
-        let circle = |inode| Error::Circle { path: path.to_owned(), inode };
+        let circle = |inode| {
+            let what = format!(
+                "the directory with the inode {inode} lies in itself, which no tree can have; \
+                 take the snapshot again"
+            );
+            Error::unfit(path, what)
+        };
         let (rows, orphans) = opened.map_err(circle)?;
         self.derived.orphans += orphans;
         Ok(rows)

@@ -18,7 +18,7 @@ use parquet::file::metadata::KeyValue;
 use parquet::file::reader::{FileReader, RowGroupReader, SerializedFileReader};
 
 use super::{Batch, NumberColumn, NumberKind, Row, TEXTS_MAX, Text, Texts};
-use crate::error::{Error, Found, Result};
+use crate::error::{Error, Result, one_line};
 
 /// A row group with more rows than this is not ours.
 const GROUP_ROWS_MAX: i64 = 1 << 20;
@@ -38,22 +38,8 @@ pub struct Reader<R: Row> {
     rows: std::vec::IntoIter<R>,
 }
 
-/// The row groups of a file.
-enum Groups<R: Row> {
-    /// Decoded by a thread.
-    Ahead(Receiver<Result<Vec<R>>>),
-    /// Decoded when they are needed.
-    OneByOne(Box<Decoder<R>>),
-}
-
-impl<R: Row> Groups<R> {
-    fn next(&mut self) -> Option<Result<Vec<R>>> {
-        match self {
-            Self::Ahead(receiver) => receiver.recv().ok(),
-            Self::OneByOne(decoder) => decoder.next(),
-        }
-    }
-}
+/// The rows of one row group after the other.
+type Groups<R> = Box<dyn Iterator<Item = Result<Vec<R>>> + Send>;
 
 impl<R: Row> Reader<R> {
     /// Opens a file. Its rows are decoded by a thread of its own, a little ahead.
@@ -61,12 +47,12 @@ impl<R: Row> Reader<R> {
     /// # Errors
     /// Where it is none of this format, and what the system answers.
     pub fn open(path: &Path) -> Result<Self> {
-        Self::with_groups(path, |decoder| Ok(Groups::Ahead(decode_ahead(decoder)?)))
+        Self::with_groups(path, |decoder| Ok(Box::new(decode_ahead(decoder)?.into_iter())))
     }
 
     /// Likewise, without a thread and with one row group in memory: for reading many files at once.
     pub(super) fn open_one_by_one(path: &Path) -> Result<Self> {
-        Self::with_groups(path, |decoder| Ok(Groups::OneByOne(Box::new(decoder))))
+        Self::with_groups(path, |decoder| Ok(Box::new(decoder)))
     }
 
     fn with_groups(
@@ -97,7 +83,7 @@ impl<R: Row> Reader<R> {
     /// Likewise, as a text that must be there.
     ///
     /// # Errors
-    /// [`Error::Fact`] where it is not.
+    /// [`Error::Unfit`] where it is not.
     pub fn text(&self, key: &'static str) -> Result<&str> {
         self.fact(key).ok_or_else(|| self.wrong_fact(key))
     }
@@ -105,7 +91,7 @@ impl<R: Row> Reader<R> {
     /// Likewise, as a number that must be there.
     ///
     /// # Errors
-    /// [`Error::Fact`] where there is none.
+    /// [`Error::Unfit`] where there is none.
     pub fn number<N: FromStr>(&self, key: &'static str) -> Result<N> {
         // Why the number can't be read shows in the text, which the error holds.
         self.text(key)?.parse().map_err(|_unfit| self.wrong_fact(key))
@@ -113,8 +99,16 @@ impl<R: Row> Reader<R> {
 
     /// What is told of `key` can't be so.
     pub(crate) fn wrong_fact(&self, key: &'static str) -> Error {
-        let found = self.fact(key).map_or(Found::Nothing, |text| Found::Text(text.to_owned()));
-        Error::Fact { path: self.path.clone(), format: R::LAYOUT.name, key, found }
+        let found = match self.fact(key) {
+            None => "does not".to_owned(),
+            Some(text) => format!("tells '{}'", one_line(text)),
+        };
+        let format = R::LAYOUT.name;
+        let what = format!(
+            "a damaged {format} of fslab age: its footer should tell `{key}` and {found}; make it \
+             again"
+        );
+        Error::unfit(&self.path, what)
     }
 
     /// Rows of the file, as it claims.
@@ -156,9 +150,7 @@ fn version_of<R: Row>(path: &Path, told: Option<&str>) -> Result<u32> {
     match told.and_then(|text| text.parse().ok()) {
         None => Err(not_ours::<R>(path, "its footer does not say so")),
         Some(0) => Err(not_ours::<R>(path, "it says that it is of version 0, which never was")),
-        Some(found) if found > known => {
-            Err(Error::NewerFormat { path: path.to_owned(), found, known })
-        }
+        Some(found) if found > known => Err(Error::newer_format(path, found, known)),
         Some(found) => Ok(found),
     }
 }

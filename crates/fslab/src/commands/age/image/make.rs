@@ -2,8 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 
 use anyhow::{Context, Result, bail};
 use fslab_age::image::{Identity, engine_use, pack};
@@ -12,9 +10,10 @@ use fslab_age::workload::{Provenance, WorkloadReader, identity_of_file};
 use fslab_ext2::MkfsOptions;
 use fslab_ext2::alloc::{self, Clustering, POLICIES, PolicySpec};
 use fslab_sys::make_file_system::Kind;
+use fslab_sys::signals::Interrupt;
 use fslab_vfs::Size;
 
-use super::super::replay::{DataArg, Watcher};
+use super::super::replay::{DataArg, Watcher, sync_every_ns};
 use super::ground::{Form, Ground, engine_options};
 use super::tell;
 use crate::exit::{Code, Coded};
@@ -77,7 +76,7 @@ impl Args {
         let output = self.output(&hash);
         let parent = output.parent().filter(|parent| !parent.as_os_str().is_empty());
         // Before anything is mounted: what a signal ends must be undone.
-        let stop = heed_signals()?;
+        let stop = Interrupt::on_signals().context("can't wait for signals")?;
         let ground = Ground::make(&form, size, parent.unwrap_or(Path::new(".")))?;
         let mut identity = Identity { workload: hash, facts: self.facts(&provenance) };
         identity.facts.insert("made".to_owned(), one_line(&ground.made));
@@ -98,14 +97,11 @@ impl Args {
     }
 
     fn settings(&self, hash: &str) -> Result<Settings> {
-        if !(self.sync_every > 0.0 && self.sync_every.is_finite()) {
-            return Err(refuse("--sync-every must be above 0 hours".to_owned()));
-        }
         Ok(Settings {
             data: self.data.into(),
             when_full: if self.stop_when_full { WhenFull::Stop } else { WhenFull::Skip },
             threads: self.threads.clamp(1, 256),
-            sync_every_ns: (self.sync_every * 3.6e12).min(1e18) as u64,
+            sync_every_ns: sync_every_ns(self.sync_every)?,
             workload_hash: hash.to_owned(),
             ..Settings::default()
         })
@@ -181,7 +177,7 @@ fn age(
     ground: &Ground,
     reader: WorkloadReader,
     settings: Settings,
-    stop: Arc<AtomicBool>,
+    stop: Interrupt,
 ) -> Result<Vec<(String, String)>> {
     let mut watcher = Watcher::new(reader.total(), stop, ground.place.clone());
     let mut replayer = Replayer::new(&*ground.file_system, settings);
@@ -208,15 +204,6 @@ fn age(
         ("layout_score", score.map_or_else(|| "none".to_owned(), |score| format!("{score:.6}"))),
     ];
     Ok(facts.into_iter().map(|(key, value)| (key.to_owned(), value)).collect())
-}
-
-fn heed_signals() -> Result<Arc<AtomicBool>> {
-    use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
-    let stop = Arc::new(AtomicBool::new(false));
-    for signal in [SIGINT, SIGTERM, SIGHUP] {
-        signal_hook::flag::register(signal, Arc::clone(&stop)).context("can't wait for signals")?;
-    }
-    Ok(stop)
 }
 
 /// A fact is one line.
