@@ -68,14 +68,6 @@ impl Reader {
     pub fn missing(&self) -> u64 {
         self.missing
     }
-
-    fn next_segment(&mut self) -> Option<Result<()>> {
-        let path = self.segments.next()?;
-        Some(read_segment(&path).map(|(info, records)| {
-            self.last = Some(info);
-            self.rows = records.into_iter();
-        }))
-    }
 }
 
 impl Iterator for Reader {
@@ -89,8 +81,10 @@ impl Iterator for Reader {
                 self.next_sequence = record.sequence.saturating_add(1);
                 return Some(Ok(record));
             }
-            if let Err(error) = self.next_segment()? {
-                return Some(Err(error));
+            let path = self.segments.next()?;
+            match read_segment(&path) {
+                Ok((info, records)) => (self.last, self.rows) = (Some(info), records.into_iter()),
+                Err(error) => return Some(Err(error)),
             }
         }
     }

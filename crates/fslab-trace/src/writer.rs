@@ -121,7 +121,6 @@ impl TraceWriter {
     pub fn finish_segment(&mut self) -> Result<()> {
         self.write(true)?;
         self.next_segment();
-        self.finished_bytes += std::mem::take(&mut self.segment_bytes);
         Ok(())
     }
 
@@ -130,7 +129,6 @@ impl TraceWriter {
         self.metadata.lost += self.unsaved() as u64;
         if self.saved_rows > 0 {
             self.next_segment();
-            self.finished_bytes += std::mem::take(&mut self.segment_bytes);
         } else {
             self.segment.clear();
         }
@@ -147,6 +145,7 @@ impl TraceWriter {
 
     fn next_segment(&mut self) {
         self.metadata.segment += 1;
+        self.finished_bytes += std::mem::take(&mut self.segment_bytes);
         self.segment.clear();
         self.saved_rows = 0;
     }

@@ -7,10 +7,9 @@
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
-use std::path::Path;
 
 use parking_lot::RwLock;
-use rustix::fs::{FallocateFlags, Mode, OFlags, SeekFrom};
+use rustix::fs::{FallocateFlags, SeekFrom};
 
 use crate::error::{Errno, Result};
 use crate::memory::{Capacity, Data, PAGE_BYTES, Space};
@@ -141,27 +140,6 @@ pub struct FileDevice {
 }
 
 impl FileDevice {
-    /// Opens an image or device for reading and writing.
-    ///
-    /// # Errors
-    /// Those of `open(2)`; `EINVAL` for what is neither a regular file nor a block device.
-    pub fn open(path: &Path) -> Result<Self> {
-        Self::open_with(path, OFlags::RDWR)
-    }
-
-    /// Opens an image or device for reading; writing to it then fails with `EBADF`.
-    ///
-    /// # Errors
-    /// As [`open`](Self::open).
-    pub fn open_read_only(path: &Path) -> Result<Self> {
-        Self::open_with(path, OFlags::RDONLY)
-    }
-
-    fn open_with(path: &Path, flags: OFlags) -> Result<Self> {
-        let flags = flags | OFlags::CLOEXEC | OFlags::NONBLOCK;
-        Self::from_file(File::from(rustix::fs::open(path, flags, Mode::empty())?))
-    }
-
     /// Takes over an open image or device. Its size is fixed from now on.
     ///
     /// # Errors

@@ -35,7 +35,6 @@ mod xattr;
 
 pub(crate) use data::Data;
 use handles::Open;
-use rename::Place;
 pub use space::Capacity;
 pub(crate) use space::{PAGE_BYTES, Space};
 use tree::Tree;
@@ -121,6 +120,12 @@ impl FileSystem for MemFs {
             parent: Ino, name: Name<'_>, mode: u32, flags: OpenMode
         ) -> (Entry, Opened);
         write: tmpfile(parent: Ino, mode: u32, flags: OpenMode) -> (Entry, Opened);
+        write: unlink(parent: Ino, name: Name<'_>) -> ();
+        write: rmdir(parent: Ino, name: Name<'_>) -> ();
+        write: rename(
+            parent: Ino, name: Name<'_>, new_parent: Ino, new_name: Name<'_>, mode: RenameMode
+        ) -> ();
+        write: link(ino: Ino, new_parent: Ino, new_name: Name<'_>) -> Entry;
         write: open(ino: Ino, mode: OpenMode) -> Opened;
         write: write(
             ino: Ino, handle: Handle, offset: u64, data: &[u8], options: WriteOptions
@@ -178,39 +183,6 @@ impl FileSystem for MemFs {
         let mut tree = self.tree.write();
         tree.touch_access(ino, request.now);
         tree.readlink(ino)
-    }
-
-    fn unlink(&self, request: &Request, parent: Ino, name: Name<'_>) -> Result<()> {
-        self.tree.write().unlink(parent, name, request.now)
-    }
-
-    fn rmdir(&self, request: &Request, parent: Ino, name: Name<'_>) -> Result<()> {
-        self.tree.write().rmdir(parent, name, request.now)
-    }
-
-    fn rename(
-        &self,
-        request: &Request,
-        parent: Ino,
-        name: Name<'_>,
-        new_parent: Ino,
-        new_name: Name<'_>,
-        mode: RenameMode,
-    ) -> Result<()> {
-        let to = Place { parent: new_parent, name: new_name };
-        self.tree.write().rename(Place { parent, name }, to, mode, request.now)
-    }
-
-    fn link(
-        &self,
-        request: &Request,
-        ino: Ino,
-        new_parent: Ino,
-        new_name: Name<'_>,
-    ) -> Result<Entry> {
-        let mut tree = self.tree.write();
-        tree.link(ino, new_parent, new_name, request.now)?;
-        tree.enter(ino)
     }
 
     fn read(

@@ -119,6 +119,23 @@ operations! {
     } [Named::Inode(source.0), Named::Inode(target.0)],
 }
 
+impl Operation {
+    /// Whether it changes the file system.
+    #[must_use]
+    pub fn changes(self) -> bool {
+        use Operation as Op;
+        match self {
+            Op::Lookup | Op::Forget | Op::Getattr | Op::Readlink | Op::Open | Op::Read => false,
+            Op::Flush | Op::Release | Op::Fsync | Op::Opendir | Op::Readdir => false,
+            Op::Releasedir | Op::Fsyncdir | Op::Syncfs | Op::Statfs | Op::Getxattr => false,
+            Op::Listxattr | Op::FileattrGet | Op::Lseek => false,
+            Op::Setattr | Op::Mknod | Op::Mkdir | Op::Symlink | Op::Unlink | Op::Rmdir => true,
+            Op::Rename | Op::Link | Op::Create | Op::Tmpfile | Op::Write | Op::Setxattr => true,
+            Op::Removexattr | Op::FileattrSet | Op::Fallocate | Op::CopyFileRange => true,
+        }
+    }
+}
+
 /// The first one, for a record that is still to be filled in.
 impl Default for Operation {
     fn default() -> Self {
@@ -126,23 +143,14 @@ impl Default for Operation {
     }
 }
 
-/// No operation has this name.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "there is no operation '{name}'; there are {}",
-    Operation::ALL.iter().map(|one| one.name()).collect::<Vec<_>>().join(", ")
-)]
-pub struct UnknownOperation {
-    /// The name given.
-    pub name: String,
-}
-
 impl FromStr for Operation {
-    type Err = UnknownOperation;
+    type Err = String;
 
-    fn from_str(name: &str) -> Result<Self, Self::Err> {
-        let found = Self::ALL.iter().copied().find(|operation| operation.name() == name);
-        found.ok_or_else(|| UnknownOperation { name: name.to_owned() })
+    fn from_str(name: &str) -> Result<Self, String> {
+        Self::ALL.iter().copied().find(|operation| operation.name() == name).ok_or_else(|| {
+            let names: Vec<_> = Self::ALL.iter().map(|operation| operation.name()).collect();
+            format!("there is no operation '{name}'; there are {}", names.join(", "))
+        })
     }
 }
 
@@ -175,7 +183,9 @@ mod tests {
         let (_, methods) = source.split_once("fn shutdown(").unwrap();
         let named: Vec<_> = methods
             .lines()
-            .filter_map(|line| line.strip_prefix("    fn ")?.split_once('(').map(|(name, _)| name))
+            .filter_map(|line| line.strip_prefix("    fn ").or(line.strip_prefix("        ")))
+            .filter_map(|line| line.split_once('(').map(|(name, _)| name))
+            .filter(|name| name.chars().all(|one| one.is_ascii_lowercase() || one == '_'))
             .filter(|name| !OF_SERVERS.contains(name))
             .collect();
         let listed: Vec<_> = Operation::ALL.iter().map(|operation| operation.name()).collect();

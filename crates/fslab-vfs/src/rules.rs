@@ -9,7 +9,6 @@ use crate::types::{FallocateMode, FileKind};
 pub mod acl;
 pub mod inherit;
 pub mod namespace;
-mod protection;
 pub mod set_id;
 
 /// Most names of one file; ext4's bound.

@@ -5,7 +5,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use rustix::io::Errno;
 
@@ -150,12 +150,13 @@ pub struct Timestamp {
 
 impl From<SystemTime> for Timestamp {
     fn from(time: SystemTime) -> Self {
-        match time.duration_since(UNIX_EPOCH) {
-            Ok(after) => Self {
-                seconds: i64::try_from(after.as_secs()).unwrap_or(i64::MAX),
-                nanoseconds: after.subsec_nanos(),
-            },
-            Err(before) => Self::before_epoch(before.duration()),
+        let time_ns = match time.duration_since(UNIX_EPOCH) {
+            Ok(after) => after.as_nanos().cast_signed(),
+            Err(before) => -before.duration().as_nanos().cast_signed(),
+        };
+        Self {
+            seconds: i64::try_from(time_ns.div_euclid(1_000_000_000)).unwrap_or(i64::MAX),
+            nanoseconds: time_ns.rem_euclid(1_000_000_000) as u32,
         }
     }
 }
@@ -172,14 +173,6 @@ impl Timestamp {
     #[must_use]
     pub fn to_ns(self) -> i64 {
         self.seconds.saturating_mul(1_000_000_000).saturating_add(self.nanoseconds.into())
-    }
-
-    fn before_epoch(distance: Duration) -> Self {
-        let seconds = i64::try_from(distance.as_secs()).unwrap_or(i64::MAX);
-        match distance.subsec_nanos() {
-            0 => Self { seconds: -seconds, nanoseconds: 0 },
-            nanoseconds => Self { seconds: -seconds - 1, nanoseconds: 1_000_000_000 - nanoseconds },
-        }
     }
 }
 

@@ -8,12 +8,13 @@ use fslab_age::image::{Identity, engine_use, pack};
 use fslab_age::replay::{Replayed, Replayer, Settings, WhenFull};
 use fslab_age::workload::{Provenance, WorkloadReader, identity_of_file};
 use fslab_ext2::MkfsOptions;
-use fslab_ext2::alloc::{self, Clustering, POLICIES, PolicySpec};
+use fslab_ext2::alloc::{Clustering, PolicySpec};
 use fslab_sys::make_file_system::Kind;
 use fslab_sys::signals::Interrupt;
 use fslab_vfs::Size;
 
 use super::super::replay::{DataArg, Watcher, sync_every_ns};
+use super::super::simulate::{parse_clustering, parse_policy};
 use super::ground::{Form, Ground, engine_options};
 use super::tell;
 use crate::exit::{Code, Coded};
@@ -29,11 +30,11 @@ pub struct Args {
     mkfs: Vec<String>,
     /// Let fslab's ext2 engine do it with this policy, without a mount: equal workloads make equal
     /// images
-    #[arg(long, value_name = "NAME")]
-    policy: Option<String>,
+    #[arg(long, value_name = "NAME", value_parser = parse_policy)]
+    policy: Option<&'static PolicySpec>,
     /// With --policy: whether blocks are moved together while they are written, smart or dumb
-    #[arg(long, default_value = "dumb", requires = "policy")]
-    clustering: String,
+    #[arg(long, default_value = "dumb", requires = "policy", value_parser = parse_clustering)]
+    clustering: Clustering,
     /// With --policy: one inode for so many bytes
     #[arg(long, value_name = "BYTES", default_value_t = 16_384, requires = "policy")]
     inode_ratio: u32,
@@ -111,7 +112,7 @@ impl Args {
         if self.filesystem.is_read_only() {
             return Err(refuse(format!("{} can't be written, and so not aged", self.filesystem)));
         }
-        let Some(policy) = self.policy()? else {
+        let Some(policy) = self.policy else {
             return Ok(Form::Kernel { kind: self.filesystem, mkfs: self.mkfs.clone() });
         };
         if self.filesystem != Kind::Ext2 {
@@ -119,29 +120,19 @@ impl Args {
                 format!("--policy is of ext2 images: say -f ext2, not {}", self.filesystem);
             return Err(refuse(message));
         }
-        let clustering = Clustering::from_name(&self.clustering).ok_or_else(|| {
-            refuse(format!("clustering is smart or dumb, not '{}'", self.clustering))
-        })?;
         let mkfs = engine_options(self.inode_ratio, self.reserved_percent, self.group_blocks());
-        if clustering == Clustering::Smart && !matches!(self.data, DataArg::Real) {
+        if self.clustering == Clustering::Smart && !matches!(self.data, DataArg::Real) {
             let message = "--clustering smart moves blocks while they are written: it needs \
                            --data real";
             return Err(refuse(message.to_owned()));
         }
-        Ok(Form::Engine { mkfs, options: engine_use(policy, clustering) })
+        Ok(Form::Engine { mkfs, options: engine_use(policy, self.clustering) })
     }
 
     fn group_blocks(&self) -> Option<u32> {
         let block_bytes = u64::from(MkfsOptions::default().block_size.bytes_u32());
         let blocks = self.group_size?.bytes() / block_bytes / 8 * 8;
         Some(u32::try_from(blocks).unwrap_or(u32::MAX))
-    }
-
-    fn policy(&self) -> Result<Option<&'static PolicySpec>> {
-        let Some(name) = &self.policy else { return Ok(None) };
-        let names: Vec<_> = POLICIES.iter().map(|policy| policy.name).collect();
-        let unknown = || refuse(format!("no policy '{name}'; there are {}", names.join(", ")));
-        alloc::policy(name).ok_or_else(unknown).map(Some)
     }
 
     fn output(&self, hash: &str) -> PathBuf {
@@ -151,16 +142,10 @@ impl Args {
 
     /// What is known of the image before it is made.
     fn facts(&self, provenance: &Provenance) -> BTreeMap<String, String> {
-        let policy = self.policy.as_ref();
+        let engine = |policy: &PolicySpec| format!("{} {}", policy.name, self.clustering.name());
         let facts = [
             ("filesystem", self.filesystem.to_string()),
-            (
-                "policy",
-                policy.map_or_else(
-                    || "the kernel's".to_owned(),
-                    |policy| format!("{policy} {}", self.clustering),
-                ),
-            ),
+            ("policy", self.policy.map_or_else(|| "the kernel's".to_owned(), engine)),
             ("data", format!("{:?}", self.data).to_lowercase()),
             ("threads", self.threads.to_string()),
             ("sync_every_hours", self.sync_every.to_string()),
