@@ -23,7 +23,7 @@ pub use short_lived::{Days, Model, ShortLived};
 use crate::diff::{Change, Diff, Summary};
 use crate::error::{Error, Result};
 use crate::snapshot::{EntryKind, SnapshotReader};
-use crate::table::Sorter;
+use crate::table::{Sorter, directory_of};
 use crate::workload::{self, Operation, Provenance};
 use inode_reuse::Numbers;
 use tree::TreeChanges;
@@ -73,11 +73,10 @@ pub fn derive(snapshots: &[PathBuf], output: &Path, options: &Options) -> Result
     let [first, ..] = snapshots else {
         return Err(Error::parameter("a workload needs at least one snapshot"));
     };
-    let parent = output.parent().filter(|parent| !parent.as_os_str().is_empty());
     let taken = SnapshotReader::open(first)?.taken().clone();
     let mut maker = Maker {
         options,
-        beside: parent.unwrap_or(Path::new(".")).to_owned(),
+        beside: directory_of(output).to_owned(),
         random: Pcg64::seed_from_u64(options.seed),
         start_ns: taken.taken_ns,
         interval: Interval { from_ns: 0, to_ns: 0 },

@@ -43,6 +43,14 @@ pub enum Error {
         /// What it takes.
         expected: String,
     },
+    /// An option without `=value`, or given twice.
+    #[error("layer '{layer}': '{text}' should be one key=value each")]
+    BadOption {
+        /// The layer.
+        layer: &'static str,
+        /// The text given.
+        text: String,
+    },
     /// Access times of a directory can't be chosen.
     #[error(
         "{leaf}: noatime, nodiratime and relatime need CAP_SYS_ADMIN and Linux 5.12, unless the \

@@ -121,10 +121,7 @@ impl LayerChoice {
         let bare = Self::of(foreign, name, [])?;
         let mut given = BTreeMap::new();
         for text in options.split(',').filter(|text| !text.is_empty()) {
-            let bad = || Error::Unfit {
-                layer: bare.spec.name,
-                what: format!("has '{text}', which should be one key=value each"),
-            };
+            let bad = || Error::BadOption { layer: bare.spec.name, text: text.to_owned() };
             let (key, value) = text.split_once('=').ok_or_else(bad)?;
             if given.insert(key, value).is_some() {
                 return Err(bad());

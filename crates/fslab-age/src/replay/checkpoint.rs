@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{Data, Replayed, Settings};
 use crate::error::{Error, Result};
+use crate::table::directory_of;
 
 /// A checkpoint is not larger than this, in bytes.
 const BYTES_MAX: u64 = 256 << 20;
@@ -68,8 +69,7 @@ impl Checkpoint {
 
     /// Puts the checkpoint into its place, durably.
     pub(super) fn write(&self, path: &Path) -> Result<()> {
-        let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
-        let parent = parent.unwrap_or(Path::new("."));
+        let parent = directory_of(path);
         let mut file = tempfile::NamedTempFile::new_in(parent).map_err(Error::file(path))?;
         let text = serde_json::to_vec(self);
         let text = text.map_err(|error| Error::unfit(path, error.to_string()))?;

@@ -10,14 +10,13 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::mpsc::{Receiver, sync_channel};
 
-use parquet::basic::Type as Physical;
 use parquet::column::reader::{ColumnReader, ColumnReaderImpl};
 use parquet::data_type::{ByteArray, ByteArrayType, DataType};
 use parquet::errors::{ParquetError, Result as ParquetResult};
 use parquet::file::metadata::KeyValue;
 use parquet::file::reader::{FileReader, RowGroupReader, SerializedFileReader};
 
-use super::{Batch, NumberColumn, NumberKind, Row, TEXTS_MAX, Text, Texts};
+use super::{Batch, Column, Row, Text, Texts};
 use crate::error::{Error, Result, one_line};
 
 /// A row group with more rows than this is not ours.
@@ -220,7 +219,7 @@ fn rows_of<R: Row>(batch: &Batch, path: &Path, first_row: u64) -> Result<Vec<R>>
         for (number, column) in numbers.iter_mut().zip(&batch.numbers) {
             *number = column.get(row).copied().unwrap_or_default();
         }
-        let mut texts: Texts = [const { Text::EMPTY }; TEXTS_MAX];
+        let mut texts = Texts::default();
         for (text, column) in texts.iter_mut().zip(&batch.texts) {
             // Nothing shares the page of no bytes.
             if let Some(bytes) = column.get(row).filter(|bytes| !bytes.is_empty()) {
@@ -241,70 +240,45 @@ fn read_columns<R: Row>(
     version: u32,
 ) -> ParquetResult<Option<Batch>> {
     let mut batch = Batch { rows, ..Batch::new(R::LAYOUT) };
+    let had = |column: &Column| column.since <= version;
     for (column, values) in R::LAYOUT.numbers.iter().zip(&mut batch.numbers) {
-        if column.since > version {
-            continue;
-        }
-        match read_numbers(group, column, rows)? {
-            Some(read) => *values = read,
-            None => return Ok(None),
+        if had(column) {
+            let Some(reader) = find(group, column)? else { return Ok(None) };
+            *values = match reader {
+                ColumnReader::Int64ColumnReader(reader) => read_values(reader, rows)?,
+                ColumnReader::Int32ColumnReader(reader) => {
+                    let narrow: Vec<i32> = read_values(reader, rows)?;
+                    narrow.into_iter().map(|number| number.cast_unsigned().into()).collect()
+                }
+                _ => return Ok(None),
+            };
         }
     }
     for (column, values) in R::LAYOUT.texts.iter().zip(&mut batch.texts) {
-        if column.since > version {
-            continue;
-        }
-        match read_texts(group, column.name, rows)? {
-            Some(read) => *values = read,
-            None => return Ok(None),
+        if had(column) {
+            let Some(ColumnReader::ByteArrayColumnReader(reader)) = find(group, column)? else {
+                return Ok(None);
+            };
+            *values = read_values::<ByteArrayType>(reader, rows)?;
+            // One without a value is none that the library has read.
+            if values.contains(&ByteArray::new()) {
+                return Ok(None);
+            }
         }
     }
     Ok(Some(batch))
 }
 
-/// Where a column of no nulls is.
-fn find(group: &dyn RowGroupReader, name: &str, physical: Physical) -> Option<usize> {
+/// A column of no nulls.
+fn find(group: &dyn RowGroupReader, wanted: &Column) -> ParquetResult<Option<ColumnReader>> {
     let schema = group.metadata().schema_descr();
-    (0..schema.num_columns()).find(|index| {
+    let index = (0..schema.num_columns()).find(|index| {
         let column = schema.column(*index);
-        column.path().parts() == [name]
-            && column.physical_type() == physical
+        column.path().parts() == [wanted.name]
+            && column.physical_type() == wanted.kind.physical()
             && column.max_def_level() == 0
-    })
-}
-
-fn read_numbers(
-    group: &dyn RowGroupReader,
-    column: &NumberColumn,
-    rows: usize,
-) -> ParquetResult<Option<Vec<i64>>> {
-    let physical = match column.kind {
-        NumberKind::U32 => Physical::INT32,
-        NumberKind::U64 | NumberKind::I64 => Physical::INT64,
-    };
-    let Some(index) = find(group, column.name, physical) else { return Ok(None) };
-    match group.get_column_reader(index)? {
-        ColumnReader::Int64ColumnReader(reader) => read_values(reader, rows).map(Some),
-        ColumnReader::Int32ColumnReader(reader) => {
-            let narrow: Vec<i32> = read_values(reader, rows)?;
-            Ok(Some(narrow.into_iter().map(|number| number.cast_unsigned().into()).collect()))
-        }
-        _ => Ok(None),
-    }
-}
-
-fn read_texts(
-    group: &dyn RowGroupReader,
-    name: &str,
-    rows: usize,
-) -> ParquetResult<Option<Vec<ByteArray>>> {
-    let Some(index) = find(group, name, Physical::BYTE_ARRAY) else { return Ok(None) };
-    let ColumnReader::ByteArrayColumnReader(reader) = group.get_column_reader(index)? else {
-        return Ok(None);
-    };
-    let values = read_values::<ByteArrayType>(reader, rows)?;
-    // One without a value is none that the library has read.
-    Ok(values.iter().all(|bytes| *bytes != ByteArray::new()).then_some(values))
+    });
+    index.map(|index| group.get_column_reader(index)).transpose()
 }
 
 fn read_values<T: DataType>(

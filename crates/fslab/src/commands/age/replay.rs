@@ -18,7 +18,7 @@ use serde_json::json;
 
 use super::progress::bar;
 use super::score::Place;
-use super::tables::{score_json, write_chart};
+use super::tables::{score as shown, score_json, write_chart};
 use crate::commands::mount::parse_leaf;
 use crate::exit::{Code, Coded};
 use crate::units::{bytes, counted, duration};
@@ -180,9 +180,8 @@ impl Args {
         }
         result.print(self.data);
         for (day, score) in scores {
-            let sums = score.total;
-            let value = sums.score().map_or("-".to_owned(), |score| format!("{score:.4}"));
-            say!("day {day}: layout score {value}, {}", counted(sums.files, "file"));
+            let (value, files) = (shown(score.total.score()), score.total.files);
+            say!("day {day}: layout score {value}, {}", counted(files, "file"));
         }
         if let Some(equal) = verdict {
             say!("tree: {}", if equal { "as the workload makes it" } else { "different" });

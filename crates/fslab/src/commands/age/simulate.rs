@@ -193,7 +193,6 @@ impl Args {
     }
 }
 
-/// What was given can't be used.
 /// The policies that a word stands for.
 fn parse_policies(text: &str) -> Result<&'static [PolicySpec], String> {
     if text == "all" { Ok(POLICIES) } else { parse_policy(text).map(std::slice::from_ref) }
@@ -210,6 +209,7 @@ pub(super) fn parse_clustering(text: &str) -> Result<Clustering, String> {
     Clustering::from_name(text).ok_or_else(|| format!("clustering is smart or dumb, not '{text}'"))
 }
 
+/// What was given can't be used.
 fn refuse(message: String) -> Coded {
     Coded { code: Code::BadInput, message }
 }

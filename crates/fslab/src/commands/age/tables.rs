@@ -64,7 +64,7 @@ pub(super) fn table(head: &[&str]) -> Table {
     table
 }
 
-fn score(value: Option<f64>) -> String {
+pub(super) fn score(value: Option<f64>) -> String {
     value.map_or_else(|| "-".to_owned(), |score| format!("{score:.4}"))
 }
 

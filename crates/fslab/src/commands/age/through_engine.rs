@@ -10,7 +10,7 @@ use fslab_age::workload::Population;
 use serde_json::{Value, json};
 
 use super::operations::Source;
-use super::tables::{Figure, Rates, megabytes, print_figures, print_rates, score_json};
+use super::tables::{Figure, Rates, megabytes, print_figures, print_rates, score, score_json};
 use crate::units::{bytes, duration};
 
 /// What is the same for each policy.
@@ -109,9 +109,7 @@ const FIGURES: &[Figure<Row>] = &[
     ("did not fit", |row| row.no_space.to_string()),
     ("files", |row| row.score.total.files.to_string()),
     ("split files", |row| row.score.total.split.to_string()),
-    ("layout score", |row| {
-        row.score.total.score().map_or_else(|| "-".to_owned(), |score| format!("{score:.4}"))
-    }),
+    ("layout score", |row| score(row.score.total.score())),
     ("hot files", |row| row.hot.files.to_string()),
     ("hot files: read, MB/s", |row| megabytes(row.hot.modelled_read)),
     ("hot files: overwrite, MB/s", |row| megabytes(row.hot.modelled_write)),

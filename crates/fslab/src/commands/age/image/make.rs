@@ -1,11 +1,12 @@
 //! `fslab age image make`: a file system as a workload leaves it.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use anyhow::{Context, Result, bail};
 use fslab_age::image::{Identity, engine_use, pack};
 use fslab_age::replay::{Replayed, Replayer, Settings, WhenFull};
+use fslab_age::table::directory_of;
 use fslab_age::workload::{Provenance, WorkloadReader, identity_of_file};
 use fslab_ext2::MkfsOptions;
 use fslab_ext2::alloc::{Clustering, PolicySpec};
@@ -75,10 +76,9 @@ impl Args {
         let hash = identity_of_file(&self.workload)?;
         let (settings, form) = (self.settings(&hash)?, self.form()?);
         let output = self.output(&hash);
-        let parent = output.parent().filter(|parent| !parent.as_os_str().is_empty());
         // Before anything is mounted: what a signal ends must be undone.
         let stop = Interrupt::on_signals().context("can't wait for signals")?;
-        let ground = Ground::make(&form, size, parent.unwrap_or(Path::new(".")))?;
+        let ground = Ground::make(&form, size, directory_of(&output))?;
         let mut identity = Identity { workload: hash, facts: self.facts(&provenance) };
         identity.facts.insert("made".to_owned(), one_line(&ground.made));
         let aged = age(&ground, reader, settings, stop)?;
