@@ -6,7 +6,7 @@ use crate::error::Errno;
 use crate::file_attr::FileAttr;
 use crate::file_system::FileSystem;
 use crate::operation::Call;
-use crate::types::{Attr, Entry, Handle, Ino, Opened, Request, StatFs};
+use crate::types::{Attr, Entry, Handle, Opened, Request, StatFs};
 
 /// What an operation answered.
 #[derive(Clone, Copy, Debug)]
@@ -52,15 +52,6 @@ impl Answer<'_> {
 
 /// How an operation ended.
 pub type Outcome<'a> = Result<Answer<'a>, Errno>;
-
-/// A path that an operation names.
-#[derive(Clone, Copy, Debug)]
-pub enum Named<'a> {
-    /// That of an inode.
-    Inode(Ino),
-    /// That of a name in a directory.
-    Entry(Ino, &'a OsStr),
-}
 
 /// A value that an operation answers.
 pub trait Reply: Sized {

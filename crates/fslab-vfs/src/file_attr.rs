@@ -3,10 +3,6 @@
 pub use fslab_sys::fsxattr::Fsxattr as ExtendedAttr;
 use zerocopy::{FromBytes, IntoBytes};
 
-use crate::error::{Errno, Result};
-use crate::file_system::FileSystem;
-use crate::types::{Ino, Request};
-
 /// Which form of the flags is asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FileAttrForm {
@@ -94,23 +90,6 @@ impl FileAttr {
         }
         let attributes = ExtendedAttr::read_from_bytes(bytes).ok()?;
         Some(Self::Extended(ExtendedAttr { padding: [0; 8], ..attributes }))
-    }
-
-    /// Refuses attributes that would make a file immutable or append only, or no longer so.
-    ///
-    /// # Errors
-    /// `EOPNOTSUPP` for such a change, and what `file_system` answers to the question how the
-    /// flags are now.
-    pub fn refuse_change_of_protection(
-        &self,
-        file_system: &dyn FileSystem,
-        request: &Request,
-        ino: Ino,
-    ) -> Result<()> {
-        let now = file_system.fileattr_get(request, ino, self.form())?.flags();
-        let changed = now ^ self.flags();
-        let is_protection = changed & (Self::IMMUTABLE | Self::APPEND) != 0;
-        if is_protection { Err(Errno::OPNOTSUPP.into()) } else { Ok(()) }
     }
 }
 

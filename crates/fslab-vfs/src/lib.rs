@@ -44,7 +44,7 @@ mod types;
 
 pub use access_times::AccessTimes;
 pub use block_device::{BlockDevice, FileDevice, MemoryDevice};
-pub use call::{Answer, Named, Outcome, Reply};
+pub use call::{Answer, Outcome, Reply};
 pub use clock::{Clock, MonotonicClock, SteppingClock};
 pub use duration::parse_duration;
 pub use errno_names::{ERRNO_LAST, ERRNO_NAMES, errno_from_name, errno_name};
@@ -57,7 +57,7 @@ pub use inode_paths::InodePaths;
 pub use interceptor::{Intercepted, Interceptor, Watch};
 pub use layout::{Extent, Layout};
 pub use memory::{Capacity, MemFs};
-pub use operation::{Call, Operation};
+pub use operation::{Call, Named, Operation};
 pub use read_only::ReadOnly;
 pub use size::Size;
 pub use slice_device::SliceDevice;

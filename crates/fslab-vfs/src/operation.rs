@@ -5,12 +5,20 @@ use std::ffi::OsStr;
 use std::fmt;
 use std::str::FromStr;
 
-use crate::call::Named;
 use crate::file_attr::{FileAttr, FileAttrForm};
 use crate::types::{
     FallocateMode, Handle, Ino, Name, OpenMode, RenameMode, SeekTo, SetAttr, WriteOptions,
     XattrMode,
 };
+
+/// A path that an operation names.
+#[derive(Clone, Copy, Debug)]
+pub enum Named<'a> {
+    /// That of an inode.
+    Inode(Ino),
+    /// That of a name in a directory.
+    Entry(Ino, &'a OsStr),
+}
 
 /// Declares [`Operation`] and [`Call`] by one row an operation: the name of its method, its
 /// arguments, and the one or two paths that it names.

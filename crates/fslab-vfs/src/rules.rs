@@ -9,6 +9,7 @@ use crate::types::{FallocateMode, FileKind};
 pub mod acl;
 pub mod inherit;
 pub mod namespace;
+mod protection;
 pub mod set_id;
 
 /// Most names of one file; ext4's bound.

@@ -40,16 +40,9 @@ impl OperationKind {
     /// The word for it.
     #[must_use]
     pub fn name(self) -> &'static str {
-        match self {
-            Self::MakeDirectory => "mkdir",
-            Self::Create => "create",
-            Self::Write => "write",
-            Self::Truncate => "truncate",
-            Self::Remove => "remove",
-            Self::RemoveDirectory => "rmdir",
-            Self::Rename => "rename",
-            Self::Symlink => "symlink",
-        }
+        const NAMES: [&str; OperationKind::ALL.len()] =
+            ["mkdir", "create", "write", "truncate", "remove", "rmdir", "rename", "symlink"];
+        NAMES[self as usize - 1]
     }
 
     /// Whether it makes a name.

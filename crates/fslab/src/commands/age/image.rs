@@ -63,7 +63,7 @@ impl Args {
                 tell(&output, pack(&image, &output, &identity)?, &identity);
                 Ok(())
             }
-            Command::Unpack { file, image } => unpack(&AgedImage::open(&file)?, &image),
+            Command::Unpack { file, image } => unpack(AgedImage::open(&file)?, &image),
             Command::Info { file } => {
                 crate::output::print(format_args!("{}", dump(&AgedImage::open(&file)?)));
                 Ok(())
@@ -72,7 +72,7 @@ impl Args {
     }
 }
 
-fn unpack(packed: &AgedImage, image: &Path) -> Result<()> {
+fn unpack(packed: AgedImage, image: &Path) -> Result<()> {
     let output = File::create_new(image).map_err(|error| Coded {
         code: Code::BadInput,
         message: format!("{}: {error}", image.display()),

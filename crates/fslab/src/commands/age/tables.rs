@@ -231,15 +231,9 @@ pub(super) fn print_score(value: &Score) {
     let head = ["from blocks", "files", "blocks", "breaks", "split", "score", "pieces so large"];
     let mut table = table(&head);
     let row = |name: String, sums: &Sums, pieces: u64| {
-        [
-            name,
-            sums.files.to_string(),
-            sums.blocks.to_string(),
-            sums.breaks.to_string(),
-            sums.split.to_string(),
-            score(sums.score()),
-            pieces.to_string(),
-        ]
+        let counts = [sums.files, sums.blocks, sums.breaks, sums.split];
+        let [files, blocks, breaks, split] = counts.map(|count| count.to_string());
+        [name, files, blocks, breaks, split, score(sums.score()), pieces.to_string()]
     };
     let classes = value.classes();
     let logs: BTreeSet<u32> = classes.iter().map(|class| class.from_blocks.ilog2()).collect();
