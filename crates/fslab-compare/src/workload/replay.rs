@@ -7,7 +7,7 @@
 
 use std::path::PathBuf;
 
-use fslab_trace::{Inventory, Owner, Reader, Record, Replayed, Replayer, Settings};
+use fslab_trace::{Inventory, Reader, Record, Replayed, Replayer, Settings};
 use fslab_vfs::{Credentials, FileSystem};
 
 use super::content;
@@ -81,7 +81,7 @@ impl Workload for Replay {
         let tree = session.tree()?;
         tree.with_file_system(&mut |file_system| {
             let mut fill = |record: &Record, buffer: &mut [u8]| self.fill(record, buffer);
-            self.inventory.make(file_system, &owner(), &mut fill)?;
+            self.inventory.make(file_system, Credentials::own_unless_root(), &mut fill)?;
             Ok(())
         })?;
         tree.sync_all()?;
@@ -110,7 +110,10 @@ impl Replay {
 
     fn replay_on(&self, target: &dyn FileSystem, timed: &Timed<'_>) -> Result<Replayed> {
         let mut fill = |record: &Record, buffer: &mut [u8]| self.fill(record, buffer);
-        let mut replayer = Replayer::new(target, Settings { owner: owner(), fill: &mut fill });
+        let mut replayer = Replayer::new(
+            target,
+            Settings { owner: Credentials::own_unless_root(), fill: &mut fill },
+        );
         for records in self.records.chunks(STEPS) {
             timed.check()?;
             records.iter().for_each(|record| replayer.step(record));
@@ -125,13 +128,4 @@ impl Replay {
             buffer.len(),
         ));
     }
-}
-
-/// Root can do what others did in their names; who is not does it in the own name.
-fn owner() -> Owner {
-    let (uid, gid) = (rustix::process::geteuid(), rustix::process::getegid());
-    if uid.is_root() {
-        return Owner::Recorded;
-    }
-    Owner::Instead(Credentials { uid: uid.as_raw(), gid: gid.as_raw() })
 }

@@ -169,7 +169,7 @@ fn speed_of_ten_million_names() {
             large_directories: block < 4096,
             ..options(block)
         };
-        let device = Arc::new(fslab_vfs::MetadataDevice::new(bytes));
+        let device = Arc::new(MemoryDevice::of_metadata(bytes));
         mkfs(&*device, &small).unwrap();
         let (dirty_bytes_max, clean_bytes_max) = (cache_mib << 19, cache_mib << 19);
         let options =
