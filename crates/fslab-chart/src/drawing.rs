@@ -1,8 +1,6 @@
 //! An SVG that is being drawn. Whatever depends on the kind of axis is drawn twice, in groups of
 //! the classes `lin` and `log`, of which the page shows one.
 
-use std::fmt::Write;
-
 use super::scale::Scale;
 use crate::escape;
 
@@ -171,17 +169,12 @@ impl Drawing {
     /// The whole, with what it shows in words, and the axis it is shown with unless asked.
     #[must_use]
     pub fn finish(self, title: &str, logarithmic: bool) -> String {
-        let mut svg = String::new();
-        let (width, height) = (self.width, self.height);
+        let (width, height, title) = (self.width, self.height, escape(title));
         let axis = if logarithmic { "log" } else { "lin" };
-        let written = write!(
-            svg,
+        format!(
             "<svg viewBox=\"0 0 {width} {height}\" role=\"img\" data-auto=\"{axis}\" \
-             aria-label=\"{}\">{}</svg>",
-            escape(title),
+             aria-label=\"{title}\">{}</svg>",
             self.body
-        );
-        debug_assert!(written.is_ok(), "writing to a string can't fail");
-        svg
+        )
     }
 }
