@@ -41,7 +41,7 @@ mod words;
 pub use cells::{Cells, Share};
 pub use choice::Choice;
 pub use error::{Error, Result};
-pub use format::{bytes, significant};
+pub use format::{bytes, significant, without_zeros};
 pub use history::{History, Run, Series, text as history_text};
 pub use markdown::plain as markdown_plain;
 pub use model::{

@@ -1,6 +1,6 @@
 //! Charts, drawn by hand as SVG: every sample is a dot, every ratio has its interval.
 
-use super::super::format::{bytes, seconds, significant};
+use super::super::format::{bytes, seconds, significant, without_zeros};
 use super::super::model::{Against, Group, Point, Progress, Row, Verdict};
 use super::super::words;
 use fslab_chart::Scale;
@@ -80,7 +80,7 @@ pub(super) fn ratios(group: &Group, baseline: usize, name: &str) -> Option<Chart
     }
     let scale = scale_of_ratios(&rows);
     let mut drawing = Drawing::new(WIDTH, ROW * rows.len() as f64 + FOOT);
-    drawing.axis(&scale, |value| format!("{}\u{d7}", trimmed(value)));
+    drawing.axis(&scale, |value| format!("{}\u{d7}", without_zeros(&significant(value))));
     drawing.vertical("one", scale.place(1.0));
     for (index, (row, against)) in rows.iter().enumerate() {
         let Some(ratio) = against.ratio else { continue };
@@ -268,24 +268,11 @@ fn name_row(drawing: &mut Drawing, index: usize, row: &Row, verdict: &str, value
     drawing.close();
 }
 
-/// A ratio without needless zeros.
-fn trimmed(value: f64) -> String {
-    without_zeros(&significant(value))
-}
-
 /// A time as a mark on an axis: the zero needs no unit, round numbers no decimals.
 fn time_tick(value: f64) -> String {
     let text = seconds(value);
     match text.split_once(' ') {
         Some((number, unit)) if value > 0.0 => format!("{} {unit}", without_zeros(number)),
         _ => "0".to_owned(),
-    }
-}
-
-fn without_zeros(number: &str) -> String {
-    if number.contains('.') {
-        number.trim_end_matches('0').trim_end_matches('.').to_owned()
-    } else {
-        number.to_owned()
     }
 }
