@@ -49,8 +49,10 @@ fn members(set: &CpuSet) -> Vec<usize> {
 }
 
 fn refused(wanted: &[usize], allowed: &[usize], errno: rustix::io::Errno) -> Error {
-    let (wanted, allowed) = (wanted.to_vec(), allowed.to_vec());
-    Error::Processors { wanted, allowed, source: errno.into() }
+    let why = std::io::Error::from(errno);
+    Error::Failed(format!(
+        "`processors` {wanted:?} of the plan: {why}; this process may use {allowed:?}"
+    ))
 }
 
 #[cfg(test)]

@@ -32,10 +32,10 @@ use self::time_limit::Watch;
 use crate::error::{Error, Result};
 use crate::host::Host;
 use crate::pinned::Pinned;
-use crate::plan::{Base, Plan, TargetKind, TargetPlan};
-use crate::provenance::{self, Setting};
+use crate::plan::{ImagePlan, Plan, TargetKind, TargetPlan};
+use crate::provenance;
 use crate::target::work_directory::{WorkDirectory, check_space};
-use crate::target::{self, Workshop};
+use crate::target::{self, MadeTarget, Workshop};
 use crate::workload::{Preparation, Workload};
 use fslab_report::sample::{
     self, Block, CellTime, End, EndReason, Note, NoteKind, Record, Sample, Writer,
@@ -103,7 +103,7 @@ pub fn run(options: RunOptions<'_>, observer: &mut dyn Observer) -> Result<Outco
     let _pinned = Pinned::to(&options.plan.processors)?;
     let work = WorkDirectory::create(options.work_parent)?;
     let (mut writer, past) = open(&options)?;
-    let mut provenance = provenance::collect(options.plan, work.path(), &options.setting());
+    let mut provenance = provenance::collect(&options, work.path());
     if let Some(run) = &past.run {
         provenance.run.clone_from(run);
         provenance.second_copy.clone_from(&past.second_copy);
@@ -112,7 +112,7 @@ pub fn run(options: RunOptions<'_>, observer: &mut dyn Observer) -> Result<Outco
     let second_copy = provenance.second_copy.clone();
     let touched_bytes = touched_bytes(options.plan);
     provenance.touched_bytes = touched_bytes;
-    let precision = Precision::new(&options.plan.baseline).without(second_copy.clone());
+    let precision = Precision::new(&options.plan.baseline, second_copy.clone());
     writer.append(&Record::Provenance(Box::new(provenance)))?;
     let mut runner = Runner {
         journal: Journal { run, writer, notes: past.notes.clone(), observer },
@@ -142,7 +142,7 @@ fn open(options: &RunOptions<'_>) -> Result<(Writer, Past)> {
     }
     let writer = Writer::resume(path)?;
     let records = sample::read(path)?;
-    let first = past::first(&records);
+    let first = sample::sessions(&records).next();
     let reason = match first {
         Some(first) if first.seed != options.seed => Some("its seed is another"),
         Some(first) if first.plan != options.plan.text => Some("its plan is another"),
@@ -177,17 +177,8 @@ fn backing_device(directory: &Path) -> Option<DeviceNumber> {
 }
 
 impl RunOptions<'_> {
-    fn setting(&self) -> Setting<'_> {
-        Setting {
-            seed: self.seed,
-            rounds: self.rounds,
-            rounds_max: self.rounds_max,
-            choice: self.choice(),
-            command: self.command,
-        }
-    }
-
-    fn choice(&self) -> Choice {
+    /// What is run of the plan, how often again and where.
+    pub(crate) fn choice(&self) -> Choice {
         Choice {
             cells: self.cells.clone(),
             reruns_max: self.reruns_max,
@@ -243,12 +234,8 @@ impl Runner<'_> {
     /// Refuses before anything is written where an image would not fit.
     fn check_space(&self) -> Result<()> {
         let plan = self.options.plan;
-        let on_image = |target: &TargetPlan| match &target.kind {
-            TargetKind::Image { base, .. } => base.kind != Base::Memory && base.device.is_none(),
-            TargetKind::Engine { .. } => true,
-            TargetKind::Directory { .. } | TargetKind::InProcess { .. } => false,
-        };
-        if !plan.targets.iter().any(on_image) {
+        let mut images = plan.targets.iter().filter_map(|target| target.kind.image());
+        if !images.any(ImagePlan::is_on_image) {
             return Ok(());
         }
         check_space(self.work.path(), plan.image_size)
@@ -284,8 +271,7 @@ impl Runner<'_> {
                 }
                 Err(_) if self.options.interrupt.is_raised() => return Err(Error::Interrupted),
                 Err(error) => {
-                    let missing = error.is_missing_prerequisite();
-                    let kind = if missing { NoteKind::LeftOut } else { NoteKind::Failed };
+                    let kind = kind_of_note(&error);
                     reasons.push(format!("{}: {error}", plan.name));
                     self.journal.note(kind, Some(&plan.name), None, error.to_string())?;
                 }
@@ -309,7 +295,7 @@ impl Runner<'_> {
 
     fn remark_on(&mut self, plan: &TargetPlan) -> Result<()> {
         let remark = match &plan.kind {
-            TargetKind::Image { .. } | TargetKind::Engine { .. } => return Ok(()),
+            TargetKind::Image { .. } => return Ok(()),
             TargetKind::Directory { cold: true, .. } if target::drops_names() => {
                 "a given directory is never remounted: before cold phases the pages of its files \
                  are dropped, and names and inodes of the whole machine; blocks of its \
@@ -342,7 +328,9 @@ impl Runner<'_> {
                 return Ok((EndReason::Narrow, round));
             }
             let start = Instant::now();
-            if longest > Duration::ZERO && self.would_pass_limit(longest) {
+            let limit = self.options.plan.time_limit_seconds.map(Duration::from_secs);
+            let is_passed = |limit| self.started.elapsed() + longest > limit;
+            if longest > Duration::ZERO && limit.is_some_and(is_passed) {
                 return Ok((EndReason::TimeLimit, round));
             }
             match self.round(round, &wanted, targets, workloads) {
@@ -353,11 +341,6 @@ impl Runner<'_> {
         }
         self.remark_on_widths(workloads)?;
         Ok((EndReason::Finished, self.options.rounds_max))
-    }
-
-    fn would_pass_limit(&self, next: Duration) -> bool {
-        let limit = self.options.plan.time_limit_seconds.map(Duration::from_secs);
-        limit.is_some_and(|limit| self.started.elapsed() + next > limit)
     }
 
     /// The workloads that need a round: all of them up to the least number of rounds, later those
@@ -414,18 +397,15 @@ impl Runner<'_> {
             }
             for attempt in first..=first + self.options.reruns_max {
                 let cell = Cell { label, round, seed, attempt };
-                let total = self.total(targets.len() * workloads.len(), round);
+                // So many runs there are at least, as far as is known in this round.
+                let cells_a_round = (targets.len() * workloads.len()) as u64;
+                let total = u64::from(self.options.rounds.max(round + 1)) * cells_a_round;
                 if self.block(&cell, targets, &**workload, total)? {
                     break;
                 }
             }
         }
         Ok(())
-    }
-
-    /// How many runs there are at least, as far as is known in a round.
-    fn total(&self, cells_a_round: usize, round: u32) -> u64 {
-        u64::from(self.options.rounds.max(round + 1)) * cells_a_round as u64
     }
 
     /// One workload of one round on all targets, in an order drawn from the seed. Answers whether
@@ -487,8 +467,7 @@ impl Runner<'_> {
             }
             Err(Failure::Target(error)) => {
                 self.given_up.insert(pair);
-                let missing = error.is_missing_prerequisite();
-                let kind = if missing { NoteKind::LeftOut } else { NoteKind::Failed };
+                let kind = kind_of_note(&error);
                 let text = format!("in round {}: {error}", cell.round + 1);
                 self.journal.note(kind, Some(&plan.name), Some(cell.label), text)?;
                 Ok(None)
@@ -521,13 +500,13 @@ impl Runner<'_> {
             ..Sample::default()
         };
         let watch = self.watch(interrupt.clone()).map_err(Failure::Ours)?;
-        let session = Session::new(&mut *target, template, interrupt);
         // What is measured within the process may have nothing to do with any disk.
         let in_process = matches!(plan.kind, TargetKind::InProcess { .. });
-        let session = session.on_disk(self.backing.filter(|_| !in_process));
-        let mut session = session.slowed_by(plan.slowed);
+        let mut session = Session::new(&mut *target.target, template, interrupt);
+        session.backing = self.backing.filter(|_| !in_process);
+        session.slowed = plan.slowed;
         let ran = watch.end(workload.run(&mut session));
-        let mut samples = session.into_samples();
+        let mut samples = session.samples;
         self.journal.samples(&mut samples).map_err(Failure::Ours)?;
         let ended = self.end_target(plan, target);
         ran.map_err(Failure::Target)?;
@@ -541,7 +520,7 @@ impl Runner<'_> {
         Watch::begin(limit, interrupt, self.work.path())
     }
 
-    fn end_target(&mut self, plan: &TargetPlan, target: Box<dyn target::Target>) -> Result<()> {
+    fn end_target(&mut self, plan: &TargetPlan, target: MadeTarget) -> Result<()> {
         for remark in target.tear_down()? {
             self.journal.note(NoteKind::Remark, Some(&plan.name), None, remark)?;
         }
@@ -573,6 +552,10 @@ struct Cell<'a> {
 enum Failure {
     Target(Error),
     Ours(Error),
+}
+
+fn kind_of_note(error: &Error) -> NoteKind {
+    if error.is_missing_prerequisite() { NoteKind::LeftOut } else { NoteKind::Failed }
 }
 
 /// The seed of one workload in one round: the same for every target, different from all others.

@@ -103,13 +103,9 @@ impl Stopwatch {
         self.record(now - self.last);
         self.last = now;
         self.laps += 1;
-        if self.stride > 0 {
-            self.come_along(now);
+        if self.stride == 0 {
+            return;
         }
-    }
-
-    #[inline]
-    fn come_along(&mut self, now: Instant) {
         self.to_go -= 1;
         if self.to_go == 0 {
             self.to_go = self.stride;
@@ -222,13 +218,6 @@ impl Directions {
         stopwatch.laps += 1;
         self.last = now;
     }
-
-    /// Both together, each direction for itself.
-    #[must_use]
-    pub fn joined_with(self, other: Self) -> Self {
-        let reads = self.reads.joined_with(other.reads);
-        Self { reads, writes: self.writes.joined_with(other.writes), last: self.last }
-    }
 }
 
 fn buckets(histogram: &Histogram<u64>) -> Vec<(u64, u64)> {
@@ -236,7 +225,9 @@ fn buckets(histogram: &Histogram<u64>) -> Vec<(u64, u64)> {
     recorded.map(|value| (value.value_iterated_to(), value.count_since_last_iteration())).collect()
 }
 
-fn nanoseconds(duration: Duration) -> u64 {
+/// A duration in nanoseconds.
+#[must_use]
+pub fn nanoseconds(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
 
@@ -292,8 +283,10 @@ mod tests {
             }
             directions.lap(is_write);
         }
-        let joined = directions.joined_with(Directions::start());
-        let (reads, writes) = (joined.reads.finish("read").0, joined.writes.finish("write").0);
+        let Directions { reads, writes, .. } = directions;
+        let (reads, writes) =
+            (reads.joined_with(Stopwatch::start()), writes.joined_with(Stopwatch::start()));
+        let (reads, writes) = (reads.finish("read").0, writes.finish("write").0);
         let (reads, writes) = (reads.unwrap(), writes.unwrap());
         assert_eq!((reads.count, writes.count), (40, 10));
         assert!(writes.min_ns >= 1_900_000 && reads.p50_ns < 1_000_000, "{reads:?}, {writes:?}");

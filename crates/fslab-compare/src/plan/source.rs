@@ -2,6 +2,9 @@
 
 use std::ops::Range;
 
+use fslab_report::nearest;
+use toml::Spanned;
+
 /// What is wrong with a plan, or with a paper's claims, and where.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 #[error("{file}:{line}:{column}: {message}")]
@@ -36,6 +39,18 @@ impl Source<'_> {
             column: before[line_start..].chars().count() + 1,
             message: message.into(),
         }
+    }
+
+    /// That `what` has no such name, with the nearest of those there are.
+    #[must_use]
+    pub fn unknown<'n>(
+        &self,
+        what: &str,
+        name: &Spanned<String>,
+        known: impl IntoIterator<Item = &'n str>,
+    ) -> PlanError {
+        let nearest = nearest(name.get_ref(), known);
+        self.error(name.span(), format!("{what} `{}`; nearest: {nearest}", name.get_ref()))
     }
 
     /// What the TOML reader found wrong. It names an unknown key but not the key of a value of

@@ -4,7 +4,6 @@
 
 use std::path::Path;
 
-use fslab_sys::block_counters::DeviceNumber;
 use tempfile::TempDir;
 
 use super::{Remounted, Target, eviction};
@@ -48,18 +47,6 @@ impl Target for Directory {
 
     fn is_evicted(&self) -> bool {
         self.cold
-    }
-
-    fn device(&self) -> Option<DeviceNumber> {
-        None
-    }
-
-    fn daemon(&self) -> Option<u32> {
-        None
-    }
-
-    fn sync_below(&self) -> Result<()> {
-        Ok(())
     }
 
     fn tear_down(self: Box<Self>) -> Result<Vec<String>> {

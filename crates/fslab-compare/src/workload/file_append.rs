@@ -4,33 +4,32 @@
 //! Zadok et al. (2001) appended 10, 100 and 1000 bytes of four kinds of data up to 32 MB, to see
 //! what their fast tails save; a plan's `matrix` makes the same table.
 
-use super::content::{self, Content, REQUEST_BYTES, expect};
-use super::{DefaultValue, Parameter, Preparation, Spec, Workload, doubling};
+use super::content::{self, Content, expect};
+use super::{Parameter, Preparation, Spec, Workload, doubling};
 use crate::error::Result;
 use crate::runner::{Phase, Session, Timed};
 use crate::tree::{Access, Tree};
 use fslab_stats::Stopwatch;
 
-const APPEND: Parameter =
-    Parameter { name: "append", help: "bytes of each append", default: DefaultValue::Bytes(100) };
+const APPEND: Parameter = Parameter::bytes("append", "bytes of each append", 100);
 
-const LARGEST: Parameter = Parameter {
-    name: "largest",
-    help: "size the largest file is grown to; sizes double from 1 KiB up to it",
-    default: DefaultValue::Bytes(4 << 20),
-};
+const LARGEST: Parameter = Parameter::bytes(
+    "largest",
+    "size the largest file is grown to; sizes double from 1 KiB up to it",
+    4 << 20,
+);
 
-const LARGEST_REOPENED: Parameter = Parameter {
-    name: "largest_reopened",
-    help: "the same where every append opens and closes the file",
-    default: DefaultValue::Bytes(256 << 10),
-};
+const LARGEST_REOPENED: Parameter = Parameter::bytes(
+    "largest_reopened",
+    "the same where every append opens and closes the file",
+    256 << 10,
+);
 
-const MODE: Parameter = Parameter {
-    name: "mode",
-    help: "whether the file stays open, is opened and closed for each append, or both apart",
-    default: DefaultValue::Choice(&["both", "open", "reopened"]),
-};
+const MODE: Parameter = Parameter::choice(
+    "mode",
+    "whether the file stays open, is opened and closed for each append, or both apart",
+    &["both", "open", "reopened"],
+);
 
 const SMALLEST: u64 = 1 << 10;
 
@@ -120,37 +119,26 @@ impl FileAppend {
         let (tree, path) = (timed.tree(), Self::path(way, size));
         let pieces = self.bytes[..size as usize].chunks(self.append);
         let appends = pieces.len() as u64;
-        let mut stopwatch = Stopwatch::start_along(appends);
+        let stopwatch = Stopwatch::start_along(appends);
         if way.reopen {
             tree.create_empty(&path)?;
-            for piece in pieces {
-                timed.check()?;
-                append_once(tree, &path, piece)?;
-                stopwatch.lap();
-            }
+            timed.each("append", stopwatch, pieces, |_, piece| append_once(tree, &path, piece))?;
         } else {
             let file = tree.create(&path)?;
-            for piece in pieces {
-                timed.check()?;
-                file.append(piece)?;
-                stopwatch.lap();
-            }
+            timed.each("append", stopwatch, pieces, |_, piece| file.append(piece))?;
             file.close()?;
         }
-        timed.record("append", stopwatch);
         timed.count(appends.max(1), size);
         timed.flush()
     }
 
     fn verify(&self, session: &mut Session<'_>, way: &Way) -> Result<()> {
-        let mut buffer = vec![0; REQUEST_BYTES];
         for size in Self::sizes(way) {
             session.check()?;
             let path = Self::path(way, size);
             expect(format!("size of {path}"), size, session.tree()?.status(&path)?.size)?;
-            let file = session.tree()?.open(&path, Access::Read)?;
             let expected = crc32c::crc32c(&self.bytes[..size as usize]);
-            content::verify(&*file, &path, expected, &mut buffer)?;
+            content::verify(session.tree()?, &path, expected)?;
         }
         Ok(())
     }

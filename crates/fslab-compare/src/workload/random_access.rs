@@ -37,6 +37,16 @@ pub(crate) struct Accesses {
 }
 
 impl Accesses {
+    /// Even shares of the visits, each in places of its own.
+    pub fn shared_by(&self, workers: u64) -> Vec<Self> {
+        let share = |number: u64| Self {
+            visits: self.visits / workers + u64::from(number < self.visits % workers),
+            seed: self.seed.wrapping_add(number),
+            ..self.clone()
+        };
+        (0..workers).map(share).collect()
+    }
+
     /// Visits all its blocks; `check` may stop it.
     pub fn run(&self, tree: &dyn Tree, check: impl Fn() -> Result<()>) -> Result<Directions> {
         let blocks = Blocks::new(self.content_seed, self.block_bytes);
