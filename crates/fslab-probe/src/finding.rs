@@ -141,6 +141,11 @@ impl Finding {
         Self::conclude(vec![method])
     }
 
+    /// That no method applies, and why.
+    pub(crate) fn none(name: &'static str, reason: impl Into<String>) -> Self {
+        Self::by(Method::failed(name, reason, Vec::new()))
+    }
+
     /// The value, where one is known.
     #[must_use]
     pub fn value(&self) -> Option<&Value> {

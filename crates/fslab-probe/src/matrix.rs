@@ -27,11 +27,11 @@ pub struct Cell {
     /// The device's read-ahead, where it is not left as it is.
     read_ahead_kib: Option<u64>,
     /// The memory that the prober is bounded to.
-    memory_mib: Option<u64>,
+    pub memory_mib: Option<u64>,
     /// Attributes that are not asked for, because they would take too long.
     without: &'static [&'static str],
     /// Whether the short matrix has it too.
-    short: bool,
+    pub short: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -121,19 +121,6 @@ impl Cell {
         Self { top: Top::Overlay, ..self }
     }
 
-    /// Whether the short matrix has it.
-    #[must_use]
-    pub fn is_short(&self) -> bool {
-        self.short
-    }
-
-    /// Whether it bounds the memory of the whole process, and the process thus should do nothing
-    /// else.
-    #[must_use]
-    pub fn bounds_memory(&self) -> bool {
-        self.memory_mib.is_some()
-    }
-
     /// The file system and how it was made.
     #[must_use]
     pub fn name(&self) -> String {
@@ -163,7 +150,8 @@ impl Cell {
     /// # Errors
     /// Where the file system can't be made or mounted: for want of privileges or tools.
     pub fn verify(&self, how: &How<'_>) -> Result<Vec<Judged>> {
-        let directory = if self.bounds_memory() { how.work_directory } else { how.fast_directory };
+        let directory =
+            if self.memory_mib.is_some() { how.work_directory } else { how.fast_directory };
         let stage = Stage::make(self, directory, how.host)?;
         let truths = self.truths(&stage, how.options.bound_memory)?;
         let options = Options {

@@ -36,7 +36,7 @@ fn answers_are_right_or_not_applicable_on_the_short_matrix() {
         interrupt: &Interrupt::default(),
     };
     let mut wrong = String::new();
-    for cell in native().iter().filter(|cell| cell.is_short() && !cell.bounds_memory()) {
+    for cell in native().iter().filter(|cell| cell.short && cell.memory_mib.is_none()) {
         // Of what reaches the disk it is disturbed by whoever syncs the machine just then, which
         // comparisons beside this test do; what is wrong is wrong twice.
         let verify = || cell.verify(&how).unwrap();

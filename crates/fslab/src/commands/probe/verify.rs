@@ -24,7 +24,7 @@ pub(super) struct Only<'a> {
 
 impl Only<'_> {
     fn has(&self, cell: &Cell) -> bool {
-        (!self.short || cell.is_short()) && self.cells.is_none_or(|text| cell.name().contains(text))
+        (!self.short || cell.short) && self.cells.is_none_or(|text| cell.name().contains(text))
     }
 }
 
