@@ -12,7 +12,7 @@ use super::marks;
 use fslab_chart::Scale;
 use fslab_chart::{Drawing, FOOT, Mark};
 use fslab_chart::{colour, escape, standalone};
-use fslab_report::significant;
+use fslab_report::{significant, without_zeros};
 
 const WIDTH: f64 = 680.0;
 /// Height of the plot with the numbers of its horizontal axis.
@@ -258,12 +258,7 @@ fn short(value: f64) -> String {
     if value.abs() >= LONG {
         return format!("{value:e}");
     }
-    let text = significant(value);
-    if text.contains('.') {
-        text.trim_end_matches('0').trim_end_matches('.').to_owned()
-    } else {
-        text
-    }
+    without_zeros(&significant(value))
 }
 
 fn dot(place: (f64, f64)) -> ((f64, f64), Mark) {

@@ -16,7 +16,6 @@ use super::{
 use fslab_compare::plan::Source;
 use fslab_compare::plan::{Plan, PlanError};
 use fslab_compare::workload;
-use fslab_report::nearest;
 
 type Result<T> = std::result::Result<T, PlanError>;
 
@@ -454,8 +453,6 @@ impl Reader<'_> {
         name: &Spanned<String>,
         known: impl IntoIterator<Item = &'n str>,
     ) -> PlanError {
-        let nearest = nearest(name.get_ref(), known);
-        let message = format!("`{key}`: unknown `{}`; nearest: {nearest}", name.get_ref());
-        self.source.error(name.span(), message)
+        self.source.unknown(&format!("`{key}`: unknown"), name, known)
     }
 }
