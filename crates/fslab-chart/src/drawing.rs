@@ -63,6 +63,23 @@ impl Drawing {
         }
     }
 
+    /// Draws on a linear and on a logarithmic axis of some values, of which the page shows one.
+    pub fn on_both_axes(
+        &mut self,
+        values: &[f64],
+        start: f64,
+        length: f64,
+        draw: impl Fn(&mut Self, &Scale),
+    ) {
+        let linear = Scale::linear(values, start, length);
+        for (class, scale) in [("lin", linear), ("log", Scale::logarithmic(values, start, length))]
+        {
+            self.open(class);
+            draw(self, &scale);
+            self.close();
+        }
+    }
+
     /// Samples as dots. All of a kind are one path of points without length, which round caps
     /// make dots: a large report would otherwise have hundreds of thousands of elements.
     pub fn dots(&mut self, dots: &[((f64, f64), Mark)], small: bool) {

@@ -2,6 +2,7 @@
 
 /// An axis from `low` to `high`, drawn over `length` from `start`.
 #[derive(Clone, Copy, Debug)]
+#[must_use]
 pub struct Scale {
     low: f64,
     high: f64,
@@ -14,14 +15,12 @@ pub struct Scale {
 
 impl Scale {
     /// An axis from 0 that holds all values.
-    #[must_use]
     pub fn linear(values: &[f64], start: f64, length: f64) -> Self {
         let (_, high) = range(values);
         Self::between((0.0, high * 1.05), start, length)
     }
 
     /// An axis that holds 0 and all values, which may be below it.
-    #[must_use]
     pub fn spanning(values: &[f64], start: f64, length: f64) -> Self {
         let (low, high) = range(values);
         let high = if high > 0.0 { high * 1.05 } else { 0.0 };
@@ -30,7 +29,6 @@ impl Scale {
     }
 
     /// A linear axis from `low` to `high`.
-    #[must_use]
     pub fn between((low, high): (f64, f64), start: f64, length: f64) -> Self {
         Self { low, high, logarithmic: false, start, length }
     }
@@ -43,7 +41,6 @@ impl Scale {
     }
 
     /// A logarithmic axis that holds all values.
-    #[must_use]
     pub fn logarithmic(values: &[f64], start: f64, length: f64) -> Self {
         let (low, high) = range(values);
         let low = if low > 0.0 { low } else { high / 1e3 };
@@ -51,7 +48,6 @@ impl Scale {
     }
 
     /// A logarithmic axis of ratios that holds 1 and some room around it.
-    #[must_use]
     pub fn of_ratios(values: &[f64], start: f64, length: f64) -> Self {
         let (low, high) = range(values);
         let (low, high) = ((low / 1.04).min(0.9), (high * 1.04).max(1.0 / 0.9));

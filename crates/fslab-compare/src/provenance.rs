@@ -8,11 +8,10 @@ use fslab_report::Provenance;
 use fslab_sys::mounts;
 
 use crate::plan::{Base, Over, Plan, TargetKind};
-use crate::runner::RunOptions;
 
 /// Looks at the machine and the plan.
-pub(crate) fn collect(options: &RunOptions<'_>, work_directory: &Path) -> Provenance {
-    let (plan, now) = (options.plan, jiff::Timestamp::now());
+pub(crate) fn collect(plan: &Plan, work_directory: &Path) -> Provenance {
+    let now = jiff::Timestamp::now();
     let clock = "/sys/devices/system/clocksource/clocksource0/current_clocksource";
     Provenance {
         format: fslab_report::sample::FORMAT,
@@ -22,12 +21,7 @@ pub(crate) fn collect(options: &RunOptions<'_>, work_directory: &Path) -> Proven
             now.subsec_nanosecond() ^ std::process::id().cast_signed()
         ),
         fslab: env!("CARGO_PKG_VERSION").to_owned(),
-        command: options.command.to_owned(),
         started: now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string(),
-        seed: options.seed,
-        rounds: options.rounds,
-        rounds_max: options.rounds_max,
-        choice: Some(options.choice()),
         tools: tools(plan),
         plan_name: plan.name.clone(),
         plan: plan.text.clone(),
@@ -51,7 +45,7 @@ pub(crate) fn collect(options: &RunOptions<'_>, work_directory: &Path) -> Proven
         clock_source: first_line(clock),
         dirty_ratios: dirty_ratios(),
         work_file_system: file_system_of(work_directory),
-        touched_bytes: 0,
+        ..Provenance::default()
     }
 }
 

@@ -40,7 +40,7 @@ use crate::workload::{Preparation, Workload};
 use fslab_report::sample::{
     self, Block, CellTime, End, EndReason, Note, NoteKind, Record, Sample, Writer,
 };
-use fslab_report::{Cells, Choice};
+use fslab_report::{Cells, Choice, Provenance};
 
 pub use session::{Phase, Session, Timed};
 
@@ -103,15 +103,22 @@ pub fn run(options: RunOptions<'_>, observer: &mut dyn Observer) -> Result<Outco
     let _pinned = Pinned::to(&options.plan.processors)?;
     let work = WorkDirectory::create(options.work_parent)?;
     let (mut writer, past) = open(&options)?;
-    let mut provenance = provenance::collect(&options, work.path());
+    let touched_bytes = touched_bytes(options.plan);
+    let mut provenance = Provenance {
+        command: options.command.to_owned(),
+        seed: options.seed,
+        rounds: options.rounds,
+        rounds_max: options.rounds_max,
+        choice: Some(options.choice()),
+        touched_bytes,
+        ..provenance::collect(options.plan, work.path())
+    };
     if let Some(run) = &past.run {
         provenance.run.clone_from(run);
         provenance.second_copy.clone_from(&past.second_copy);
     }
     let run = provenance.run.clone();
     let second_copy = provenance.second_copy.clone();
-    let touched_bytes = touched_bytes(options.plan);
-    provenance.touched_bytes = touched_bytes;
     let precision = Precision::new(&options.plan.baseline, second_copy.clone());
     writer.append(&Record::Provenance(Box::new(provenance)))?;
     let mut runner = Runner {
@@ -178,7 +185,7 @@ fn backing_device(directory: &Path) -> Option<DeviceNumber> {
 
 impl RunOptions<'_> {
     /// What is run of the plan, how often again and where.
-    pub(crate) fn choice(&self) -> Choice {
+    fn choice(&self) -> Choice {
         Choice {
             cells: self.cells.clone(),
             reruns_max: self.reruns_max,
@@ -457,15 +464,12 @@ impl Runner<'_> {
         if self.given_up.contains(&pair) {
             return Ok(None);
         }
-        match self.measure(cell, position, plan, workload) {
+        match self.measure(cell, position, plan, workload)? {
             Ok(samples) => Ok(Some(samples)),
-            Err(Failure::Ours(error)) => Err(error),
             // A signal from a terminal reaches mkfs and mount commands as well: what they then
             // answer is no failure of the target.
-            Err(Failure::Target(_)) if self.options.interrupt.is_raised() => {
-                Err(Error::Interrupted)
-            }
-            Err(Failure::Target(error)) => {
+            Err(_) if self.options.interrupt.is_raised() => Err(Error::Interrupted),
+            Err(error) => {
                 self.given_up.insert(pair);
                 let kind = kind_of_note(&error);
                 let text = format!("in round {}: {error}", cell.round + 1);
@@ -475,20 +479,23 @@ impl Runner<'_> {
         }
     }
 
+    /// The samples, or how the target failed, which loses them; an error is the comparison's own.
     fn measure(
         &mut self,
         cell: &Cell<'_>,
         position: u32,
         plan: &TargetPlan,
         workload: &dyn Workload,
-    ) -> std::result::Result<Vec<Sample>, Failure> {
+    ) -> Result<Result<Vec<Sample>>> {
         // What others left to be written back would be written while this is measured.
         rustix::fs::sync();
         // What hangs may do so as soon as it is mounted, and is looked at from then on. What took
         // long to be made, but was, has its time to run.
-        let watch = self.watch(self.options.interrupt.part()).map_err(Failure::Ours)?;
-        let made = watch.end(target::make(plan, self.workshop()));
-        let (mut target, _) = made.map_err(Failure::Target)?;
+        let watch = self.watch(self.options.interrupt.part())?;
+        let mut target = match watch.end(target::make(plan, self.workshop())) {
+            Ok((target, _)) => target,
+            Err(error) => return Ok(Err(error)),
+        };
         let interrupt = self.options.interrupt.part();
         let template = Sample {
             target: plan.name.clone(),
@@ -499,7 +506,7 @@ impl Runner<'_> {
             seed: cell.seed,
             ..Sample::default()
         };
-        let watch = self.watch(interrupt.clone()).map_err(Failure::Ours)?;
+        let watch = self.watch(interrupt.clone())?;
         // What is measured within the process may have nothing to do with any disk.
         let in_process = matches!(plan.kind, TargetKind::InProcess { .. });
         let mut session = Session::new(&mut *target.target, template, interrupt);
@@ -507,11 +514,9 @@ impl Runner<'_> {
         session.slowed = plan.slowed;
         let ran = watch.end(workload.run(&mut session));
         let mut samples = session.samples;
-        self.journal.samples(&mut samples).map_err(Failure::Ours)?;
+        self.journal.samples(&mut samples)?;
         let ended = self.end_target(plan, target);
-        ran.map_err(Failure::Target)?;
-        ended.map_err(Failure::Target)?;
-        Ok(samples)
+        Ok(ran.and(ended).map(|()| samples))
     }
 
     /// Begins to watch what must not take longer than a run may.
@@ -546,12 +551,6 @@ struct Cell<'a> {
     round: u32,
     seed: u64,
     attempt: u32,
-}
-
-/// Whose failure it is: of the target, which loses its samples, or of the comparison itself.
-enum Failure {
-    Target(Error),
-    Ours(Error),
 }
 
 fn kind_of_note(error: &Error) -> NoteKind {

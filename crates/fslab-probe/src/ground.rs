@@ -45,9 +45,10 @@ impl Default for Options {
 #[derive(Debug)]
 pub struct Ground {
     directory: TempDir,
-    options: Options,
+    pub(super) options: Options,
     file_system: String,
-    device: Option<DeviceNumber>,
+    /// The block device below, where there is exactly one that counts its requests.
+    pub(super) device: Option<DeviceNumber>,
     names: Cell<u64>,
     pub(super) allocation_unit: OnceCell<Option<u64>>,
 }
@@ -83,15 +84,6 @@ impl Ground {
     #[must_use]
     pub fn directory(&self) -> &Path {
         self.directory.path()
-    }
-
-    /// The block device below, where there is exactly one that counts its requests.
-    pub(super) fn device(&self) -> Option<DeviceNumber> {
-        self.device
-    }
-
-    pub(super) fn options(&self) -> Options {
-        self.options
     }
 
     /// Removes everything, and says so where it can't.

@@ -10,7 +10,6 @@ mod block_size;
 mod cache_size;
 mod clock;
 mod direct_pointers;
-mod pinning;
 mod read_ahead;
 pub mod validation;
 

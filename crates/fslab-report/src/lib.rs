@@ -47,7 +47,7 @@ pub use markdown::plain as markdown_plain;
 pub use model::{
     Against, Group, LatencyFigures, MetricFloor, NoiseFloor, Point, Progress, Report, Row, Verdict,
 };
-pub use names::nearest;
+pub use names::{distinct, nearest};
 pub use provenance::{Form, Provenance};
 
 /// The style sheet of reports, which needs those of charts before it.

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use super::format::{bytes, factor, percent, rate, seconds};
 use super::model::{Against, Group, Report, Row, Unsteady, Verdict};
+use super::names::distinct;
 use crate::sample::{CacheState, Doubt, EndReason, Note, NoteKind, Sample};
 use fslab_stats::{RatioInterval, STEADY_WINDOW, Steadiness};
 
@@ -232,14 +233,11 @@ pub(super) fn doubts(report: &Report) -> Vec<String> {
 
 /// Where samples were taken, each place once.
 fn places(samples: &[&Sample]) -> String {
-    let mut places: Vec<String> = Vec::new();
-    for sample in samples {
+    let place = |sample: &&Sample| {
         let size = sample.size_bytes.map(|size| format!(" {}", bytes(size))).unwrap_or_default();
-        let place = format!("{} {}{size} on {}", sample.workload, sample.phase, sample.target);
-        if !places.contains(&place) {
-            places.push(place);
-        }
-    }
+        format!("{} {}{size} on {}", sample.workload, sample.phase, sample.target)
+    };
+    let mut places = distinct(samples.iter().map(place));
     places.sort();
     let more = places.len().saturating_sub(PLACES_MOST);
     places.truncate(PLACES_MOST);

@@ -57,6 +57,7 @@ pub struct Milestone {
 
 /// Times operations that follow each other.
 #[derive(Debug)]
+#[must_use]
 pub struct Stopwatch {
     started: Instant,
     last: Instant,
@@ -72,7 +73,6 @@ pub struct Stopwatch {
 
 impl Stopwatch {
     /// Starts it now.
-    #[must_use]
     pub fn start() -> Self {
         let now = Instant::now();
         Self {
@@ -89,7 +89,6 @@ impl Stopwatch {
 
     /// Starts it now, for about this many operations, and notes how far they have come along
     /// the way.
-    #[must_use]
     pub fn start_along(operations: u64) -> Self {
         let stride = operations.div_ceil(MILESTONES).max(1);
         let along = Vec::with_capacity(MILESTONES as usize);
@@ -121,7 +120,6 @@ impl Stopwatch {
     }
 
     /// Both together. Milestones of several workers say nothing and are dropped.
-    #[must_use]
     pub fn joined_with(mut self, other: Self) -> Self {
         self.laps += other.laps;
         self.longest = self.longest.max(other.longest);
@@ -163,7 +161,6 @@ impl Stopwatch {
     }
 
     /// What a worker process told.
-    #[must_use]
     pub fn from_buckets(longest: u64, buckets: &[(u64, u64)]) -> Self {
         let mut stopwatch = Self { longest, ..Self::start() };
         for (value, count) in buckets {

@@ -1,7 +1,5 @@
 //! What the parts of a plan are checked by.
 
-use std::collections::HashSet;
-
 use fslab_stats::Margin;
 use fslab_vfs::Size;
 use toml::Spanned;
@@ -47,21 +45,4 @@ pub(super) fn size(
         return Err(wrong(format!("must be at least {}", Size::of(least))));
     }
     Ok(size.bytes())
-}
-
-/// Refuses a name that occurs twice.
-pub(super) fn unique<'a>(
-    source: &Source<'_>,
-    names: impl Iterator<Item = (&'a str, std::ops::Range<usize>)>,
-) -> Result<()> {
-    let mut seen = HashSet::new();
-    for (name, span) in names {
-        if !seen.insert(name) {
-            return Err(source.error(
-                span,
-                format!("`name`: `{name}` is used twice (a workload may be given a `label`)"),
-            ));
-        }
-    }
-    Ok(())
 }

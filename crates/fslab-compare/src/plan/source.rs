@@ -1,5 +1,6 @@
 //! The text of a plan, or of another file of tables, and places in it.
 
+use std::collections::HashSet;
 use std::ops::Range;
 
 use fslab_report::nearest;
@@ -39,6 +40,25 @@ impl Source<'_> {
             column: before[line_start..].chars().count() + 1,
             message: message.into(),
         }
+    }
+
+    /// Refuses a name that occurs twice; `advice` follows.
+    ///
+    /// # Errors
+    /// Names the second of them.
+    pub fn unique<'n>(
+        &self,
+        key: &str,
+        names: impl Iterator<Item = (&'n str, Range<usize>)>,
+        advice: &str,
+    ) -> Result<(), PlanError> {
+        let mut seen = HashSet::new();
+        for (name, span) in names {
+            if !seen.insert(name) {
+                return Err(self.error(span, format!("`{key}`: `{name}` is used twice{advice}")));
+            }
+        }
+        Ok(())
     }
 
     /// That `what` has no such name, with the nearest of those there are.

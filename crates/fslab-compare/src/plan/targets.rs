@@ -6,7 +6,7 @@ use serde::Deserialize;
 use toml::de::{DeValue, ValueDeserializer};
 use toml::{Spanned, Value};
 
-use super::checks::{Result, margin, size, unique};
+use super::checks::{Result, margin, size};
 use super::matrix::{Combination, RawMatrix, combinations, place};
 use super::source::Source;
 use super::{Base, DevicePlan, ForeignMount, Form, ImagePlan, Over, TargetKind, TargetPlan};
@@ -71,7 +71,8 @@ pub(super) fn targets(
             }
         }
     }
-    unique(source, plans.iter().map(|(plan, span)| (&*plan.name, span.clone())))?;
+    let names = plans.iter().map(|(plan, span)| (&*plan.name, span.clone()));
+    source.unique("name", names, "")?;
     if plans.is_empty() {
         return Err(source.error(0..0, "the plan has no [[target]]"));
     }

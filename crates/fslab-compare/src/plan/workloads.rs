@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use toml::{Spanned, Value};
 
-use super::checks::{Result, margin, unique};
+use super::checks::{Result, margin};
 use super::matrix::combinations;
 use super::source::Source;
 use super::{Form, WorkloadPlan};
@@ -27,7 +27,8 @@ pub(super) fn workloads(
         let meant = workload(source, raw, form)?;
         plans.extend(meant.into_iter().map(|plan| (plan, raw.span())));
     }
-    unique(source, plans.iter().map(|(plan, span)| (&*plan.label, span.clone())))?;
+    let labels = plans.iter().map(|(plan, span)| (&*plan.label, span.clone()));
+    source.unique("name", labels, " (a workload may be given a `label`)")?;
     if plans.is_empty() {
         return Err(source.error(0..0, "the plan has no [[workload]]"));
     }

@@ -21,6 +21,7 @@ use fslab_stats::{Directions, Stopwatch, nanoseconds};
 
 /// A phase to be measured.
 #[derive(Clone, Copy, Debug)]
+#[must_use]
 pub struct Phase {
     name: &'static str,
     size: Option<u64>,
@@ -29,19 +30,16 @@ pub struct Phase {
 
 impl Phase {
     /// A phase that asks nothing of the cache.
-    #[must_use]
     pub fn new(name: &'static str) -> Self {
         Self { name, size: None, cache: CacheState::NotAsked }
     }
 
     /// As a point of a sweep over sizes in bytes.
-    #[must_use]
     pub fn size(self, size: u64) -> Self {
         Self { size: Some(size), ..self }
     }
 
     /// Asking for a state of the cache.
-    #[must_use]
     pub fn cache(self, cache: CacheState) -> Self {
         Self { cache, ..self }
     }
@@ -164,8 +162,8 @@ impl<'a> Session<'a> {
         let remounted = self.remounted.filter(|_| asked == CacheState::Cold);
         Cache {
             asked,
-            remounted: remounted.is_some() && !self.target.is_evicted(),
-            evicted: remounted.is_some() && self.target.is_evicted(),
+            remounted: remounted.is_some_and(|remounted| !remounted.evicted),
+            evicted: remounted.is_some_and(|remounted| remounted.evicted),
             proven: false,
             resident_pages,
             device_pages: remounted.and_then(|remounted| remounted.device_pages),
@@ -386,7 +384,7 @@ mod tests {
             Ok(&self.0)
         }
         fn remount(&mut self) -> Result<Option<Remounted>> {
-            Ok(Some(Remounted { device_pages: Some(0) }))
+            Ok(Some(Remounted { evicted: false, device_pages: Some(0) }))
         }
         fn device(&self) -> Option<DeviceNumber> {
             None

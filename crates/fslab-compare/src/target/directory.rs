@@ -42,11 +42,7 @@ impl Target for Directory {
             return Ok(None);
         }
         eviction::evict(self.directory.path())?;
-        Ok(Some(Remounted { device_pages: None }))
-    }
-
-    fn is_evicted(&self) -> bool {
-        self.cold
+        Ok(Some(Remounted { evicted: true, device_pages: None }))
     }
 
     fn tear_down(self: Box<Self>) -> Result<Vec<String>> {

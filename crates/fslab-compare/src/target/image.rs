@@ -277,7 +277,7 @@ impl Target for Image {
         let device_pages = self.storage.as_ref().map(Storage::drop_caches).transpose()?.flatten();
         self.mount_lower()?;
         self.mount_upper()?;
-        Ok(Some(Remounted { device_pages }))
+        Ok(Some(Remounted { evicted: false, device_pages }))
     }
 
     fn device(&self) -> Option<DeviceNumber> {

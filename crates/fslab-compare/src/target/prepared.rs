@@ -16,11 +16,6 @@ pub(crate) trait Target {
         Ok(None)
     }
 
-    /// Whether [`remount`](Self::remount) drops pages instead of unmounting.
-    fn is_evicted(&self) -> bool {
-        false
-    }
-
     /// The block device below, whose counters belong to this target alone.
     fn device(&self) -> Option<DeviceNumber> {
         None
@@ -55,6 +50,8 @@ pub(crate) trait Target {
 /// What was seen between an unmount and the mount that followed.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Remounted {
+    /// Pages were dropped instead of unmounting.
+    pub evicted: bool,
     /// Pages of the block device itself that were still cached.
     pub device_pages: Option<u64>,
 }

@@ -44,10 +44,13 @@ pub(super) const SPEC: Spec = Spec {
             let wanted = parameters.word(&MODE) != without;
             if wanted { parameters.number(parameter).max(SMALLEST) } else { 0 }
         };
+        let way = |phase, prefix, largest, reopen| Way { phase, prefix, largest, reopen };
         Box::new(FileAppend {
             append: parameters.number(&APPEND) as usize,
-            largest: largest(&LARGEST, "reopened"),
-            largest_reopened: largest(&LARGEST_REOPENED, "open"),
+            ways: [
+                way("append", "open", largest(&LARGEST, "reopened"), false),
+                way("append reopened", "reopened", largest(&LARGEST_REOPENED, "open"), true),
+            ],
             content: Content::new(parameters, seed),
             bytes: Vec::new(),
         })
@@ -56,10 +59,7 @@ pub(super) const SPEC: Spec = Spec {
 
 struct FileAppend {
     append: usize,
-    /// 0 for none.
-    largest: u64,
-    /// 0 for none.
-    largest_reopened: u64,
+    ways: [Way; 2],
     content: Content,
     /// What the largest file holds; the smaller ones hold its beginning.
     bytes: Vec<u8>,
@@ -69,27 +69,28 @@ struct FileAppend {
 struct Way {
     phase: &'static str,
     prefix: &'static str,
+    /// Size of the largest file; 0 for none.
     largest: u64,
     reopen: bool,
 }
 
 impl Workload for FileAppend {
     fn prepare(&mut self, _preparation: &Preparation<'_>) -> Result<()> {
-        let longest = self.largest.max(self.largest_reopened) as usize;
-        self.bytes = self.content.make(0, longest)?;
+        let longest = self.ways.iter().map(|way| way.largest).max().unwrap_or(0);
+        self.bytes = self.content.make(0, longest as usize)?;
         Ok(())
     }
 
     fn run(&self, session: &mut Session<'_>) -> Result<()> {
         session.describe_data(self.content.describe());
-        for way in &self.ways() {
+        for way in &self.ways {
             for size in Self::sizes(way) {
                 let phase = Phase::new(way.phase).size(size);
                 session.measure(phase, |timed| self.grow(timed, way, size))?;
             }
         }
         session.make_cold()?;
-        for way in &self.ways() {
+        for way in &self.ways {
             self.verify(session, way)?;
         }
         Ok(())
@@ -97,14 +98,6 @@ impl Workload for FileAppend {
 }
 
 impl FileAppend {
-    fn ways(&self) -> [Way; 2] {
-        let way = |phase, prefix, largest, reopen| Way { phase, prefix, largest, reopen };
-        [
-            way("append", "open", self.largest, false),
-            way("append reopened", "reopened", self.largest_reopened, true),
-        ]
-    }
-
     /// Sizes of a way, from nothing on; none where it is not wanted.
     fn sizes(way: &Way) -> impl Iterator<Item = u64> + use<> {
         let nothing = (way.largest > 0).then_some(0);

@@ -8,6 +8,7 @@ use toml::Value;
 
 /// A parameter as a workload declares it.
 #[derive(Debug)]
+#[must_use]
 pub struct Parameter {
     /// Its key in a plan.
     pub name: &'static str,
@@ -38,43 +39,36 @@ pub enum DefaultValue {
 
 impl Parameter {
     /// A number of things, at least 1.
-    #[must_use]
     pub const fn count(name: &'static str, help: &'static str, default: u64) -> Self {
         Self { name, help, default: DefaultValue::Count(default) }
     }
 
     /// A share in percent.
-    #[must_use]
     pub const fn percent(name: &'static str, help: &'static str, default: u64) -> Self {
         Self { name, help, default: DefaultValue::Percent(default) }
     }
 
     /// A size in bytes.
-    #[must_use]
     pub const fn bytes(name: &'static str, help: &'static str, default: u64) -> Self {
         Self { name, help, default: DefaultValue::Bytes(default) }
     }
 
     /// Several sizes.
-    #[must_use]
     pub const fn sizes(name: &'static str, help: &'static str, default: &'static [u64]) -> Self {
         Self { name, help, default: DefaultValue::Sizes(default) }
     }
 
     /// One of several words; the first is the default.
-    #[must_use]
     pub const fn choice(name: &'static str, help: &'static str, words: Words) -> Self {
         Self { name, help, default: DefaultValue::Choice(words) }
     }
 
     /// Any text; often a path.
-    #[must_use]
     pub const fn text(name: &'static str, help: &'static str, default: &'static str) -> Self {
         Self { name, help, default: DefaultValue::Text(default) }
     }
 
     /// A command: its programme and arguments.
-    #[must_use]
     pub const fn command(name: &'static str, help: &'static str, words: Words) -> Self {
         Self { name, help, default: DefaultValue::Command(words) }
     }

@@ -96,7 +96,7 @@ impl Made {
 fn found(directory: &Path, name: &str) -> Result<Value, String> {
     let ground = Ground::prepare(directory, Options::default()).unwrap();
     let attribute = ATTRIBUTES.iter().find(|attribute| attribute.name == name).unwrap();
-    let finding = find(attribute, &ground).finding;
+    let finding = find(attribute, &ground, None).finding;
     ground.clear().unwrap();
     finding.answer.map(|(value, _)| value)
 }

@@ -65,7 +65,7 @@ fn by_extent(scratch: &Scratch) -> Method {
 /// Confirms a size that another method found, or stays silent.
 fn by_device(ground: &Ground, known: Option<&Value>) -> io::Result<Method> {
     const NAME: &str = "bytes written to the device for one byte, at least";
-    let Some(device) = ground.device() else {
+    let Some(device) = ground.device else {
         return Ok(Method::failed(NAME, "there is no one block device below", Vec::new()));
     };
     let scratch = ground.stored(OVERWRITES << 16)?;

@@ -48,13 +48,13 @@ struct Readings {
 
 fn size(ground: &Ground) -> io::Result<Finding> {
     const NAME: &str = "largest file that is resident as a whole after it was read";
-    let Some(file) = cold_file(ground, ground.options().budget / 2)? else {
+    let Some(file) = cold_file(ground, ground.options.budget / 2)? else {
         return Ok(not_cold(NAME));
     };
-    let most = ground.options().budget / 2 / STEP;
+    let most = ground.options.budget / 2 / STEP;
     let mut readings = Vec::new();
     let first_lost = first_true(0, most, |steps| {
-        let reading = read_twice(&file, steps * STEP, ground.device())?;
+        let reading = read_twice(&file, steps * STEP, ground.device)?;
         readings.push((steps * STEP, reading));
         Ok(reading.resident < steps * STEP)
     })?;
@@ -127,7 +127,7 @@ fn bound(ground: &Ground) -> io::Result<Finding> {
 /// Pages that are lost while much more memory is free are lost to a limit.
 fn by_loss(ground: &Ground, available: u64) -> io::Result<Method> {
     const NAME: &str = "what is lost of a file while other memory is free";
-    let length = ground.options().budget / 2 / STEP * STEP;
+    let length = ground.options.budget / 2 / STEP * STEP;
     if available < 4 * length {
         return Ok(Method::failed(NAME, "little memory is free", Vec::new()));
     }

@@ -44,7 +44,7 @@ const NAME_LENGTH: usize = 40;
 
 fn find(ground: &Ground) -> io::Result<Finding> {
     const NAME: &str = "nanoseconds for a name that is not there, by number of names";
-    if ground.options().gentle {
+    if ground.options.gentle {
         return Ok(Finding::none(NAME, format!("makes {} names: left out when gentle", SIZES[2])));
     }
     let directory = ground.fresh_path();

@@ -37,10 +37,10 @@ const TIMES: usize = 6;
 fn find(ground: &Ground) -> io::Result<Finding> {
     const NAME: &str = "bytes written";
     let refuse = |reason: &str| Ok(Finding::none(NAME, reason));
-    let Some(device) = ground.device() else {
+    let Some(device) = ground.device else {
         return refuse("there is no one block device below");
     };
-    if ground.options().gentle {
+    if ground.options.gentle {
         return refuse("syncs the whole file system several times: left out when gentle");
     }
     let data = ground.fresh()?;

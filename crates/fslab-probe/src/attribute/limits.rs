@@ -66,7 +66,7 @@ fn by_write(ground: &Ground, largest: u64) -> io::Result<Method> {
 
 fn links(ground: &Ground) -> io::Result<Finding> {
     const NAME: &str = "names until one is refused";
-    if ground.options().gentle {
+    if ground.options.gentle {
         return Ok(Finding::none(NAME, format!("tries {LINKS_TRIED} names: left out when gentle")));
     }
     let scratch = ground.fresh()?;

@@ -80,7 +80,7 @@ fn by_cachestat(file: &File, page: usize) -> Method {
 /// Reads page by page and looks how far ahead the cache is.
 fn maximal(ground: &Ground) -> io::Result<Finding> {
     const NAME: &str = "pages ahead of a sequential reader, at most";
-    let length = ground.options().budget / 2;
+    let length = ground.options.budget / 2;
     let Some(file) = cold_file(ground, length)? else { return Ok(not_cold(NAME)) };
     let page = rustix::param::page_size();
     let mut ahead_max = 0;

@@ -40,10 +40,10 @@ const PARTS: u64 = 8;
 fn find(ground: &Ground) -> io::Result<Finding> {
     const NAME: &str = "pages left of a file read twice, of one read once, and of a large one";
     let refuse = |reason: String| Ok(Finding::none(NAME, reason));
-    if !ground.options().bound_memory {
+    if !ground.options.bound_memory {
         return refuse("this process may not be bounded in memory".to_owned());
     }
-    if ground.options().budget < LARGE + 2 * BEFORE {
+    if ground.options.budget < LARGE + 2 * BEFORE {
         return refuse(format!("needs a budget of {} bytes", LARGE + 2 * BEFORE));
     }
     let files = [cold_file(ground, BEFORE)?, cold_file(ground, BEFORE)?, cold_file(ground, LARGE)?];

@@ -21,10 +21,10 @@ const PIECE: u64 = 4096;
 
 fn find(ground: &Ground) -> io::Result<Finding> {
     const NAME: &str = "flushes counted by the device for most of 16 syncs";
-    let Some(device) = ground.device() else {
+    let Some(device) = ground.device else {
         return Ok(Finding::none(NAME, "there is no one block device below"));
     };
-    if ground.options().gentle {
+    if ground.options.gentle {
         return Ok(Finding::none(NAME, "syncs 16 times: left out when gentle"));
     }
     let scratch = ground.fresh()?;

@@ -17,7 +17,7 @@ const ROUNDS: usize = 5;
 
 pub(super) fn find(ground: &Ground, timing: &Timing<'_>) -> io::Result<Method> {
     const NAME: &str = "nanoseconds a page of the second reading, by the file's size";
-    let longest = ground.options().budget / 2;
+    let longest = ground.options.budget / 2;
     let step = longest / POINTS / PIECE * PIECE;
     if step == 0 {
         return Ok(Method::failed(NAME, "the budget is too small", Vec::new()));

@@ -25,9 +25,9 @@ const ARRIVAL: Duration = Duration::from_millis(2);
 
 pub(super) fn find(ground: &Ground, timing: &Timing<'_>) -> io::Result<Method> {
     const NAME: &str = "nanoseconds of each page of a file read in order";
-    let lengths = LENGTHS.into_iter().chain([ground.options().budget / 2]);
+    let lengths = LENGTHS.into_iter().chain([ground.options.budget / 2]);
     let mut last = Method::failed(NAME, "the budget is too small", Vec::new());
-    for length in lengths.filter(|length| *length <= ground.options().budget / 2) {
+    for length in lengths.filter(|length| *length <= ground.options.budget / 2) {
         let scratch = ground.fresh()?;
         scratch.fill(0, length)?;
         let times = passes(&scratch, length, timing)?;

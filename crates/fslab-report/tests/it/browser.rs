@@ -1,5 +1,5 @@
-//! A browser without a window: headless Chromium loads a page, a script of the test looks at it, and
-//! nothing is left to complain about on the console.
+//! A browser without a window: headless Chromium loads a page, a script of the test looks at it,
+//! and nothing is left to complain about on the console.
 //!
 //! With `FSLAB_SCREENSHOTS=FOLDER` pictures of the pages are kept there.
 
