@@ -9,10 +9,9 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use fslab_probe::matrix::How;
-use fslab_probe::original::Means;
 use fslab_probe::timing::validation::Extent;
 use fslab_probe::timing::{Clock, MakeCold, Timing};
-use fslab_probe::{ATTRIBUTES, Attribute, Ground, Options, find, find_both, plot};
+use fslab_probe::{ATTRIBUTES, Attribute, Ground, Options, find, plot};
 use fslab_sys::memory_bound::MemoryBound;
 use fslab_sys::signals::Interrupt;
 use fslab_vfs::Size;
@@ -148,15 +147,16 @@ impl Args {
 
     fn reproduce(&self, work: &Work<'_>, not_timed: Option<&str>) -> Result<()> {
         let &Work { path, timing, interrupt } = work;
-        let means = Means {
+        let how = How {
             work_directory: path,
-            memory_directory: self.fast_directory(path),
+            fast_directory: self.fast_directory(path),
             host: &Binary::new()?,
+            options: Options::default(),
             timing,
             interrupt,
         };
         let clock = timing.map(|timing| timing.clock.validation());
-        reproduce::run(&means, clock.ok_or(not_timed.unwrap_or_default()), self.json)
+        reproduce::run(&how, clock.ok_or(not_timed.unwrap_or_default()), self.json)
     }
 
     /// Images go where the user says, else into memory as far as they may.
@@ -195,10 +195,7 @@ impl Args {
             if interrupt.is_raised() {
                 return Err(fslab_compare::Error::Interrupted.into());
             }
-            answers.push(match &timing {
-                Some(timing) => find_both(attribute, &ground, timing),
-                None => find(attribute, &ground),
-            });
+            answers.push(find(attribute, &ground, timing.as_ref()));
         }
         let file_system = ground.file_system().to_owned();
         ground.clear()?;

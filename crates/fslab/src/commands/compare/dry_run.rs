@@ -86,9 +86,6 @@ fn made_of(target: &TargetPlan, plan: &Plan) -> String {
             let cold = if *cold { ", made cold by dropping the pages of its files" } else { "" };
             format!("a fresh directory in {}, never remounted{cold}", path.display())
         }
-        TargetKind::Engine { base, options } => {
-            image(base, plan) + &format!(", mounted by fslab's engine with {options}")
-        }
         TargetKind::InProcess { specification } => {
             format!("{specification}, within this process")
         }
@@ -125,6 +122,7 @@ fn covered(over: &Over) -> String {
         Over::Command(command) => format!(", under `{}`", command.mount.join(" ")),
         Over::Overlay(options) if options.is_empty() => ", under overlay".to_owned(),
         Over::Overlay(options) => format!(", under overlay with {options}"),
+        Over::Engine(options) => format!(", mounted by fslab's engine with {options}"),
     }
 }
 

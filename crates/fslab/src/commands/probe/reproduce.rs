@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use anyhow::Result;
 use fslab_compare::Error;
-use fslab_probe::original::{FOUR, Means, OnFileSystem, reproduce};
+use fslab_probe::matrix::How;
+use fslab_probe::original::{FOUR, OnFileSystem, reproduce};
 use fslab_probe::timing::Validation;
 use fslab_probe::timing::validation::Extent;
 use serde_json::{Value, json};
@@ -23,17 +24,17 @@ const COMMAND: &str = "prober";
 /// Finds them, and prints the answer as JSON or beside the paper's claims. `clock` is what is known
 /// of the clock, or why nothing is timed.
 pub(super) fn run(
-    means: &Means<'_>,
+    how: &How<'_>,
     clock: std::result::Result<&Validation, &str>,
     as_json: bool,
 ) -> Result<()> {
     let not_timed = clock.err();
-    let mut found = reproduce(means)?;
+    let mut found = reproduce(how)?;
     if let Some(lacking) = lacking(&mut found) {
         return Err(lacking.into());
     }
     let mut answer = json!({
-        "images_in": means.memory_directory,
+        "images_in": how.fast_directory,
         "file_systems": found.iter().map(|one| file_system(one, not_timed)).collect::<Vec<_>>(),
     });
     match clock {
