@@ -100,7 +100,12 @@ const FORMS: &[Form] = &[
     form("deb", 15, "the Debian package as users get it", "xtask deb"),
     form("explore", 90, "random tests with new seeds", "xtask explore --minutes 60"),
     form("fuzz", 240, "every fuzz target for ten minutes; needs cargo-fuzz", "xtask fuzz"),
-    form("aa", 60, "false alarms and misses of comparisons; on a quiet machine", "xtask aa"),
+    form(
+        "self-test",
+        60,
+        "false alarms and misses of comparisons; on a quiet machine",
+        "run --release --locked --package fslab -- compare --self-test",
+    ),
     form(
         "reproduce",
         240,

@@ -229,8 +229,8 @@ impl Superblock {
         Ok(())
     }
 
-    /// Writes the descriptors and the superblock of the first group, by which changes come into use:
-    /// the superblock when everything else is durable.
+    /// Writes the descriptors and the superblock of the first group, by which changes come into
+    /// use: the superblock when everything else is durable.
     pub(crate) fn write_first(&self, device: &dyn BlockDevice, groups: &[Group]) -> Result<()> {
         let table = self.geometry.offset_of(self.geometry.descriptors_of(GroupNo(0)));
         device.write_at(table, &descriptor_table(groups))?;
