@@ -4,16 +4,15 @@
 //! the same time, and prints each seed that made a test fail. A failing seed becomes a regression
 //! test beside the fix.
 
-use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::Read;
 use std::path::PathBuf;
-use std::process::{Command, ExitCode};
+use std::process::Command;
 use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result, bail, ensure};
+use anyhow::{Context as _, Result, ensure};
 use serde_json::Value;
 
 use crate::steps::{self, Context, build, unit};
@@ -39,20 +38,20 @@ pub struct Args {
 
 impl Args {
     /// Runs the tests and prints a table; succeeds if no seed failed.
-    pub fn run(&self) -> Result<ExitCode> {
+    pub fn run(&self) -> Result<bool> {
         let is_wanted = |(binary, name): &(&str, &str)| {
             self.only.as_ref().is_none_or(|text| format!("{binary} {name}").contains(text))
         };
         let tests: Vec<_> = unit::random_tests().filter(is_wanted).collect();
         if self.list {
             tests.iter().for_each(|(binary, name)| println!("{binary} {name}"));
-            return Ok(ExitCode::SUCCESS);
+            return Ok(true);
         }
         ensure!(!tests.is_empty(), "no random test contains {:?}", self.only);
         let context = Context::new()?;
         (steps::find("build")?.run)(&context)?;
-        let programs = Programs::read(&context)?;
-        let subjects = tests.iter().map(|(binary, name)| programs.subject(binary, name));
+        let programs = programs(&context)?;
+        let subjects = tests.iter().map(|(binary, name)| subject(&programs, binary, name));
         let subjects = Mutex::new(subjects.collect::<Result<Vec<_>>>()?);
         let deadline = Instant::now() + Duration::from_secs(60 * self.minutes);
         let jobs =
@@ -63,18 +62,25 @@ impl Args {
             }
         });
         let subjects = subjects.into_inner().unwrap_or_else(PoisonError::into_inner);
-        print_table(&subjects);
-        Ok(summary::close(&tally(&subjects)))
+        println!("\n{:>6} {:>9} {:>7}  test", "seeds", "minutes", "failed");
+        let mut tally = Tally::default();
+        for Subject { name, spent, seeds, failed, .. } in &subjects {
+            let minutes = spent.as_secs_f64() / 60.0;
+            println!("{seeds:>6} {minutes:>9.1} {:>7}  {name}", failed.len());
+            tally.passed += seeds - failed.len();
+            tally.failed.extend(failed.iter().map(|how| format!("{name}: {how}")));
+        }
+        Ok(summary::close(&tally))
     }
 }
 
 /// A random test and what came of it.
+#[derive(Debug, Default)]
 struct Subject {
-    binary: String,
+    /// Its binary and name.
     name: String,
-    program: PathBuf,
-    folder: PathBuf,
-    is_running: bool,
+    /// What runs it; `None` while it runs.
+    command: Option<Command>,
     spent: Duration,
     seeds: usize,
     failed: Vec<String>,
@@ -84,21 +90,21 @@ struct Subject {
 fn explore(subjects: &Mutex<Vec<Subject>>, deadline: Instant) {
     while Instant::now() < deadline && !process::interrupted() {
         let lock = || subjects.lock().unwrap_or_else(PoisonError::into_inner);
-        let Some((index, mut command, name)) = next(&mut lock()) else {
+        let Some((index, mut command)) = next(&mut lock()) else {
             thread::sleep(Duration::from_millis(50));
             continue;
         };
         let start = Instant::now();
-        let outcome = seed().and_then(|seed| Ok((seed, one(&mut command, seed)?)));
+        let outcome = one(&mut command);
         let mut subjects = lock();
         let Some(subject) = subjects.get_mut(index) else { return };
-        subject.is_running = false;
+        subject.command = Some(command);
         subject.spent += start.elapsed();
         subject.seeds += 1;
         match outcome {
-            Ok((_, None)) => {}
-            Ok((seed, Some(output))) => {
-                println!("FAILED: {name} with FSLAB_SEED={seed}\n{output}");
+            Ok(None) => {}
+            Ok(Some((seed, output))) => {
+                println!("FAILED: {} with FSLAB_SEED={seed}\n{output}", subject.name);
                 subject.failed.push(format!("FSLAB_SEED={seed}"));
             }
             Err(error) => subject.failed.push(format!("{error:#}")),
@@ -107,25 +113,22 @@ fn explore(subjects: &Mutex<Vec<Subject>>, deadline: Instant) {
 }
 
 /// Takes the test that has had the least time and is not running.
-fn next(subjects: &mut [Subject]) -> Option<(usize, Command, String)> {
-    let idle = subjects.iter_mut().enumerate().filter(|(_, subject)| !subject.is_running);
+fn next(subjects: &mut [Subject]) -> Option<(usize, Command)> {
+    let idle = subjects.iter_mut().enumerate().filter(|(_, subject)| subject.command.is_some());
     let (index, subject) = idle.min_by_key(|(_, subject)| subject.spent)?;
-    subject.is_running = true;
-    let mut command = Command::new(&subject.program);
-    command.args(["--exact", &subject.name, "--nocapture"]).current_dir(&subject.folder);
-    command.env("CARGO_MANIFEST_DIR", &subject.folder);
-    Some((index, command, format!("{} {}", subject.binary, subject.name)))
+    Some((index, subject.command.take()?))
 }
 
-/// Runs a test once; returns its output if it failed.
-fn one(command: &mut Command, seed: u64) -> Result<Option<String>> {
+/// Runs a test once with a new seed; returns the seed and what it wrote if it failed.
+fn one(command: &mut Command) -> Result<Option<(u64, String)>> {
+    let seed = seed()?;
     let output = process::output(command.env("FSLAB_SEED", seed.to_string()))?;
-    let ran = output.stdout.contains("1 passed") || !output.status.success();
-    if !ran {
-        bail!("the test did not run; `cargo xtask test` checks the list of random tests");
+    if !output.status.success() {
+        return Ok(Some((seed, format!("{}{}", output.stdout, output.stderr))));
     }
-    let failed = !output.status.success();
-    Ok(failed.then(|| format!("{}{}", output.stdout, output.stderr)))
+    let has_run = output.stdout.contains("1 passed");
+    ensure!(has_run, "the test did not run; `cargo xtask test` checks the list of random tests");
+    Ok(None)
 }
 
 /// A new seed of 48 bits, so that counting on from it never overflows.
@@ -136,32 +139,23 @@ fn seed() -> Result<u64> {
     Ok(u64::from_le_bytes(bytes))
 }
 
-/// The test programs that the step `build` listed, by their binary's name.
-struct Programs(BTreeMap<String, (PathBuf, PathBuf)>);
+/// The test programs that the step `build` listed.
+fn programs(context: &Context) -> Result<Value> {
+    let file = build::binaries(context);
+    let text = fs::read(&file).with_context(|| file.display().to_string())?;
+    let mut list: Value = serde_json::from_slice(&text).context("the list of test programs")?;
+    Ok(list["rust-binaries"].take())
+}
 
-impl Programs {
-    fn read(context: &Context) -> Result<Self> {
-        let file = build::binaries(context);
-        let text = fs::read(&file).with_context(|| file.display().to_string())?;
-        let list: Value = serde_json::from_slice(&text).context("the list of test programs")?;
-        let binaries = list["rust-binaries"].as_object().context("no test programs are listed")?;
-        let mut programs = BTreeMap::new();
-        for (name, binary) in binaries {
-            let text = |key: &str| binary[key].as_str().map(PathBuf::from);
-            let program = text("binary-path").context("a test program has no path")?;
-            let package = binary["package-id"].as_str().context("a test program has no package")?;
-            programs.insert(name.clone(), (program, folder_of(package)?));
-        }
-        Ok(Self(programs))
-    }
-
-    fn subject(&self, binary: &str, name: &str) -> Result<Subject> {
-        let found = self.0.get(binary);
-        let (program, folder) = found.with_context(|| format!("no test program {binary}"))?.clone();
-        let (binary, name) = (binary.to_owned(), name.to_owned());
-        let (spent, failed) = (Duration::ZERO, Vec::new());
-        Ok(Subject { binary, name, program, folder, is_running: false, spent, seeds: 0, failed })
-    }
+fn subject(programs: &Value, binary: &str, name: &str) -> Result<Subject> {
+    let text = |key: &str| programs[binary][key].as_str();
+    let program = text("binary-path").with_context(|| format!("no test program {binary}"))?;
+    let folder = folder_of(text("package-id").context("a test program has no package")?)?;
+    let mut command = Command::new(program);
+    command.args(["--exact", name, "--nocapture"]).current_dir(&folder);
+    command.env("CARGO_MANIFEST_DIR", &folder);
+    let name = format!("{binary} {name}");
+    Ok(Subject { name, command: Some(command), ..Subject::default() })
 }
 
 /// The folder in a package's identity, such as `path+file:///clone/crates/fslab#0.1.0`.
@@ -169,24 +163,6 @@ fn folder_of(package: &str) -> Result<PathBuf> {
     let path = package.strip_prefix("path+file://").and_then(|rest| rest.rsplit_once('#'));
     let (path, _) = path.with_context(|| format!("{package} is no package of this workspace"))?;
     Ok(PathBuf::from(path))
-}
-
-fn print_table(subjects: &[Subject]) {
-    println!("\n{:>6} {:>9} {:>7}  test", "seeds", "minutes", "failed");
-    for Subject { binary, name, spent, seeds, failed, .. } in subjects {
-        let minutes = spent.as_secs_f64() / 60.0;
-        println!("{seeds:>6} {minutes:>9.1} {:>7}  {binary} {name}", failed.len());
-    }
-}
-
-fn tally(subjects: &[Subject]) -> Tally {
-    let mut tally = Tally::default();
-    for subject in subjects {
-        tally.passed += subject.seeds - subject.failed.len();
-        let name = |how: &String| format!("{} {}: {how}", subject.binary, subject.name);
-        tally.failed.extend(subject.failed.iter().map(name));
-    }
-    tally
 }
 
 #[cfg(test)]
@@ -202,15 +178,10 @@ mod tests {
 
     #[test]
     fn the_test_with_the_least_time_is_next() {
-        let subject = |spent: u64, is_running| Subject {
-            binary: "x::it".into(),
-            name: "a".into(),
-            program: "x".into(),
-            folder: "/".into(),
-            is_running,
+        let subject = |spent: u64, is_running: bool| Subject {
+            command: (!is_running).then(|| Command::new("x")),
             spent: Duration::from_secs(spent),
-            seeds: 0,
-            failed: Vec::new(),
+            ..Subject::default()
         };
         let mut subjects = [subject(9, false), subject(1, true), subject(5, false)];
         assert_eq!(next(&mut subjects).unwrap().0, 2);

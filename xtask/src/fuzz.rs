@@ -3,8 +3,7 @@
 //! What a target learns goes to a temporary folder, so that the corpora in the repository change
 //! only on purpose. An input that fails is kept in `fuzz/artifacts`, as cargo-fuzz does.
 
-use std::fs;
-use std::process::{Command, ExitCode};
+use std::process::Command;
 
 use anyhow::{Context as _, Result, ensure};
 
@@ -22,16 +21,13 @@ pub struct Args {
     only: String,
 }
 
-/// Corpora that several targets share, by how the targets' names begin.
-const SHARED: &[(&str, &str)] = &[("sca_", "stored")];
-
 /// libdeflate's decoder is compiled twice with one table, which the sanitizer would report; threads
 /// of the last input may still be ending with the process, which it would take for a leak.
 const SANITIZER: &str = "detect_odr_violation=0:detect_leaks=0";
 
 impl Args {
     /// Runs the targets one after another; succeeds if none found anything.
-    pub fn run(&self) -> Result<ExitCode> {
+    pub fn run(&self) -> Result<bool> {
         let program = environment::find_tool("cargo-fuzz");
         program.context("cargo-fuzz is not installed: cargo install cargo-fuzz")?;
         let targets = targets(&self.only)?;
@@ -64,20 +60,19 @@ impl Args {
     }
 }
 
+/// Targets that read stored files share a corpus.
 fn corpus_of(target: &str) -> &str {
-    let shared = SHARED.iter().find(|(start, _)| target.starts_with(start));
-    shared.map_or(target, |(_, corpus)| corpus)
+    if target.starts_with("sca_") { "stored" } else { target }
 }
 
 /// Names of the fuzz targets, sorted.
 fn targets(only: &str) -> Result<Vec<String>> {
-    let folder = environment::workspace_root().join("fuzz/fuzz_targets");
-    let mut names = Vec::new();
-    for entry in fs::read_dir(&folder).with_context(|| folder.display().to_string())? {
-        let name = entry?.file_name().to_string_lossy().into_owned();
-        names
-            .extend(name.strip_suffix(".rs").filter(|name| name.contains(only)).map(str::to_owned));
-    }
+    let files = environment::files()?;
+    let name = |path: &String| {
+        let name = path.strip_prefix("fuzz/fuzz_targets/")?.strip_suffix(".rs")?;
+        name.contains(only).then(|| name.to_owned())
+    };
+    let mut names: Vec<_> = files.iter().filter_map(name).collect();
     names.sort_unstable();
     Ok(names)
 }

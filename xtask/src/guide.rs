@@ -11,22 +11,22 @@ mod shell;
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
 use std::time::Instant;
 
 use anyhow::{Context as _, Result, bail};
 
 use self::blocks::{Block, Kind};
+use crate::environment;
 use crate::steps::{Context, Step, build};
 use crate::summary;
 use crate::tally::Tally;
-use crate::{environment, process};
+use crate::tidy::Tree;
 
 /// The step of `cargo xtask test`.
 pub const STEP: Step = Step {
     name: "guide",
     help: "the quick command blocks of README.md and the guide",
-    run: |context| Guide { fslab: context.program(), slow: false }.run(None),
+    run: |context| run(&context.program(), false, None),
 };
 
 /// Which pages and blocks.
@@ -48,12 +48,12 @@ pub struct Args {
 
 impl Args {
     /// Runs the blocks and prints the summary; succeeds if nothing failed.
-    pub fn run(&self) -> Result<ExitCode> {
+    pub fn run(&self) -> Result<bool> {
         if self.list {
             for (page, blocks) in pages(self.page.as_deref())? {
                 blocks.iter().for_each(|block| println!("{page}:{}: {}", block.line, block.kind));
             }
-            return Ok(ExitCode::SUCCESS);
+            return Ok(true);
         }
         let start = Instant::now();
         let fslab = match &self.program {
@@ -62,95 +62,59 @@ impl Args {
             }
             None => self.built()?,
         };
-        let tally = Guide { fslab, slow: !self.quick }.run(self.page.as_deref())?;
+        let tally = run(&fslab, !self.quick, self.page.as_deref())?;
         println!("guide took {:.1} s", start.elapsed().as_secs_f64());
         Ok(summary::close(&tally))
     }
-}
 
-impl Args {
     /// The program, built as the blocks need it.
     fn built(&self) -> Result<PathBuf> {
         let context = Context::new()?;
-        if self.quick {
-            return build::program(&context);
-        }
-        let build = ["build", "--release", "--locked", "--package", "fslab"];
-        process::run_ok(context.cargo().args(build))?;
-        Ok(context.target_directory().join("release/fslab"))
+        if self.quick { build::program(&context) } else { build::release(&context) }
     }
 }
 
-/// What blocks are run with.
-struct Guide {
-    fslab: PathBuf,
-    /// Whether slow blocks are run too.
-    slow: bool,
-}
-
-impl Guide {
-    fn run(&self, wanted: Option<&str>) -> Result<Tally> {
-        let mut tally = Tally::default();
-        if let Some(reason) = environment::why_no_mounts() {
-            return Ok(Tally::skip("guide", reason));
-        }
-        for (page, blocks) in pages(wanted)? {
-            tally += self.page(&page, &blocks)?;
-        }
-        Ok(tally)
+/// Runs the blocks of pages, slow ones too if that is wanted.
+fn run(fslab: &Path, slow: bool, wanted: Option<&str>) -> Result<Tally> {
+    if let Some(reason) = environment::why_no_mounts() {
+        return Ok(Tally::skip("guide", reason));
     }
-
-    fn page(&self, page: &str, blocks: &[Block]) -> Result<Tally> {
-        let runs = |block: &&Block| match &block.kind {
+    let mut tally = Tally::default();
+    for (page, blocks) in pages(wanted)? {
+        let is_run = |block: &&Block| match block.kind {
             Kind::Quick => true,
-            Kind::Slow => self.slow,
+            Kind::Slow => slow,
             Kind::NotHere(_) => false,
         };
-        let chosen: Vec<&Block> = blocks.iter().filter(runs).collect();
-        for block in blocks.iter().filter(|block| !runs(block)) {
+        let (chosen, others): (Vec<&Block>, Vec<&Block>) = blocks.iter().partition(is_run);
+        for block in others {
             println!("{page}:{}: {}", block.line, block.kind);
         }
         if chosen.is_empty() {
-            return Ok(Tally::default());
+            continue;
         }
         let start = Instant::now();
-        let ended = shell::run(&self.fslab, page, &chosen)?;
+        let ended = shell::run(fslab, &page, &chosen)?;
         let seconds = start.elapsed().as_secs_f64();
         println!("{page}: {} of {} blocks in {seconds:.1} s", ended.passed, chosen.len());
-        let mut tally = Tally { passed: ended.passed, ..Tally::default() };
-        if let Some(failure) = ended.failure {
-            tally += Tally::fail(failure);
-        }
-        Ok(tally)
+        tally += ended;
     }
+    Ok(tally)
 }
 
 /// README.md and the pages of the guide, with their blocks.
 fn pages(wanted: Option<&str>) -> Result<Vec<(String, Vec<Block>)>> {
-    let root = environment::workspace_root();
-    let folder = root.join("docs/guide/src");
-    let entries = fs::read_dir(&folder).with_context(|| folder.display().to_string())?;
-    let mut paths = vec![root.join("README.md")];
-    for entry in entries {
-        paths.push(entry.with_context(|| folder.display().to_string())?.path());
-    }
-    paths[1..].sort();
+    let tree = Tree::of_workspace()?;
     let mut pages = Vec::new();
-    for path in paths.iter().filter(|path| path.extension().is_some_and(|end| end == "md")) {
-        let name = path.strip_prefix(&root).unwrap_or(path).display().to_string();
+    for (name, text) in tree.files_for_users() {
         if wanted.is_none_or(|wanted| name.contains(wanted)) {
-            pages.push((name.clone(), read(path, &name)?));
+            match blocks::of(text) {
+                Ok(blocks) => pages.push((name.to_owned(), blocks)),
+                Err((line, message)) => bail!("{name}:{line}: {message}"),
+            }
         }
     }
     Ok(pages)
-}
-
-fn read(path: &Path, name: &str) -> Result<Vec<Block>> {
-    let text = fs::read_to_string(path).with_context(|| name.to_owned())?;
-    match blocks::of(&text) {
-        Ok(blocks) => Ok(blocks),
-        Err((line, message)) => bail!("{name}:{line}: {message}"),
-    }
 }
 
 #[cfg(test)]

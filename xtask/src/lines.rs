@@ -6,7 +6,6 @@
 //! not count either.
 
 use std::collections::BTreeMap;
-use std::process::ExitCode;
 
 use anyhow::Result;
 
@@ -20,42 +19,29 @@ pub struct Args {
     files: bool,
 }
 
-/// Lines of a file or a crate.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Count {
-    files: usize,
-    /// With comments and blank lines.
-    all: usize,
-    code: usize,
-}
-
-impl std::ops::AddAssign for Count {
-    fn add_assign(&mut self, other: Self) {
-        self.files += other.files;
-        self.all += other.all;
-        self.code += other.code;
-    }
-}
+/// Files, their lines, and those that hold more than blanks or a comment.
+type Count = [usize; 3];
 
 impl Args {
     /// Counts and prints a table.
-    pub fn run(&self) -> Result<ExitCode> {
+    pub fn run(&self) -> Result<bool> {
         let tree = Tree::of_workspace()?;
         let (mut crates, mut total) = (BTreeMap::<&str, Count>::new(), Count::default());
         println!("{:24} {:>6} {:>9} {:>9}", "crate", "files", "lines", "code");
         for (path, text) in tree.rust() {
             let Some(name) = crate_of(path) else { continue };
             let count = count(text);
-            *crates.entry(name).or_default() += count;
-            total += count;
+            for sums in [crates.entry(name).or_default(), &mut total] {
+                sums.iter_mut().zip(count).for_each(|(sum, more)| *sum += more);
+            }
             if self.files {
-                println!("{path} {} {}", count.all, count.code);
+                println!("{path} {} {}", count[1], count[2]);
             }
         }
-        for (name, count) in crates.into_iter().chain([("all", total)]) {
-            println!("{name:24} {:>6} {:>9} {:>9}", count.files, count.all, count.code);
+        for (name, [files, all, code]) in crates.into_iter().chain([("all", total)]) {
+            println!("{name:24} {files:>6} {all:>9} {code:>9}");
         }
-        Ok(ExitCode::SUCCESS)
+        Ok(true)
     }
 }
 
@@ -71,8 +57,8 @@ fn crate_of(path: &str) -> Option<&str> {
 }
 
 fn count(text: &str) -> Count {
-    let (mut count, mut is_behind_cfg, mut in_test) =
-        (Count { files: 1, ..Count::default() }, false, false);
+    let (mut all, mut counted) = (0, 0);
+    let (mut is_behind_cfg, mut in_test) = (false, false);
     for line in text.lines() {
         let code = line.trim();
         if in_test {
@@ -86,10 +72,10 @@ fn count(text: &str) -> Count {
             continue;
         }
         is_behind_cfg = line == "#[cfg(test)]";
-        count.all += 1;
-        count.code += usize::from(!code.is_empty() && !code.starts_with("//"));
+        all += 1;
+        counted += usize::from(!code.is_empty() && !code.starts_with("//"));
     }
-    count
+    [1, all, counted]
 }
 
 #[cfg(test)]
@@ -103,8 +89,8 @@ mod tests {
             "#[cfg(test)]\nmod tests {\n    fn c() {}\n}\nfn d() {}\n",
         );
         // The attribute of the tests counts as a line.
-        assert_eq!(count(text), Count { files: 1, all: 9, code: 4 });
-        assert_eq!(count("#[cfg(test)]\nmod tests;\nmod a;\n").code, 2);
+        assert_eq!(count(text), [1, 9, 4]);
+        assert_eq!(count("#[cfg(test)]\nmod tests;\nmod a;\n")[2], 2);
     }
 
     #[test]

@@ -9,7 +9,6 @@ use std::process::ExitCode;
 use anyhow::Result;
 use clap::{Parser, Subcommand};
 
-mod aa;
 mod ci;
 mod demo;
 mod environment;
@@ -61,8 +60,6 @@ enum Command {
     Demo(demo::Args),
     /// Run one outside suite over chosen file systems
     Suite(suite::Args),
-    /// Compare a file system with itself, and with itself slowed by 5 %: false alarms and misses
-    Aa(aa::Args),
     /// Run the command blocks of README.md and the guide, each page in a home of its own
     Guide(guide::Args),
     /// Make the Debian package, and try it below a folder
@@ -77,7 +74,8 @@ enum Command {
 }
 
 impl Command {
-    fn run(&self) -> Result<ExitCode> {
+    /// Whether all went well.
+    fn run(&self) -> Result<bool> {
         match self {
             Self::Setup(args) => args.run(),
             Self::Test(args) => args.run(),
@@ -87,7 +85,6 @@ impl Command {
             Self::Nightly(args) => args.run(),
             Self::Demo(args) => args.run(),
             Self::Suite(args) => args.run(),
-            Self::Aa(args) => args.run(),
             Self::Guide(args) => args.run(),
             Self::Deb(args) => args.run(),
             Self::Tidy(args) => args.run(),
@@ -100,7 +97,8 @@ impl Command {
 fn main() -> ExitCode {
     let cli = Cli::parse();
     match process::forward_signals().and_then(|()| cli.command.run()) {
-        Ok(code) => code,
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
         Err(error) => {
             eprintln!("xtask: {error:#}");
             ExitCode::FAILURE

@@ -5,12 +5,12 @@
 
 use std::fs::{self, File};
 use std::path::Path;
-use std::process::{Command, ExitCode};
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
 
-use crate::steps::Context;
+use crate::steps::{Context, named};
 use crate::tally::{Skip, Tally};
 use crate::{environment, process, summary};
 
@@ -28,163 +28,96 @@ pub struct Args {
 /// One long form.
 struct Form {
     name: &'static str,
-    help: &'static str,
     limit_min: u64,
+    help: &'static str,
     /// Variables of the environment, and the command behind `cargo`.
-    variables: &'static [(&'static str, &'static str)],
-    cargo: &'static [&'static str],
+    command: &'static str,
 }
 
-/// Random tests with more tries than in `cargo xtask test`, by the variables that each reads.
-const LONGER: &[(&str, &str)] = &[
-    ("FSLAB_AGE_CASES", "20000"),
-    ("FSLAB_CONVERSION_KILLS", "300"),
-    ("FSLAB_CRASH_SCRIPTS", "200"),
-    ("FSLAB_EXT2_CUTS", "500"),
-    ("FSLAB_EXT2_DAMAGES", "100000"),
-    ("FSLAB_EXT2_SCRIPTS", "300"),
-    ("FSLAB_EXT2_VERDICTS", "3000"),
-    ("FSLAB_FLIPS", "10000"),
-    ("FSLAB_INTERRUPTS", "1000"),
-    ("FSLAB_KILLS", "300"),
-    ("FSLAB_MODEL_CASES", "2000"),
-    ("FSLAB_REQUEST_CASES", "100000"),
-    ("FSLAB_ROUNDS", "1000"),
-    ("FSLAB_STORED_CASES", "20000"),
-    ("FSLAB_TIER_DRILL", "10000"),
-    ("FSLAB_TIER_FAILURES", "1"),
-    ("FSLAB_TIER_FSX", "20000"),
-    ("FSLAB_TIER_KILLS", "300"),
-    ("FSLAB_TIER_SCRIPTS", "200"),
-    ("FSLAB_TIER_SIGNALS", "500"),
-];
+const fn form(
+    name: &'static str,
+    limit_min: u64,
+    help: &'static str,
+    command: &'static str,
+) -> Form {
+    Form { name, limit_min, help, command }
+}
 
 const FORMS: &[Form] = &[
-    Form {
-        name: "doc",
-        help: "the code's documentation builds without a warning",
-        limit_min: 15,
-        variables: &[("RUSTDOCFLAGS", "-D warnings")],
-        cargo: &[
-            "doc",
-            "--locked",
-            "--workspace",
-            "--no-deps",
-            "--all-features",
-            "--document-private-items",
-        ],
-    },
-    Form {
-        name: "examples",
-        help: "the examples on the front pages of crates compile and run",
-        limit_min: 15,
-        variables: &[],
-        cargo: &["test", "--locked", "--workspace", "--doc"],
-    },
-    Form {
-        name: "pjdfstest",
-        help: "pjdfstest over every layer, tiers and the ext2 engine",
-        limit_min: 20,
-        variables: &[],
-        cargo: &["xtask", "suite", "pjdfstest"],
-    },
-    Form {
-        name: "fsx",
-        help: "fsx over every layer and the ext2 engine, two seeds of 20,000 operations each",
-        limit_min: 30,
-        variables: &[],
-        cargo: &["xtask", "suite", "fsx"],
-    },
-    Form {
-        name: "sca-life",
-        help: "git, a database, tar and rsync over every layer",
-        limit_min: 60,
-        variables: &[],
-        cargo: &["xtask", "suite", "sca-life"],
-    },
-    Form {
-        name: "longer",
-        help: "every test, the random ones with many more tries and all mounted layers",
-        limit_min: 360,
-        variables: &[("FSLAB_EVERY_LAYER", "1"), ("NEXTEST_PROFILE", "nightly")],
-        cargo: &["xtask", "test", "--no-budget", "--only", "build,unit"],
-    },
-    Form {
-        name: "measured",
-        help: "the measurements that fail above a bound; on a quiet machine",
-        limit_min: 60,
-        variables: &[],
-        cargo: &[
-            "test",
-            "--release",
-            "--locked",
-            "--workspace",
-            "--all-features",
-            "--no-fail-fast",
-            "--",
-            "--ignored",
-            "--test-threads=1",
-        ],
-    },
-    Form {
-        name: "guide",
-        help: "all command blocks of README.md and the guide, the slow ones too",
-        limit_min: 60,
-        variables: &[],
-        cargo: &["xtask", "guide"],
-    },
-    Form {
-        name: "deb",
-        help: "the Debian package as users get it",
-        limit_min: 15,
-        variables: &[],
-        cargo: &["xtask", "deb"],
-    },
-    Form {
-        name: "explore",
-        help: "random tests with new seeds",
-        limit_min: 90,
-        variables: &[],
-        cargo: &["xtask", "explore", "--minutes", "60"],
-    },
-    Form {
-        name: "fuzz",
-        help: "every fuzz target for ten minutes; needs cargo-fuzz",
-        limit_min: 240,
-        variables: &[],
-        cargo: &["xtask", "fuzz"],
-    },
-    Form {
-        name: "aa",
-        help: "false alarms and misses of comparisons; on a quiet machine",
-        limit_min: 60,
-        variables: &[],
-        cargo: &["xtask", "aa"],
-    },
-    Form {
-        name: "reproduce",
-        help: "every claim of the five papers in full",
-        limit_min: 240,
-        variables: &[],
-        cargo: &[
-            "run",
-            "--release",
-            "--locked",
-            "--package",
-            "fslab",
-            "--",
-            "reproduce",
-            "all",
-            "--full",
-            "--out",
-            "target/xtask/papers",
-        ],
-    },
+    form(
+        "doc",
+        15,
+        "the code's documentation builds without a warning",
+        "RUSTDOCFLAGS=-Dwarnings doc --locked --workspace --no-deps --all-features \
+         --document-private-items",
+    ),
+    form(
+        "examples",
+        15,
+        "the examples on the front pages of crates compile and run",
+        "test --locked --workspace --doc",
+    ),
+    form(
+        "pjdfstest",
+        20,
+        "pjdfstest over every layer, tiers and the ext2 engine",
+        "xtask suite pjdfstest",
+    ),
+    form(
+        "fsx",
+        30,
+        "fsx over every layer and the ext2 engine, two seeds of 20,000 operations each",
+        "xtask suite fsx",
+    ),
+    form("sca-life", 60, "git, a database, tar and rsync over every layer", "xtask suite sca-life"),
+    // The variables say how many tries each random test has.
+    form(
+        "longer",
+        360,
+        "every test, the random ones with many more tries and all mounted layers",
+        "FSLAB_AGE_CASES=20000 FSLAB_CONVERSION_KILLS=300 FSLAB_CRASH_SCRIPTS=200 \
+         FSLAB_EXT2_CUTS=500 FSLAB_EXT2_DAMAGES=100000 FSLAB_EXT2_SCRIPTS=300 \
+         FSLAB_EXT2_VERDICTS=3000 FSLAB_FLIPS=10000 FSLAB_INTERRUPTS=1000 FSLAB_KILLS=300 \
+         FSLAB_MODEL_CASES=2000 FSLAB_REQUEST_CASES=100000 FSLAB_ROUNDS=1000 \
+         FSLAB_STORED_CASES=20000 FSLAB_TIER_DRILL=10000 FSLAB_TIER_FAILURES=1 \
+         FSLAB_TIER_FSX=20000 FSLAB_TIER_KILLS=300 FSLAB_TIER_SCRIPTS=200 \
+         FSLAB_TIER_SIGNALS=500 FSLAB_EVERY_LAYER=1 NEXTEST_PROFILE=nightly xtask test \
+         --no-budget --only build,unit",
+    ),
+    form(
+        "measured",
+        60,
+        "the measurements that fail above a bound; on a quiet machine",
+        "test --release --locked --workspace --all-features --no-fail-fast -- --ignored \
+         --test-threads=1",
+    ),
+    form(
+        "guide",
+        60,
+        "all command blocks of README.md and the guide, the slow ones too",
+        "xtask guide",
+    ),
+    form("deb", 15, "the Debian package as users get it", "xtask deb"),
+    form("explore", 90, "random tests with new seeds", "xtask explore --minutes 60"),
+    form("fuzz", 240, "every fuzz target for ten minutes; needs cargo-fuzz", "xtask fuzz"),
+    form(
+        "self-test",
+        60,
+        "false alarms and misses of comparisons; on a quiet machine",
+        "run --release --locked --package fslab -- compare --self-test",
+    ),
+    form(
+        "reproduce",
+        240,
+        "every claim of the five papers in full",
+        "run --release --locked --package fslab -- reproduce all --full --out \
+         target/xtask/papers",
+    ),
 ];
 
 impl Args {
     /// Runs the forms and prints the table; succeeds if nothing failed.
-    pub fn run(&self) -> Result<ExitCode> {
+    pub fn run(&self) -> Result<bool> {
         let forms = chosen(&self.only)?;
         if self.list {
             for form in &forms {
@@ -192,7 +125,7 @@ impl Args {
             }
             let limit: u64 = forms.iter().map(|form| form.limit_min).sum();
             println!("all together at most {limit} minutes");
-            return Ok(ExitCode::SUCCESS);
+            return Ok(true);
         }
         let logs = environment::workspace_root().join("target/xtask");
         fs::create_dir_all(&logs).with_context(|| logs.display().to_string())?;
@@ -216,9 +149,8 @@ impl Args {
 }
 
 fn chosen(names: &[String]) -> Result<Vec<&'static Form>> {
-    let known: Vec<_> = FORMS.iter().map(|form| form.name).collect();
-    if let Some(unknown) = names.iter().find(|name| !known.contains(&name.as_str())) {
-        bail!("there is no form {unknown:?}; the forms are {}", known.join(", "));
+    for name in names {
+        named("form", name, FORMS.iter().map(|form| (form.name, form)))?;
     }
     let is_wanted = |form: &&Form| names.is_empty() || names.iter().any(|name| name == form.name);
     Ok(FORMS.iter().filter(is_wanted).collect())
@@ -228,13 +160,10 @@ impl Form {
     fn run(&self, context: &Context, log: &Path) -> Result<Tally> {
         let output = File::create(log).with_context(|| log.display().to_string())?;
         let mut command: Command = context.cargo();
-        command.args(self.cargo).envs(self.variables.iter().copied());
-        if self.name == "longer" {
-            command.envs(LONGER.iter().copied());
-        }
-        command
-            .env("CARGO_TARGET_DIR", context.target_directory())
-            .env_remove("FSLAB_CACHE_TARGET");
+        let words: Vec<&str> = self.command.split_whitespace().collect();
+        let variables: Vec<_> = words.iter().map_while(|word| word.split_once('=')).collect();
+        command.args(&words[variables.len()..]).envs(variables);
+        command.env_remove("FSLAB_CACHE_TARGET");
         command.stdout(output.try_clone().context("cannot duplicate a descriptor")?).stderr(output);
         let limit = Duration::from_secs(60 * self.limit_min);
         let Some(status) = process::run_at_most(&mut command, limit)? else {
@@ -255,6 +184,11 @@ impl Form {
 /// The counts of a form's last line, if it has that line; else it counts as one test.
 fn counted(text: &str) -> Tally {
     let last = text.lines().last().unwrap_or_default();
+    let number = |part: &str| {
+        let (number, word) = part.split_once(' ')?;
+        let number = number.parse().ok()?;
+        ["passed", "failed", "skipped"].contains(&word).then_some(number)
+    };
     let counts: Vec<usize> = last.split(", ").filter_map(number).collect();
     let [passed, failed, skipped] = counts[..] else { return Tally::pass() };
     let failure = |_| "see its log".to_owned();
@@ -264,11 +198,6 @@ fn counted(text: &str) -> Tally {
         failed: (0..failed).map(failure).collect(),
         skipped: (0..skipped).map(skip).collect(),
     }
-}
-
-fn number(part: &str) -> Option<usize> {
-    let (number, word) = part.split_once(' ')?;
-    matches!(word, "passed" | "failed" | "skipped").then(|| number.parse().ok())?
 }
 
 #[cfg(test)]

@@ -6,11 +6,11 @@ mod trial;
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitCode};
+use std::process::Command;
 
 use anyhow::{Context as _, Result};
 
-use crate::steps::{Context, Step};
+use crate::steps::{Context, Step, build};
 use crate::tally::Tally;
 use crate::{environment, process};
 
@@ -40,23 +40,21 @@ pub struct Args {
 
 impl Args {
     /// Builds with optimisation, makes the package and tries it.
-    pub fn run(&self) -> Result<ExitCode> {
+    pub fn run(&self) -> Result<bool> {
         let context = Context::new()?;
-        let build = ["build", "--release", "--locked", "--package", "fslab"];
-        process::run_ok(context.cargo().args(build))?;
-        let target = context.target_directory();
-        let out = self.out.clone().unwrap_or_else(|| target.join("debian"));
+        let fslab = build::release(&context)?;
+        let out = self.out.clone().unwrap_or_else(|| context.target_directory().join("debian"));
         fs::create_dir_all(&out).with_context(|| out.display().to_string())?;
-        let package = make(&target.join("release/fslab"), &out, SMALL)?;
+        let package = make(&fslab, &out, SMALL)?;
         println!("deb: {}", package.display());
         if self.no_trial {
-            return Ok(ExitCode::SUCCESS);
+            return Ok(true);
         }
         let tally = trial::run(&package)?;
         println!("deb: {}", tally.counts());
         tally.failed.iter().for_each(|failure| println!("deb: {failure}"));
         tally.skipped.iter().for_each(|skip| println!("deb: {}: {}", skip.test, skip.reason));
-        Ok(if tally.is_good() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+        Ok(tally.is_good())
     }
 }
 

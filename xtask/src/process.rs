@@ -21,14 +21,9 @@ use signal_hook::iterator::Signals;
 /// What the signal thread and the running calls share.
 struct Running {
     signals: usize,
-    groups: Vec<Group>,
-}
-
-/// The process group of a running program.
-struct Group {
-    pid: Pid,
-    /// Whether the program passes signals on itself: it is never killed, so that it can.
-    passes_on: bool,
+    /// The process groups of running programs, and whether a program passes signals on itself: it
+    /// is never killed, so that it can.
+    groups: Vec<(Pid, bool)>,
 }
 
 static RUNNING: Mutex<Running> = Mutex::new(Running { signals: 0, groups: Vec::new() });
@@ -48,9 +43,9 @@ pub fn forward_signals() -> Result<()> {
 fn pass_on() {
     let mut running = running();
     running.signals += 1;
-    for group in &running.groups {
-        let is_gentle = running.signals == 1 || group.passes_on;
-        signal_group(group.pid, if is_gentle { Signal::TERM } else { Signal::KILL });
+    for (group, passes_on) in &running.groups {
+        let is_gentle = running.signals == 1 || *passes_on;
+        signal_group(*group, if is_gentle { Signal::TERM } else { Signal::KILL });
     }
 }
 
@@ -142,20 +137,6 @@ pub fn capture(command: &mut Command) -> Result<String> {
     Ok(output.stdout)
 }
 
-/// Runs a program that reports its progress on the error output, which is passed on, and answers
-/// its standard output.
-pub fn capture_stdout(command: &mut Command) -> Result<String> {
-    let mut stdout = scratch()?;
-    command
-        .stdin(Stdio::null())
-        .stdout(stdout.try_clone().context("cannot duplicate a descriptor")?);
-    let status = Started::new(command)?.wait()?;
-    if !status.success() {
-        bail!("{} ended with {status}", line_of(command));
-    }
-    read_back(&mut stdout)
-}
-
 /// Runs a program as [`capture`] does, even after a signal: for unmounting and the like.
 pub fn clean_up(command: &mut Command) -> Result<()> {
     let (_stdout, mut stderr) = quiet(command)?;
@@ -164,6 +145,14 @@ pub fn clean_up(command: &mut Command) -> Result<()> {
         .status()
         .with_context(|| format!("cannot start {}", line_of(command)))?;
     succeeded(command, status, &read_back(&mut stderr)?)
+}
+
+/// bash in mount and process namespaces of its own: what it mounts and starts is gone with it.
+pub fn bash_in_namespaces() -> Command {
+    let mut command = Command::new("unshare");
+    command.args(["--mount", "--propagation", "private", "--pid", "--fork", "--kill-child"]);
+    command.args(["--mount-proc", "bash"]);
+    command
 }
 
 /// The command as a person would type it.
@@ -220,7 +209,7 @@ impl Started {
             .spawn()
             .with_context(|| format!("cannot start {}", line_of(command)))?;
         let group = Pid::from_child(&child);
-        running.groups.push(Group { pid: group, passes_on });
+        running.groups.push((group, passes_on));
         Ok(Self { child, group, ended: false })
     }
 
@@ -238,7 +227,7 @@ impl Started {
                 return Err(errno).context("cannot wait for a program");
             }
         }
-        running().groups.retain(|listed| listed.pid != self.group);
+        running().groups.retain(|(listed, _)| *listed != self.group);
         self.ended = true;
         self.child.wait().context("cannot wait for a program")
     }

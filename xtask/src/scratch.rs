@@ -3,15 +3,15 @@
 //! Tests sync a great deal and make and remove many files, so that the disk of the machine would
 //! decide how long they take, and how full it is whether they pass.
 
-use std::fs::{self, File, Permissions};
+use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
-use std::process::Command;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use tempfile::TempDir;
 
-use crate::{environment, process};
+use crate::environment;
+use crate::stage::{Mount, public_folder};
 
 /// The image is sparse; tests at work fill a few gibibytes of it at a time.
 const SIZE_BYTES: u64 = 64 << 30;
@@ -22,10 +22,11 @@ const MEMORY_MIN_BYTES: u64 = 8 << 30;
 /// A file system in memory, as the kernel provides it.
 const MEMORY: &str = "/dev/shm";
 
-/// A mounted file system for tests, gone when this is dropped.
+/// A mounted file system for tests, gone when this is dropped; its fields go in this order.
 pub struct Scratch {
+    _mount: Mount,
     point: TempDir,
-    folder: TempDir,
+    _folder: TempDir,
 }
 
 impl Scratch {
@@ -35,48 +36,22 @@ impl Scratch {
             println!("tests use {}: {reason}", std::env::temp_dir().display());
             return Ok(None);
         }
-        let parent = parent();
-        let folder = tempfile::Builder::new()
-            .prefix("fslab-scratch-")
-            .permissions(Permissions::from_mode(0o755))
-            .tempdir_in(&parent)
-            .with_context(|| format!("cannot make a folder in {}", parent.display()))?;
-        // Names of sockets below it may have 107 bytes.
-        let point = tempfile::Builder::new()
-            .prefix("fs-")
-            .tempdir()
-            .context("cannot make a temporary folder")?;
+        let folder = public_folder("fslab-scratch-", &parent())?;
+        let point = public_folder("fs-", &std::env::temp_dir())?;
         let image = folder.path().join("image");
-        File::create(&image)?.set_len(SIZE_BYTES)?;
-        let mut mkfs = environment::tool("mkfs.ext4")?;
-        process::capture(mkfs.args(["-q", "-F"]).arg(&image))?;
-        let scratch = Self { point, folder };
-        let mut mount = Command::new("mount");
         // What is deleted gives its memory back.
-        mount.args(["-t", "ext4", "-o", "loop,discard"]).arg(&image).arg(scratch.point.path());
-        process::capture(&mut mount)?;
-        fs::set_permissions(scratch.point.path(), Permissions::from_mode(0o1777))?;
-        println!("tests use a fresh ext4 on {}", scratch.folder.path().display());
-        Ok(Some(scratch))
+        let options = "loop,discard";
+        let place = point.path().canonicalize()?;
+        let mount = Mount::of_ext4(&image, SIZE_BYTES, options, place)?;
+        fs::set_permissions(point.path(), Permissions::from_mode(0o1777))?;
+        println!("tests use a fresh ext4 on {}", folder.path().display());
+        Ok(Some(Self { _mount: mount, point, _folder: folder }))
     }
 
     /// The variables that bring tests here.
     pub fn variables(&self) -> [(&'static str, PathBuf); 3] {
         let point = || self.point.path().to_owned();
         [("TMPDIR", point()), ("FSLAB_SCRATCH", point()), ("FSLAB_DISK", std::env::temp_dir())]
-    }
-}
-
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        let mut umount = Command::new("umount");
-        if let Err(error) = process::clean_up(umount.arg(self.point.path())) {
-            eprintln!("xtask: {error:#}; unmounting it lazily");
-            let mut umount = Command::new("umount");
-            if let Err(error) = process::clean_up(umount.arg("-l").arg(self.point.path())) {
-                eprintln!("xtask: {error:#}");
-            }
-        }
     }
 }
 

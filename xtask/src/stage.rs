@@ -6,7 +6,6 @@
 //! which e2fsck must find clean in the end. Dropping a stage unmounts and deletes everything, from
 //! the top down; [`Stage::close`] does the same and tells whether that went well.
 
-use std::cell::RefCell;
 use std::ffi::OsString;
 use std::fs::{self, File, Permissions};
 use std::os::unix::fs::PermissionsExt;
@@ -16,7 +15,7 @@ use std::str::FromStr;
 use std::time::Duration;
 use std::{fmt, thread};
 
-use anyhow::{Context, Result, anyhow, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use tempfile::TempDir;
 
 use crate::{environment, process};
@@ -28,123 +27,101 @@ const IMAGE_SIZE_BYTES: u64 = 4 << 30;
 const UNMOUNT_TRIES: usize = 50;
 const UNMOUNT_PAUSE: Duration = Duration::from_millis(100);
 
+/// What is mounted over the file system of the kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Over {
+    /// Nothing: what a suite does without fslab.
+    Nothing,
+    /// bindfs, a peer.
+    Bindfs,
+    /// Layers of fslab.
+    Layers,
+    /// The ext2 engine of fslab, with layers over it or none.
+    Engine,
+}
+
+/// A kind of target.
+#[derive(Debug, PartialEq, Eq)]
+struct Kind {
+    name: &'static str,
+    /// The file system of the kernel below everything, and the program that makes one.
+    ground: &'static str,
+    maker: &'static str,
+    over: Over,
+}
+
+const KINDS: &[Kind] = &[
+    Kind { name: "ext4", ground: "ext4", maker: "mkfs.ext4", over: Over::Nothing },
+    Kind { name: "bindfs", ground: "ext4", maker: "mkfs.ext4", over: Over::Bindfs },
+    Kind { name: "fslab", ground: "ext4", maker: "mkfs.ext4", over: Over::Layers },
+    Kind { name: "fslab@xfs", ground: "xfs", maker: "mkfs.xfs", over: Over::Layers },
+    Kind { name: "fslab@btrfs", ground: "btrfs", maker: "mkfs.btrfs", over: Over::Layers },
+    Kind { name: "fslab-ext2", ground: "ext4", maker: "mkfs.ext4", over: Over::Engine },
+];
+
 /// What is mounted.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Target {
-    /// Plain ext4: what a suite does without fslab.
-    Ext4,
-    /// bindfs over ext4, a peer.
-    Bindfs,
-    /// Layers of fslab over ext4, top first.
-    Fslab(Vec<String>),
-    /// Layers of fslab over another file system of the kernel, top first.
-    FslabOn(Ground, Vec<String>),
-    /// Layers of fslab over the ext2 engine, top first; there may be none.
-    Ext2(Vec<String>),
-}
-
-/// What lies below the layers where it is not ext4.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Ground {
-    /// XFS.
-    Xfs,
-    /// Btrfs.
-    Btrfs,
-}
-
-impl Ground {
-    /// All of them.
-    pub const ALL: [Self; 2] = [Self::Xfs, Self::Btrfs];
-
-    /// As the kernel calls it.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Xfs => "xfs",
-            Self::Btrfs => "btrfs",
-        }
-    }
-
-    /// The program that makes one.
-    fn maker(self) -> &'static str {
-        match self {
-            Self::Xfs => "mkfs.xfs",
-            Self::Btrfs => "mkfs.btrfs",
-        }
-    }
+pub struct Target {
+    kind: &'static Kind,
+    /// Layers of fslab, top first.
+    layers: Vec<String>,
 }
 
 impl FromStr for Target {
     type Err = anyhow::Error;
 
     fn from_str(text: &str) -> Result<Self> {
-        match text.split_once(':') {
-            None if text == "ext4" => Ok(Self::Ext4),
-            None if text == "bindfs" => Ok(Self::Bindfs),
-            None if text == "fslab-ext2" => Ok(Self::Ext2(Vec::new())),
-            Some(("fslab", layers)) if !layers.is_empty() => Ok(Self::Fslab(split(layers))),
-            Some(("fslab-ext2", layers)) if !layers.is_empty() => Ok(Self::Ext2(split(layers))),
-            Some((on, layers)) if !layers.is_empty() => match ground(on) {
-                Some(ground) => Ok(Self::FslabOn(ground, split(layers))),
-                None => Err(unknown(text)),
-            },
-            _ => Err(unknown(text)),
+        let (name, layers) = match text.split_once(':') {
+            Some((name, layers)) => (name, layers.split('+').map(str::to_owned).collect()),
+            None => (text, Vec::new()),
+        };
+        let is_meant = |kind: &&Kind| {
+            let may_have_layers = match kind.over {
+                Over::Nothing | Over::Bindfs => layers.is_empty(),
+                Over::Layers => !layers.is_empty(),
+                Over::Engine => true,
+            };
+            kind.name == name && may_have_layers && !text.ends_with(':')
+        };
+        match KINDS.iter().find(is_meant) {
+            Some(kind) => Ok(Self { kind, layers }),
+            None => bail!(
+                "unknown target {text:?}: use ext4, bindfs, fslab:LAYER[+LAYER]..., \
+                 fslab@xfs:LAYER..., fslab@btrfs:LAYER... or fslab-ext2[:LAYER[+LAYER]...]"
+            ),
         }
     }
 }
 
-fn ground(on: &str) -> Option<Ground> {
-    let name = on.strip_prefix("fslab@")?;
-    Ground::ALL.into_iter().find(|ground| ground.name() == name)
-}
-
-fn unknown(text: &str) -> anyhow::Error {
-    anyhow!(
-        "unknown target {text:?}: use ext4, bindfs, fslab:LAYER[+LAYER]..., fslab@xfs:LAYER..., \
-         fslab@btrfs:LAYER... or fslab-ext2[:LAYER[+LAYER]...]"
-    )
-}
-
-fn split(layers: &str) -> Vec<String> {
-    layers.split('+').map(str::to_owned).collect()
-}
-
 impl fmt::Display for Target {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Ext4 => formatter.write_str("ext4"),
-            Self::Bindfs => formatter.write_str("bindfs"),
-            Self::Fslab(layers) => write!(formatter, "fslab:{}", layers.join("+")),
-            Self::FslabOn(ground, layers) => {
-                write!(formatter, "fslab@{}:{}", ground.name(), layers.join("+"))
-            }
-            Self::Ext2(layers) if layers.is_empty() => formatter.write_str("fslab-ext2"),
-            Self::Ext2(layers) => write!(formatter, "fslab-ext2:{}", layers.join("+")),
+        formatter.write_str(self.kind.name)?;
+        if self.layers.is_empty() {
+            Ok(())
+        } else {
+            write!(formatter, ":{}", self.layers.join("+"))
         }
     }
 }
 
 impl Target {
     /// The program that must be there besides ext4's.
-    pub fn program(&self) -> Option<&'static str> {
-        match self {
-            Self::Bindfs => Some("bindfs"),
-            Self::Ext2(_) => Some("e2fsck"),
-            Self::FslabOn(ground, _) => Some(ground.maker()),
-            Self::Ext4 | Self::Fslab(_) => None,
+    pub fn program(&self) -> &'static str {
+        match self.kind.over {
+            Over::Bindfs => "bindfs",
+            Over::Engine => "e2fsck",
+            Over::Nothing | Over::Layers => self.kind.maker,
         }
     }
 
-    /// Whether the program of this house mounts it.
-    pub fn is_of_fslab(&self) -> bool {
-        matches!(self, Self::Fslab(_) | Self::FslabOn(..) | Self::Ext2(_))
+    /// Whether it is bindfs over ext4.
+    pub fn is_bindfs(&self) -> bool {
+        self.kind.over == Over::Bindfs
     }
 
-    /// Its layers, where they lie over a file system of the kernel.
-    fn layers(&self) -> &[String] {
-        match self {
-            Self::Fslab(layers) | Self::FslabOn(_, layers) => layers,
-            Self::Ext4 | Self::Bindfs | Self::Ext2(_) => &[],
-        }
+    /// Whether everything lies over Btrfs.
+    pub fn is_on_btrfs(&self) -> bool {
+        self.kind.ground == "btrfs"
     }
 }
 
@@ -153,44 +130,38 @@ pub const BESIDE: &str = "{beside}";
 
 /// A mounted target. The fields are dropped in this order.
 pub struct Stage {
-    upper: RefCell<Option<Mount>>,
+    upper: Option<Mount>,
     lower: Mount,
     folder: TempDir,
     target: Target,
     fslab: PathBuf,
-    directory: PathBuf,
 }
 
 impl Stage {
     /// Makes the image and mounts the target; `fslab` is the program to mount stacks with.
     pub fn new(target: &Target, fslab: &Path) -> Result<Self> {
-        let folder = public_folder()?;
-        let lower = mount_lower(target, folder.path())?;
-        let (upper, directory) = (RefCell::new(None), lower.point.clone());
+        let folder = public_folder("st-", &std::env::temp_dir())?;
+        let (image, point) = (folder.path().join("image"), folder.path().join("lower"));
+        fs::create_dir(&point)?;
+        let lower = Mount::of_image(target.kind, &image, IMAGE_SIZE_BYTES, "loop", point)?;
+        fs::set_permissions(&lower.point, Permissions::from_mode(0o755))?;
         let (target, fslab) = (target.clone(), fslab.to_owned());
-        let mut stage = Self { upper, lower, folder, target, fslab, directory };
-        if let Target::Ext2(_) = stage.target {
-            stage.make_engine_image()?;
-        }
-        stage.make_tier()?;
-        let upper = stage.mount_upper()?;
-        if let Some(upper) = &upper {
-            stage.directory.clone_from(&upper.point);
-        }
-        stage.upper = RefCell::new(upper);
+        let mut stage = Self { upper: None, lower, folder, target, fslab };
+        stage.prepare()?;
+        stage.upper = stage.mount_upper()?;
         Ok(stage)
     }
 
     /// The folder to test in: the root of the target's mount.
     pub fn directory(&self) -> &Path {
-        &self.directory
+        &self.upper.as_ref().unwrap_or(&self.lower).point
     }
 
     /// Unmounts what lies over the ext4, if anything, and mounts it again.
-    pub fn remount(&self) -> Result<()> {
+    pub fn remount(&mut self) -> Result<()> {
         let Some(mut upper) = self.upper.take() else { return Ok(()) };
         upper.unmount()?;
-        *self.upper.borrow_mut() = self.mount_upper()?;
+        self.upper = self.mount_upper()?;
         Ok(())
     }
 
@@ -208,7 +179,7 @@ impl Stage {
         if let Some(mut upper) = self.upper.take() {
             upper.unmount()?;
         }
-        if let Target::Ext2(_) = self.target {
+        if self.target.kind.over == Over::Engine {
             let mut e2fsck = environment::tool("e2fsck")?;
             process::capture(e2fsck.arg("-fn").arg(self.engine_image()))?;
         }
@@ -224,101 +195,71 @@ impl Stage {
         self.folder.path().join("engine-image")
     }
 
-    fn make_engine_image(&self) -> Result<()> {
-        let mut mkfs = Command::new(&self.fslab);
-        mkfs.args(["ext2", "mkfs"]).arg(self.engine_image()).arg(format!("{IMAGE_SIZE_BYTES}B"));
-        process::capture(&mut mkfs).map(drop)
+    fn fslab(&self, command: &str) -> Command {
+        let mut fslab = Command::new(&self.fslab);
+        fslab.arg(command);
+        fslab
     }
 
-    /// The layer tier is mounted over trees that were given to a tier.
-    fn make_tier(&self) -> Result<()> {
-        let is_tier = |layer: &String| layer == "tier" || layer.starts_with("tier:");
-        if !self.target.layers().iter().any(is_tier) {
-            return Ok(());
-        }
-        let mut init = Command::new(&self.fslab);
-        init.args(["tier", "init", "--archive"]).arg(self.folder.path().join("archive"));
-        init.arg("--home").arg(self.folder.path().join("home")).arg(&self.lower.point);
-        process::capture(&mut init).map(drop)
-    }
-
-    /// What lies below the layers, as `fslab mount` takes it.
-    fn leaf(&self) -> OsString {
-        match self.target {
-            Target::Ext2(_) => {
-                let mut leaf = OsString::from("ext2:");
-                leaf.push(self.engine_image());
-                leaf
+    /// Makes what layers lie over: the engine's image, or a tier of the tree for the layer tier.
+    fn prepare(&self) -> Result<()> {
+        let is_tier = |layer: &String| layer.split(':').next() == Some("tier");
+        let (mut ext2, mut tier) = (self.fslab("ext2"), self.fslab("tier"));
+        let command = match self.target.kind.over {
+            Over::Engine => {
+                ext2.arg("mkfs").arg(self.engine_image()).arg(format!("{IMAGE_SIZE_BYTES}B"))
             }
-            _ => self.lower.point.clone().into_os_string(),
-        }
+            Over::Layers if self.target.layers.iter().any(is_tier) => {
+                tier.args(["init", "--archive"]).arg(self.folder.path().join("archive"));
+                tier.arg("--home").arg(self.folder.path().join("home")).arg(&self.lower.point)
+            }
+            _ => return Ok(()),
+        };
+        process::capture(command).map(drop)
     }
 
     fn mount_upper(&self) -> Result<Option<Mount>> {
-        let (target, fslab) = (&self.target, self.fslab.as_path());
-        let mut command = match target {
-            Target::Ext4 => return Ok(None),
-            Target::Bindfs => environment::tool("bindfs")?,
-            Target::Fslab(layers) | Target::FslabOn(_, layers) | Target::Ext2(layers) => {
-                let mut command = Command::new(fslab);
-                command.arg("mount");
-                let beside = self.folder.path().to_string_lossy();
-                for layer in layers {
-                    command.args(["-l", &layer.replace(BESIDE, &beside)]);
-                }
-                command
-            }
+        let (mut command, unmount) = match self.target.kind.over {
+            Over::Nothing => return Ok(None),
+            Over::Bindfs => (environment::tool("bindfs")?, Command::new("umount")),
+            Over::Layers | Over::Engine => (self.fslab("mount"), self.fslab("umount")),
         };
-        let unmount = match target.is_of_fslab() {
-            true => vec![fslab.into(), "umount".into()],
-            false => vec![PathBuf::from("umount")],
-        };
+        let beside = self.folder.path().to_string_lossy();
+        for layer in &self.target.layers {
+            command.args(["-l", &layer.replace(BESIDE, &beside)]);
+        }
+        let mut leaf = OsString::new();
+        if self.target.kind.over == Over::Engine {
+            leaf.push("ext2:");
+            leaf.push(self.engine_image());
+        } else {
+            leaf.push(&self.lower.point);
+        }
         let point = self.beside("upper")?;
-        command.arg(self.leaf()).arg(&point);
-        Mount::new(&mut command, point, unmount).map(Some)
+        Mount::new(command.arg(leaf).arg(&point), point, unmount).map(Some)
     }
 }
 
-/// A temporary folder that other users can pass through, as suites act as other users.
-fn public_folder() -> Result<TempDir> {
-    let folder = tempfile::Builder::new()
-        // Names of sockets in it may have 107 bytes.
-        .prefix("st-")
-        .permissions(Permissions::from_mode(0o755))
-        .tempdir()
-        .context("cannot make a temporary folder")?;
-    Ok(folder)
-}
-
-/// The file system that is below everything.
-fn mount_lower(target: &Target, folder: &Path) -> Result<Mount> {
-    let (name, maker, arguments) = match target {
-        Target::FslabOn(ground, _) => (ground.name(), ground.maker(), ["-q", "-f"]),
-        _ => ("ext4", "mkfs.ext4", ["-q", "-F"]),
-    };
-    let (image, point) = (folder.join("image"), folder.join("lower"));
-    File::create(&image)?.set_len(IMAGE_SIZE_BYTES)?;
-    fs::create_dir(&point)?;
-    let mut mkfs = environment::tool(maker)?;
-    process::capture(mkfs.args(arguments).arg(&image))?;
-    let mut mount = Command::new("mount");
-    // The kernel detaches a loop device that `mount` set up when it is unmounted, by whomever.
-    mount.args(["-t", name, "-o", "loop"]).arg(&image).arg(&point);
-    let mount = Mount::new(&mut mount, point, vec![PathBuf::from("umount")])?;
-    fs::set_permissions(&mount.point, Permissions::from_mode(0o755))?;
-    Ok(mount)
+/// A temporary folder that other users can pass through, as suites act as other users. Names of
+/// sockets in it may have 107 bytes.
+pub fn public_folder(prefix: &str, parent: &Path) -> Result<TempDir> {
+    let mut folder = tempfile::Builder::new();
+    let folder =
+        folder.prefix(prefix).permissions(Permissions::from_mode(0o755)).tempdir_in(parent);
+    folder.with_context(|| format!("cannot make a folder in {}", parent.display()))
 }
 
 /// Something mounted, until this is dropped.
-struct Mount {
+pub struct Mount {
     point: PathBuf,
-    /// The program and first arguments that unmount it.
-    unmount: Vec<PathBuf>,
+    /// The command that unmounts it.
+    unmount: Command,
     mounted: bool,
 }
 
 impl Mount {
-    fn new(command: &mut Command, point: PathBuf, unmount: Vec<PathBuf>) -> Result<Self> {
+    fn new(command: &mut Command, point: PathBuf, mut unmount: Command) -> Result<Self> {
+        unmount.arg(&point);
         // A guard from before the call: a signal may come when the mount is already there.
         let mut mount = Self { point, unmount, mounted: true };
         let outcome = process::capture(command);
@@ -333,6 +274,28 @@ impl Mount {
         Ok(mount)
     }
 
+    /// A new ext4 on a new image.
+    pub fn of_ext4(image: &Path, size_bytes: u64, options: &str, point: PathBuf) -> Result<Self> {
+        Self::of_image(&KINDS[0], image, size_bytes, options, point)
+    }
+
+    /// A new file system, that below everything of a kind, on a new image, which is sparse.
+    fn of_image(
+        kind: &Kind,
+        image: &Path,
+        size_bytes: u64,
+        options: &str,
+        point: PathBuf,
+    ) -> Result<Self> {
+        File::create(image)?.set_len(size_bytes)?;
+        let force = if kind.ground == "ext4" { "-F" } else { "-f" };
+        process::capture(environment::tool(kind.maker)?.args(["-q", force]).arg(image))?;
+        let mut mount = Command::new("mount");
+        // The kernel detaches a loop device that `mount` set up when it is unmounted, by whomever.
+        mount.args(["-t", kind.ground, "-o", options]).arg(image).arg(&point);
+        Self::new(&mut mount, point, Command::new("umount"))
+    }
+
     fn unmount(&mut self) -> Result<()> {
         let mut outcome = Ok(());
         for _ in 0..UNMOUNT_TRIES {
@@ -340,18 +303,12 @@ impl Mount {
                 self.mounted = false;
                 return Ok(());
             }
-            outcome = process::clean_up(&mut self.unmount_command());
+            outcome = process::clean_up(&mut self.unmount);
             if outcome.is_err() {
                 thread::sleep(UNMOUNT_PAUSE);
             }
         }
         outcome.with_context(|| format!("{} stays mounted", self.point.display()))
-    }
-
-    fn unmount_command(&self) -> Command {
-        let mut command = Command::new(self.unmount.first().map_or(Path::new("umount"), |p| p));
-        command.args(self.unmount.iter().skip(1)).arg(&self.point);
-        command
     }
 }
 

@@ -6,11 +6,10 @@
 //! not included. A process that outlives its step is ended and counts as a failure. The inner
 //! process runs the step.
 
-use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitCode};
+use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -73,14 +72,14 @@ pub fn command(step: &Step, result: &Path) -> Command {
 
 impl Args {
     /// Runs the step and writes the result; fails only if that is impossible.
-    pub fn run(&self) -> Result<ExitCode> {
+    pub fn run(&self) -> Result<bool> {
         let step = crate::steps::find(&self.step)?;
         if self.inner {
             self.inner(step)?
         } else {
             self.outer(step)?
         }
-        Ok(ExitCode::SUCCESS)
+        Ok(true)
     }
 
     fn inner(&self, step: &Step) -> Result<()> {
@@ -154,7 +153,10 @@ fn children() -> Result<Vec<(Pid, String)>> {
     let mut children = Vec::new();
     for entry in fs::read_dir("/proc").context("cannot list processes")? {
         let entry = entry.context("cannot list processes")?;
-        let Some(pid) = process_id(&entry.file_name()) else { continue };
+        let name = entry.file_name();
+        let Some(pid) = name.to_str().and_then(|name| Pid::from_raw(name.parse().ok()?)) else {
+            continue;
+        };
         // A process may end while the list is read.
         let Ok(stat) = fs::read_to_string(entry.path().join("stat")) else { continue };
         let fields = stat_fields(&stat);
@@ -166,10 +168,6 @@ fn children() -> Result<Vec<(Pid, String)>> {
         children.push((pid, format!("{} {}", pid.as_raw_nonzero(), line.trim())));
     }
     Ok(children)
-}
-
-fn process_id(name: &OsStr) -> Option<Pid> {
-    name.to_str()?.parse().ok().and_then(Pid::from_raw)
 }
 
 /// The fields behind the program's name, which may hold spaces: the state is the first.

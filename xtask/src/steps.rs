@@ -3,13 +3,11 @@
 use anyhow::{Result, bail};
 
 pub use crate::test_step::{Context, Step};
-use crate::{guide, package, tidy};
+use crate::{guide, package, setup, suites, tidy};
 
 pub mod build;
 mod cargo_checks;
 mod licences;
-mod outside_suites;
-mod set_up;
 pub mod unit;
 
 /// Steps that run one after another.
@@ -18,7 +16,7 @@ pub type Lane = &'static [Step];
 /// All steps. The lanes of a phase run side by side; a phase begins when the one before has ended.
 /// Cheap steps come first. Tests mostly wait for devices, so that compilers fill the gaps.
 pub const PHASES: &[&[Lane]] = &[
-    &[&[set_up::STEP, cargo_checks::FORMAT, tidy::STEP, licences::STEP]],
+    &[&[setup::STEP, cargo_checks::FORMAT, tidy::STEP, licences::STEP]],
     &[&[build::STEP]],
     &[
         &[unit::STEP],
@@ -27,9 +25,9 @@ pub const PHASES: &[&[Lane]] = &[
             cargo_checks::SHIPPED,
             guide::STEP,
             package::STEP,
-            outside_suites::PJDFSTEST,
-            outside_suites::FSX,
-            outside_suites::CARGO_BUILD,
+            suites::PJDFSTEST,
+            suites::FSX,
+            suites::CARGO_BUILD,
         ],
     ],
 ];
@@ -41,11 +39,21 @@ pub fn all() -> impl Iterator<Item = &'static Step> {
 
 /// The step of a name.
 pub fn find(name: &str) -> Result<&'static Step> {
-    match all().find(|step| step.name == name) {
-        Some(step) => Ok(step),
-        None => {
-            let known: Vec<_> = all().map(|step| step.name).collect();
-            bail!("there is no step {name:?}; the steps are {}", known.join(", "))
+    named("step", name, all().map(|step| (step.name, step)))
+}
+
+/// What has a name; an error lists the names that there are.
+pub fn named<T>(
+    what: &str,
+    wanted: &str,
+    all: impl Iterator<Item = (&'static str, T)>,
+) -> Result<T> {
+    let mut known = Vec::new();
+    for (name, one) in all {
+        if name == wanted {
+            return Ok(one);
         }
+        known.push(name);
     }
+    bail!("there is no {what} {wanted:?}; the {what}s are {}", known.join(", "))
 }

@@ -1,13 +1,12 @@
 //! `cargo xtask suite`: one outside suite over chosen targets, with the numbers one wants.
 
-use std::process::ExitCode;
 use std::time::Instant;
 
-use anyhow::{Result, bail};
+use anyhow::Result;
 
 use crate::stage::Target;
-use crate::steps::{Context, build};
-use crate::suites::{self, Extent, Options, SUITES, Suite};
+use crate::steps::{Context, build, named};
+use crate::suites::{self, Options, SUITES};
 use crate::summary;
 
 /// Which suite, over what, how long.
@@ -33,28 +32,18 @@ pub struct Args {
 
 impl Args {
     /// Runs the suite and prints the summary; succeeds if nothing failed.
-    pub fn run(&self) -> Result<ExitCode> {
-        let suite = find(&self.suite)?;
+    pub fn run(&self) -> Result<bool> {
+        let suite = *named("suite", &self.suite, SUITES.iter().map(|suite| (suite.name, suite)))?;
         let options =
             Options { operations: self.operations, seeds: self.seeds, first_seed: self.seed };
         let start = Instant::now();
         let context = Context::new()?;
         let fslab = build::program(&context)?;
         let tally = match self.targets.as_slice() {
-            [] => suites::run(suite, &fslab, &(suite.stacks)(&context, Extent::All)?, &options)?,
+            [] => suites::run(suite, &fslab, &suites::targets(suite, &context, false)?, &options)?,
             targets => suites::run(suite, &fslab, targets, &options)?,
         };
         println!("{} took {:.1} s", suite.name, start.elapsed().as_secs_f64());
         Ok(summary::close(&tally))
-    }
-}
-
-fn find(name: &str) -> Result<&'static Suite> {
-    match SUITES.iter().find(|suite| suite.name == name) {
-        Some(suite) => Ok(suite),
-        None => {
-            let known: Vec<_> = SUITES.iter().map(|suite| suite.name).collect();
-            bail!("there is no suite {name:?}; the suites are {}", known.join(", "))
-        }
     }
 }

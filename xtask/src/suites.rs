@@ -6,7 +6,7 @@ use std::process::Command;
 use anyhow::{Context as _, Result};
 
 use crate::stage::{BESIDE, Stage, Target};
-use crate::steps::{Context, build};
+use crate::steps::{Context, Step, build};
 use crate::tally::Tally;
 use crate::{environment, process};
 
@@ -30,6 +30,27 @@ const TIERS: &[&str] = &["fslab:tier", "fslab@xfs:tier", "fslab@btrfs:tier"];
 pub const SUITES: &[&Suite] =
     &[&pjdfstest::SUITE, &fsx::SUITE, &cargo_build::SUITE, &sca_life::SUITE];
 
+/// POSIX, case by case.
+pub const PJDFSTEST: Step = Step {
+    name: "pjdfstest",
+    help: "pjdfstest in a mounted stack of each kind, and in tiers",
+    run: |context| run_quickly(&pjdfstest::SUITE, context),
+};
+
+/// File contents under random operations.
+pub const FSX: Step = Step {
+    name: "fsx",
+    help: "fsx in a mounted stack of each kind",
+    run: |context| run_quickly(&fsx::SUITE, context),
+};
+
+/// Everyday work.
+pub const CARGO_BUILD: Step = Step {
+    name: "cargo-build",
+    help: "a build by cargo in the first mounted stack",
+    run: |context| run_quickly(&cargo_build::SUITE, context),
+};
+
 /// A suite: one file of this module.
 pub struct Suite {
     /// Name in tables and options.
@@ -37,11 +58,22 @@ pub struct Suite {
     /// The program that must be installed, if any.
     pub program: Option<&'static str>,
     /// The targets where none are named.
-    pub stacks: fn(&Context, Extent) -> Result<Vec<Target>>,
+    pub over: Over,
     /// How long it runs in `cargo xtask test`.
     pub quick: Options,
     /// Runs it in a mounted target.
-    pub run: fn(&Stage, &Target, &Options) -> Result<Tally>,
+    pub run: fn(&mut Stage, &Target, &Options) -> Result<Tally>,
+}
+
+/// Over which targets a suite runs where none are named.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Over {
+    /// The first of [`KINDS`]: for what is long and finds the same in all of them.
+    FirstStack,
+    /// A stack of each kind; in the nightly run every layer as it is, and some more stacks.
+    Stacks,
+    /// The same, and tiers.
+    StacksAndTiers,
 }
 
 /// How long suites run that can run for any time.
@@ -66,37 +98,22 @@ impl Options {
     pub const NONE: Self = Self { operations: 0, seeds: 0, first_seed: 0 };
 }
 
-/// Over how many targets a suite runs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Extent {
-    /// One stack of each kind.
-    Kinds,
-    /// Every registered layer, and more.
-    All,
-}
-
-/// The targets of most suites: a stack of each kind, or every layer of fslab-layers as it is and
-/// some more stacks.
-pub fn stacks(context: &Context, extent: Extent) -> Result<Vec<Target>> {
-    if extent == Extent::Kinds {
-        return KINDS.iter().map(|stack| stack.parse()).collect();
+/// The targets of a suite, as `cargo xtask test` runs it or as the nightly run does.
+pub fn targets(suite: &Suite, context: &Context, is_quick: bool) -> Result<Vec<Target>> {
+    let mut stacks: Vec<String> = match suite.over {
+        Over::FirstStack => vec![KINDS[0].to_owned()],
+        _ if is_quick => KINDS.iter().copied().map(str::to_owned).collect(),
+        _ => {
+            let mut fslab = Command::new(build::program(context)?);
+            let list = process::capture(fslab.args(["list", "--json"]))?;
+            let layers = layers(&list)?.into_iter().map(|layer| format!("fslab:{layer}"));
+            layers.chain(MORE.iter().copied().map(str::to_owned)).collect()
+        }
+    };
+    if suite.over == Over::StacksAndTiers {
+        stacks.extend(TIERS.iter().copied().map(str::to_owned));
     }
-    let fslab = build::program(context)?;
-    let list = process::capture(Command::new(fslab).args(["list", "--json"]))?;
-    let layers = layers(&list)?.into_iter().map(|layer| Target::Fslab(vec![layer]));
-    let more = MORE.iter().map(|stack| stack.parse());
-    layers.map(Ok).chain(more).collect()
-}
-
-/// The same, and tiers.
-pub fn stacks_and_tiers(context: &Context, extent: Extent) -> Result<Vec<Target>> {
-    let tiers: Vec<Target> = TIERS.iter().map(|stack| stack.parse()).collect::<Result<_>>()?;
-    Ok(stacks(context, extent)?.into_iter().chain(tiers).collect())
-}
-
-/// The first of [`KINDS`]: for what is long and finds the same in all of them.
-pub fn first_stack(_context: &Context, _extent: Extent) -> Result<Vec<Target>> {
-    KINDS.iter().take(1).map(|stack| stack.parse()).collect()
+    stacks.iter().map(|stack| stack.parse()).collect()
 }
 
 /// The layers in what `fslab list --json` prints; where they write, they write beside the mount.
@@ -118,8 +135,8 @@ fn as_given(layer: &serde_json::Value) -> Option<String> {
 }
 
 /// Runs a suite as a step of `cargo xtask test`, with the program that the step `build` has built.
-pub fn run_quickly(suite: &Suite, context: &Context) -> Result<Tally> {
-    let targets = (suite.stacks)(context, Extent::Kinds)?;
+fn run_quickly(suite: &Suite, context: &Context) -> Result<Tally> {
+    let targets = targets(suite, context, true)?;
     run(suite, &context.program(), &targets, &suite.quick)
 }
 
@@ -129,33 +146,28 @@ pub fn run(suite: &Suite, fslab: &Path, targets: &[Target], options: &Options) -
     let mut tally = Tally::default();
     let mut runnable = Vec::new();
     for target in targets {
+        let name = format!("{} on {target}", suite.name);
         match why_not(suite, target) {
-            None => runnable.push(target),
-            Some(reason) => tally += Tally::skip(name(suite, target), reason),
+            None => runnable.push((name, target)),
+            Some(reason) => tally += Tally::skip(name, reason),
         }
     }
-    for target in runnable {
-        println!("-- {}", name(suite, target));
-        tally += run_on(suite, target, fslab, options)
-            .unwrap_or_else(|error| Tally::fail(format!("{}: {error:#}", name(suite, target))));
+    for (name, target) in runnable {
+        println!("-- {name}");
+        let run = || -> Result<Tally> {
+            let mut stage = Stage::new(target, fslab)?;
+            let tally = (suite.run)(&mut stage, target, options)?;
+            stage.close().context("after the suite")?;
+            Ok(tally)
+        };
+        tally += run().unwrap_or_else(|error| Tally::fail(format!("{name}: {error:#}")));
     }
     Ok(tally)
-}
-
-fn name(suite: &Suite, target: &Target) -> String {
-    format!("{} on {target}", suite.name)
 }
 
 fn why_not(suite: &Suite, target: &Target) -> Option<String> {
-    let programs = suite.program.into_iter().chain(target.program()).chain(["mkfs.ext4"]);
+    let programs = suite.program.into_iter().chain([target.program(), "mkfs.ext4"]);
     let mut missing = programs.filter(|program| environment::find_tool(program).is_none());
     let reason = environment::why_no_mounts().map(str::to_owned);
     reason.or_else(|| missing.next().map(|program| format!("{program} is not installed")))
-}
-
-fn run_on(suite: &Suite, target: &Target, fslab: &Path, options: &Options) -> Result<Tally> {
-    let stage = Stage::new(target, fslab)?;
-    let tally = (suite.run)(&stage, target, options)?;
-    stage.close().context("after the suite")?;
-    Ok(tally)
 }

@@ -9,7 +9,6 @@ mod history;
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
 use std::thread;
 use std::time::Instant;
 
@@ -40,13 +39,13 @@ pub struct Args {
 
 impl Args {
     /// Runs the steps and prints the summary; succeeds if nothing failed.
-    pub fn run(&self) -> Result<ExitCode> {
+    pub fn run(&self) -> Result<bool> {
         for name in &self.only {
             steps::find(name)?;
         }
         if self.list {
             steps::all().for_each(|step| println!("{:<12} {}", step.name, step.help));
-            return Ok(ExitCode::SUCCESS);
+            return Ok(true);
         }
         let start = Instant::now();
         let budget = Budget::read()?;
@@ -64,8 +63,7 @@ impl Args {
         println!("{}", budget.of_elapsed(elapsed, done.len() == steps::all().count()));
         history::keep(&done, elapsed)?;
         println!("{}", summary::total(&done).counts());
-        let good = done.iter().all(|step| step.tally.is_good()) && !process::interrupted();
-        Ok(if good { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+        Ok(done.iter().all(|step| step.tally.is_good()) && !process::interrupted())
     }
 }
 
@@ -83,7 +81,10 @@ impl Run<'_> {
         let mut done = Vec::new();
         for (number, lanes) in PHASES.iter().enumerate() {
             if number == 1 {
-                self.make_scratch();
+                self.scratch = Scratch::new().unwrap_or_else(|error| {
+                    println!("tests use {}: {error:#}", std::env::temp_dir().display());
+                    None
+                });
             }
             let run = &*self;
             let ended: Vec<Vec<Done>> = thread::scope(|scope| {
@@ -96,24 +97,11 @@ impl Run<'_> {
         done
     }
 
-    fn make_scratch(&mut self) {
-        match Scratch::new() {
-            Ok(scratch) => self.scratch = scratch,
-            Err(error) => println!("tests use {}: {error:#}", std::env::temp_dir().display()),
-        }
-    }
-
     fn lane(&self, lane: &'static [Step]) -> Vec<Done> {
         let wanted =
             |step: &&Step| self.only.is_empty() || self.only.iter().any(|n| n == step.name);
-        let mut done = Vec::new();
-        for step in lane.iter().filter(wanted) {
-            if process::interrupted() {
-                break;
-            }
-            done.push(self.step(step));
-        }
-        done
+        let steps = lane.iter().filter(wanted).take_while(|_| !process::interrupted());
+        steps.map(|step| self.step(step)).collect()
     }
 
     fn step(&self, step: &'static Step) -> Done {

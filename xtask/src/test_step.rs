@@ -21,7 +21,7 @@ pub struct Step {
 /// Where steps build.
 pub struct Context {
     /// The build folder of the cache, where one was asked for and free.
-    slot: Option<TargetSlot>,
+    _slot: Option<TargetSlot>,
     target: PathBuf,
 }
 
@@ -31,29 +31,24 @@ impl Context {
         if !environment::switched_on("FSLAB_CACHE_TARGET") {
             return Self::inherited();
         }
-        let slot = TargetSlot::take()?;
-        match &slot {
-            Some(slot) => println!("building in {}", slot.folder.display()),
-            None => println!("all build folders of the cache are taken; building in the clone's"),
-        }
-        let target = match &slot {
-            Some(slot) => slot.folder.clone(),
-            None => environment::target_directory()?,
+        let Some(slot) = TargetSlot::take()? else {
+            println!("all build folders of the cache are taken; building in the clone's");
+            return Self::inherited();
         };
-        Ok(Self { slot, target })
+        println!("building in {}", slot.folder.display());
+        let target = slot.folder.clone();
+        Ok(Self { _slot: Some(slot), target })
     }
 
     /// Builds where cargo would, as its environment and configuration say.
     pub fn inherited() -> Result<Self> {
-        Ok(Self { slot: None, target: environment::target_directory()? })
+        Ok(Self { _slot: None, target: environment::target_directory()? })
     }
 
     /// Cargo, building where this run builds.
     pub fn cargo(&self) -> std::process::Command {
         let mut command = environment::cargo();
-        if self.slot.is_some() {
-            command.env("CARGO_TARGET_DIR", &self.target);
-        }
+        command.env("CARGO_TARGET_DIR", &self.target);
         command
     }
 

@@ -4,8 +4,6 @@
 //! test beside it that plants what it must find. A new check is one file and one line in
 //! [`CHECKS`].
 
-use std::process::ExitCode;
-
 use anyhow::Result;
 
 use crate::steps::{Context, Step};
@@ -38,29 +36,25 @@ pub const STEP: Step = Step {
     run: |_context: &Context| tally(),
 };
 
-/// A rule of the project.
-struct Check {
-    name: &'static str,
-    help: &'static str,
-    run: fn(&Tree) -> Vec<Violation>,
-}
+/// A rule of the project: its name, what it is about, and the function that checks it.
+type Check = (&'static str, &'static str, fn(&Tree) -> Vec<Violation>);
 
 const CHECKS: &[Check] = &[
-    sizes::CHECK,
-    leftovers::CHECK,
-    absences::CHECK,
-    arrows::CHECK,
-    circles::CHECK,
-    clone_paths::CHECK,
-    dead_files::CHECK,
-    crates::CHECK,
-    commands::CHECK,
-    exit_codes::CHECK,
-    format_pages::CHECK,
-    semantics::CHECK,
-    features::CHECK,
-    links::CHECK,
-    hosts::CHECK,
+    ("sizes", "800 lines a file, 100 columns a line, ASCII sources", sizes::run),
+    ("leftovers", "no notes to oneself in sources and documents", leftovers::run),
+    ("absences", "no unsafe, clock or printing where they must not be", absences::run),
+    ("arrows", "dependencies between crates run one way", arrows::run),
+    ("circles", "files of a crate import each other in no circle", circles::run),
+    ("clone-paths", "no path of the clone is compiled in", clone_paths::run),
+    ("dead-files", "every Rust file is named by a `mod`", dead_files::run),
+    ("crates", "ARCHITECTURE.md names every crate and stays short", crates::run),
+    ("commands", "README.md or the guide shows every subcommand", commands::run),
+    ("exit-codes", "README.md lists the program's exit codes", exit_codes::run),
+    ("format-pages", "docs/formats and format.rs change together", format_pages::run),
+    ("semantics", "every promise names a test that exists", semantics::run),
+    ("features", "every feature of FUSE names a test that exists", features::run),
+    ("links", "links between documents lead somewhere", links::run),
+    ("hosts", "no file names a package registry", hosts::run),
 ];
 
 /// What to do.
@@ -73,14 +67,14 @@ pub struct Args {
 
 impl Args {
     /// Checks; succeeds if nothing is wrong.
-    pub fn run(&self) -> Result<ExitCode> {
+    pub fn run(&self) -> Result<bool> {
         if self.list {
-            CHECKS.iter().for_each(|check| println!("{:<14} {}", check.name, check.help));
-            return Ok(ExitCode::SUCCESS);
+            CHECKS.iter().for_each(|(name, help, _)| println!("{name:<14} {help}"));
+            return Ok(true);
         }
         let tally = tally()?;
         println!("tidy: {}", tally.counts());
-        Ok(if tally.is_good() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+        Ok(tally.is_good())
     }
 }
 
@@ -88,12 +82,12 @@ impl Args {
 fn tally() -> Result<Tally> {
     let tree = Tree::of_workspace()?;
     let mut tally = Tally::default();
-    for check in CHECKS {
-        let violations = (check.run)(&tree);
-        violations.iter().for_each(|violation| println!("{}: {violation}", check.name));
+    for (name, _, check) in CHECKS {
+        let violations = check(&tree);
+        violations.iter().for_each(|violation| println!("{name}: {violation}"));
         tally += match violations.len() {
             0 => Tally::pass(),
-            count => Tally::fail(format!("tidy {}: {count} violations, see above", check.name)),
+            count => Tally::fail(format!("tidy {name}: {count} violations, see above")),
         };
     }
     Ok(tally)

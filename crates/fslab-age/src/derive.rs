@@ -9,27 +9,48 @@
 
 mod files;
 mod inode_reuse;
-mod options;
 mod short_lived;
 mod tree;
 
+use std::num::NonZeroU64;
 use std::path::{Path, PathBuf};
 
 use rand::SeedableRng;
 use rand_pcg::Pcg64;
 
-pub use options::Options;
 pub use short_lived::{Days, Model, ShortLived};
 
 use crate::diff::{Change, Diff, Summary};
 use crate::error::{Error, Result};
-use crate::snapshot::{Entry, EntryKind, SnapshotReader};
-use crate::table::Sorter;
+use crate::snapshot::{EntryKind, SnapshotReader};
+use crate::table::{Sorter, directory_of};
 use crate::workload::{self, Operation, Provenance};
-use files::FileRules;
 use inode_reuse::Numbers;
-use options::Interval;
 use tree::TreeChanges;
+
+/// How a workload is made of snapshots.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Decides the times of removals, and files that live less than a day.
+    pub seed: u64,
+    /// Whether every changed file is written anew, as in the paper; else those that grew are
+    /// appended to, and those that shrank are cut.
+    pub rewrite_all: bool,
+    /// Instead of the directories that there were: one for so many inodes each, as the paper has
+    /// one for each cylinder group.
+    pub inodes_per_directory: Option<NonZeroU64>,
+    /// Files that live less than a day, which snapshots do not show.
+    pub short_lived: Option<ShortLived>,
+    /// Size of the file system that it is meant for, in bytes; 0 for that of the snapshots.
+    pub volume_bytes: u64,
+}
+
+/// From one snapshot to the next, in the time of the workload.
+#[derive(Clone, Copy, Debug)]
+struct Interval {
+    from_ns: u64,
+    to_ns: u64,
+}
 
 /// What was made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -52,13 +73,13 @@ pub fn derive(snapshots: &[PathBuf], output: &Path, options: &Options) -> Result
     let [first, ..] = snapshots else {
         return Err(Error::parameter("a workload needs at least one snapshot"));
     };
-    let parent = output.parent().filter(|parent| !parent.as_os_str().is_empty());
     let taken = SnapshotReader::open(first)?.taken().clone();
     let mut maker = Maker {
         options,
-        beside: parent.unwrap_or(Path::new(".")).to_owned(),
+        beside: directory_of(output).to_owned(),
         random: Pcg64::seed_from_u64(options.seed),
         start_ns: taken.taken_ns,
+        interval: Interval { from_ns: 0, to_ns: 0 },
         numbers: Numbers::default(),
         derived: Derived::default(),
     };
@@ -98,6 +119,8 @@ struct Maker<'a> {
     random: Pcg64,
     /// The time of the first snapshot.
     start_ns: i64,
+    /// From the snapshot before to the one at hand.
+    interval: Interval,
     numbers: Numbers,
     derived: Derived,
 }
@@ -107,9 +130,8 @@ impl Maker<'_> {
     fn interval(&mut self, snapshots: &[PathBuf], pair: Option<usize>) -> Result<Rows> {
         let Some(index) = pair else {
             let after = SnapshotReader::open(&snapshots[0])?;
-            let interval = Interval { from_ns: 0, to_ns: 0 };
             let changes = Diff::new(std::iter::empty(), after);
-            let rows = self.rows(&snapshots[0], interval, changes)?;
+            let rows = self.rows(&snapshots[0], changes)?;
             self.numbers.set_populated();
             return Ok(rows);
         };
@@ -123,8 +145,9 @@ impl Maker<'_> {
             );
             return Err(Error::parameter(what));
         }
-        let interval = Interval { from_ns: self.since_start(from), to_ns: self.since_start(to) };
-        self.rows(&snapshots[index], interval, Diff::new(before, after))
+        let (from_ns, to_ns) = (self.since_start(from), self.since_start(to));
+        self.interval = Interval { from_ns, to_ns };
+        self.rows(&snapshots[index], Diff::new(before, after))
     }
 
     fn since_start(&self, time_ns: i64) -> u64 {
@@ -132,12 +155,7 @@ impl Maker<'_> {
     }
 
     /// The operations that lead to the snapshot at `path`.
-    fn rows(
-        &mut self,
-        path: &Path,
-        interval: Interval,
-        changes: impl Iterator<Item = Result<Change>>,
-    ) -> Result<Rows> {
+    fn rows(&mut self, path: &Path, changes: impl Iterator<Item = Result<Change>>) -> Result<Rows> {
         let mut tree = TreeChanges::default();
         let mut sorter = Sorter::new(&self.beside, |operation: &Operation| operation.time_ns);
         let mut opened = Vec::new();
@@ -145,92 +163,64 @@ impl Maker<'_> {
         for change in changes {
             let change = change?;
             self.derived.summary.add(&change);
-            if is_directory(&change) {
+            if kind_of(&change) == EntryKind::Directory {
                 tree.add(change);
                 continue;
             }
             // Directories come first in a snapshot.
             if !std::mem::replace(&mut tree_is_done, true) {
-                opened = self.open_tree(path, &mut tree, interval)?;
+                opened = self.open_tree(path, &mut tree)?;
             }
-            self.file(change, interval, &mut sorter)?;
+            self.file(change, &mut sorter)?;
         }
         if !tree_is_done {
-            opened = self.open_tree(path, &mut tree, interval)?;
+            opened = self.open_tree(path, &mut tree)?;
         }
-        self.add_short_lived(interval, &mut sorter)?;
-        let closed = tree.close(interval.to_ns);
+        self.add_short_lived(&mut sorter)?;
+        let closed = tree.close(self.interval.to_ns);
         let rows = opened.into_iter().map(Ok).chain(sorter.finish()?);
         Ok(Box::new(rows.chain(closed.into_iter().map(Ok))))
     }
 
     /// New and moved directories.
-    fn open_tree(
-        &mut self,
-        path: &Path,
-        tree: &mut TreeChanges,
-        interval: Interval,
-    ) -> Result<Vec<Operation>> {
+    fn open_tree(&mut self, path: &Path, tree: &mut TreeChanges) -> Result<Vec<Operation>> {
         if self.options.inodes_per_directory.is_some() {
             tree.forget();
         }
-        let opened = tree.open(&mut self.numbers, interval.from_ns);
-        let circle = |inode| Error::Circle { path: path.to_owned(), inode };
+        let opened = tree.open(&mut self.numbers, self.interval.from_ns);
+        let circle = |inode| {
+            let what = format!(
+                "the directory with the inode {inode} lies in itself, which no tree can have; \
+                 take the snapshot again"
+            );
+            Error::unfit(path, what)
+        };
         let (rows, orphans) = opened.map_err(circle)?;
         self.derived.orphans += orphans;
         Ok(rows)
     }
 
-    fn file(
-        &mut self,
-        change: Change,
-        interval: Interval,
-        sorter: &mut Sorter<Operation, u64>,
-    ) -> Result<()> {
-        if is_other(&change) {
+    fn file(&mut self, change: Change, sorter: &mut Sorter<Operation, u64>) -> Result<()> {
+        if kind_of(&change) == EntryKind::Other {
             self.derived.left_out += 1;
             return Ok(());
         }
-        let mut rules = FileRules {
-            options: self.options,
-            interval,
-            start_ns: self.start_ns,
-            numbers: &mut self.numbers,
-            random: &mut self.random,
-            orphans: 0,
-        };
-        let rows = rules.operations(change);
-        self.derived.orphans += rules.orphans;
-        rows.into_iter().try_for_each(|row| sorter.push(row))
+        self.operations(change).into_iter().try_for_each(|row| sorter.push(row))
     }
 
-    fn add_short_lived(
-        &mut self,
-        interval: Interval,
-        sorter: &mut Sorter<Operation, u64>,
-    ) -> Result<()> {
+    fn add_short_lived(&mut self, sorter: &mut Sorter<Operation, u64>) -> Result<()> {
+        let Interval { from_ns, to_ns } = self.interval;
         let Some(model) = &self.options.short_lived else { return Ok(()) };
         let directories = self.numbers.take_active();
         let (numbers, random) = (&mut self.numbers, &mut self.random);
-        for row in model.operations(interval.from_ns, interval.to_ns, &directories, numbers, random)
-        {
-            sorter.push(row)?;
-        }
-        Ok(())
+        let rows = model.operations(from_ns, to_ns, &directories, numbers, random);
+        rows.into_iter().try_for_each(|row| sorter.push(row))
     }
 }
 
-fn one_of(change: &Change) -> &Entry {
+fn kind_of(change: &Change) -> EntryKind {
     match change {
-        Change::Created(entry) | Change::Deleted(entry) => entry,
-        Change::Changed { after, .. } => after,
+        Change::Created(entry) | Change::Deleted(entry) => entry.kind,
+        Change::Changed { after, .. } => after.kind,
     }
-}
-
-fn is_directory(change: &Change) -> bool {
-    one_of(change).kind == EntryKind::Directory
-}
-
-fn is_other(change: &Change) -> bool {
-    one_of(change).kind == EntryKind::Other
 }

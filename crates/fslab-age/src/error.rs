@@ -37,31 +37,6 @@ pub enum Error {
         /// What is wrong with it.
         what: &'static str,
     },
-    /// A file was written by a later fslab.
-    #[error("{}: its format is {found}, and this fslab knows up to {known}", path.display())]
-    NewerFormat {
-        /// The file.
-        path: PathBuf,
-        /// The version it has.
-        found: u32,
-        /// The latest version known.
-        known: u32,
-    },
-    /// What a file should say about itself is missing, or can't be read.
-    #[error(
-        "{} is a damaged {format} of fslab age: its footer should tell `{key}` and {found}; \
-         make it again", path.display()
-    )]
-    Fact {
-        /// The file.
-        path: PathBuf,
-        /// The format.
-        format: &'static str,
-        /// What it should tell, without the format's prefix.
-        key: &'static str,
-        /// What stands there.
-        found: Found,
-    },
     /// A row of a file can't be so.
     #[error("{}, row {row}: {what}", path.display())]
     Row {
@@ -71,17 +46,6 @@ pub enum Error {
         row: u64,
         /// What is wrong with it.
         what: &'static str,
-    },
-    /// Directories of a snapshot lie in each other.
-    #[error(
-        "{}: the directory with the inode {inode} lies in itself, which no tree can have; take the \
-         snapshot again", path.display()
-    )]
-    Circle {
-        /// The snapshot.
-        path: PathBuf,
-        /// One of the directories.
-        inode: u64,
     },
     /// A line of a text that is imported can't be so.
     #[error("{}, line {line}: {what}", path.display())]
@@ -148,10 +112,10 @@ pub enum Error {
     /// The engine's policy answered an error.
     #[error("simulating: {0}")]
     Engine(#[from] fslab_ext2::Error),
-    /// A replay can't go on from a checkpoint.
+    /// A file can't be used for what it was named for.
     #[error("{}: {what}", path.display())]
-    Checkpoint {
-        /// The checkpoint.
+    Unfit {
+        /// The file.
         path: PathBuf,
         /// Why not, and what to do.
         what: String,
@@ -173,24 +137,6 @@ pub enum Error {
         /// What it said.
         message: String,
     },
-}
-
-/// What stands where a file should say something about itself.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Found {
-    /// Nothing.
-    Nothing,
-    /// Something else.
-    Text(String),
-}
-
-impl std::fmt::Display for Found {
-    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::Nothing => write!(out, "does not"),
-            Self::Text(text) => write!(out, "tells '{}'", one_line(text)),
-        }
-    }
 }
 
 /// Text of an untrusted file for a message of one line: without line breaks and control characters,
@@ -220,6 +166,16 @@ impl Error {
     pub(crate) fn volume(what: impl Into<String>) -> impl FnOnce(fslab_vfs::Error) -> Self {
         let what = what.into();
         move |source| Self::Volume { what, source }
+    }
+
+    /// A file that can't be used.
+    pub(crate) fn unfit(path: &Path, what: impl Into<String>) -> Self {
+        Self::Unfit { path: path.to_owned(), what: what.into() }
+    }
+
+    /// A file that a later fslab made.
+    pub(crate) fn newer_format(path: &Path, found: u32, known: u32) -> Self {
+        Self::unfit(path, format!("its format is {found}, and this fslab knows up to {known}"))
     }
 
     /// A parameter that can't be so.

@@ -14,6 +14,8 @@ mod perform;
 mod room;
 mod settings;
 
+use std::path::Path;
+
 use fslab_vfs::FileSystem;
 
 pub use checkpoint::Checkpoint;
@@ -138,10 +140,8 @@ impl<'a> Replayer<'a> {
         self.replayed = checkpoint.replayed;
         let done = checkpoint.replayed.operations;
         for _ in 0..done {
-            let operation = operations.next().ok_or_else(|| Error::Checkpoint {
-                path: path.clone(),
-                what: "it is of a longer workload".to_owned(),
-            })??;
+            let longer = || Error::unfit(&path, "it is of a longer workload");
+            let operation = operations.next().ok_or_else(longer)??;
             self.population.apply(&operation)?;
         }
         self.performer.skip_missing(checkpoint.missing);
@@ -200,8 +200,7 @@ impl<'a> Replayer<'a> {
             "the target holds {found} files and directories, and should hold {expected}: somebody \
              else changed it; delete all of them to begin anew"
         );
-        let path = self.settings.checkpoint.clone().unwrap_or_default();
-        Err(Error::Checkpoint { path, what })
+        Err(Error::unfit(self.settings.checkpoint.as_deref().unwrap_or(Path::new("")), what))
     }
 
     fn between_batches(&mut self, time_ns: u64, observer: &mut dyn Observer) -> Result<bool> {

@@ -131,6 +131,14 @@ pub struct Variant {
     pub clustering: Clustering,
 }
 
+impl Variant {
+    /// The names of both.
+    #[must_use]
+    pub fn name(&self) -> String {
+        format!("{} {}", self.policy, self.clustering.name())
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

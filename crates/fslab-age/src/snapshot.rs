@@ -19,13 +19,13 @@ pub use self::csv::import_csv;
 pub use anonymise::NameKey;
 pub use capture::{Capture, capture};
 pub use extents::ExtentList;
-pub use format::{Entry, EntryKind, SNAPSHOT};
+pub use format::{Entry, EntryKind};
 pub use git::{Every, History};
 pub use p9::{P9Dumps, P9Written};
 pub use synthetic::write_synthetic_pair;
 
 use crate::error::{Error, Result};
-use crate::table::{Reader, Sorter, Writer};
+use crate::table::{Reader, Sorter, Writer, directory_of};
 
 /// What a snapshot says about itself.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -129,8 +129,7 @@ impl SnapshotWriter {
     /// A snapshot at a path.
     #[must_use]
     pub fn new(path: &Path) -> Self {
-        let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
-        let sorter = Sorter::new(parent.unwrap_or(Path::new(".")), Entry::key);
+        let sorter = Sorter::new(directory_of(path), Entry::key);
         Self { rows: Rows::Any(Box::new(sorter)), path: path.to_owned() }
     }
 

@@ -8,6 +8,9 @@ mod reader;
 mod sort;
 mod writer;
 
+use std::path::Path;
+
+use parquet::basic::Type;
 use parquet::data_type::ByteArray;
 
 pub use reader::Reader;
@@ -32,38 +35,41 @@ pub const TEXTS_MAX: usize = 2;
 /// The bytes of a row, in the order of the columns; those behind the last column are empty.
 pub type Texts = [Text; TEXTS_MAX];
 
-/// A column of numbers.
+/// A column.
 #[derive(Clone, Copy, Debug)]
-pub struct NumberColumn {
+pub struct Column {
     /// Its name.
     pub name: &'static str,
     /// Its type.
-    pub kind: NumberKind,
+    pub kind: Kind,
     /// Whether its values rise or hardly ever come twice: differences are kept, no dictionary.
     pub rising: bool,
-    /// The version of the format that brought it; files of older ones lack it, which stands for 0.
+    /// The version of the format that brought it; files of older ones lack it, which stands for 0
+    /// or no bytes.
     pub since: u32,
 }
 
-/// A column of bytes.
-#[derive(Clone, Copy, Debug)]
-pub struct TextColumn {
-    /// Its name.
-    pub name: &'static str,
-    /// The version of the format that brought it; files of older ones lack it, which stands for
-    /// no bytes.
-    pub since: u32,
-}
-
-/// Type of a column of numbers.
+/// Type of a column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum NumberKind {
+pub enum Kind {
     /// Unsigned, 32 bits.
     U32,
     /// Unsigned, 64 bits.
     U64,
     /// Signed, 64 bits.
     I64,
+    /// Bytes.
+    Bytes,
+}
+
+impl Kind {
+    fn physical(self) -> Type {
+        match self {
+            Self::U32 => Type::INT32,
+            Self::U64 | Self::I64 => Type::INT64,
+            Self::Bytes => Type::BYTE_ARRAY,
+        }
+    }
 }
 
 /// What a file of one format is like.
@@ -74,12 +80,113 @@ pub struct Layout {
     /// The version that is written. Older ones are read.
     pub version: u32,
     /// The columns of numbers, at most [`NUMBERS_MAX`].
-    pub numbers: &'static [NumberColumn],
+    pub numbers: &'static [Column],
     /// The columns of bytes, which come last, at most [`TEXTS_MAX`].
-    pub texts: &'static [TextColumn],
+    pub texts: &'static [Column],
     /// Permissions of a new file, before the umask.
     pub mode: u32,
 }
+
+/// A number of a row.
+pub trait Number: Copy {
+    /// The type of its column.
+    const KIND: Kind;
+
+    /// As a column holds it.
+    fn to_cell(self) -> i64;
+
+    /// Of a column.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    fn from_cell(cell: i64) -> std::result::Result<Self, &'static str>;
+}
+
+macro_rules! number {
+    ($type:ty: $kind:ident) => {
+        impl Number for $type {
+            const KIND: Kind = Kind::$kind;
+
+            fn to_cell(self) -> i64 {
+                self as i64
+            }
+
+            fn from_cell(cell: i64) -> std::result::Result<Self, &'static str> {
+                Ok(cell as Self)
+            }
+        }
+    };
+}
+
+number!(u32: U32);
+number!(u64: U64);
+number!(i64: I64);
+
+/// Makes a format of a struct: `fit` checks and completes what was read.
+macro_rules! row {
+    (
+        $(#[$about:meta])*
+        $row:ident: $name:literal $version:literal, mode $mode:literal, $fit:path;
+        numbers {
+            $($(#[$of:meta])* $number:ident: $type:ty, $rising:literal, $since:literal;)*
+        }
+        texts { $($(#[$of_text:meta])* $text:ident, $text_since:literal;)* }
+    ) => {
+        $(#[$about])*
+        #[derive(Clone, Debug, Default, PartialEq)]
+        pub struct $row {
+            $($(#[$of])* pub $number: $type,)*
+            $($(#[$of_text])* pub $text: $crate::table::Text,)*
+        }
+
+        impl $crate::table::Row for $row {
+            const LAYOUT: &'static $crate::table::Layout = &$crate::table::Layout {
+                name: $name,
+                version: $version,
+                numbers: &[$($crate::table::Column {
+                    name: stringify!($number),
+                    kind: <$type as $crate::table::Number>::KIND,
+                    rising: $rising,
+                    since: $since,
+                }),*],
+                texts: &[$($crate::table::Column {
+                    name: stringify!($text),
+                    kind: $crate::table::Kind::Bytes,
+                    rising: false,
+                    since: $text_since,
+                }),*],
+                mode: $mode,
+            };
+
+            fn to_cells(&self) -> ($crate::table::Numbers, $crate::table::Texts) {
+                let mut numbers = $crate::table::Numbers::default();
+                let cells = [$($crate::table::Number::to_cell(self.$number)),*];
+                numbers[..cells.len()].copy_from_slice(&cells);
+                let mut texts = $crate::table::Texts::default();
+                let cells = [$(self.$text.clone()),*];
+                texts.iter_mut().zip(cells).for_each(|(text, cell)| *text = cell);
+                (numbers, texts)
+            }
+
+            fn text_bytes(&self) -> usize {
+                0 $(+ self.$text.bytes().len())*
+            }
+
+            fn from_cells(
+                numbers: &$crate::table::Numbers,
+                texts: $crate::table::Texts,
+            ) -> Result<Self, &'static str> {
+                let (mut numbers, mut texts) = (numbers.iter(), texts.into_iter());
+                let mut number = || numbers.next().copied().unwrap_or_default();
+                $fit(Self {
+                    $($number: $crate::table::Number::from_cell(number())?,)*
+                    $($text: texts.next().unwrap_or_default(),)*
+                })
+            }
+        }
+    };
+}
+pub(crate) use row;
 
 /// A row of one of the formats.
 pub trait Row: Clone + Send + 'static {
@@ -100,13 +207,10 @@ pub trait Row: Clone + Send + 'static {
 }
 
 /// Bytes of a row, shared with the page of the file that they were read from.
-#[derive(Clone)]
+#[derive(Clone, Default)]
 pub struct Text(Option<ByteArray>);
 
 impl Text {
-    /// No bytes.
-    pub const EMPTY: Self = Self(None);
-
     /// The bytes.
     #[must_use]
     pub fn bytes(&self) -> &[u8] {
@@ -130,15 +234,9 @@ impl PartialEq for Text {
     }
 }
 
-impl Default for Text {
-    fn default() -> Self {
-        Self::EMPTY
-    }
-}
-
 impl From<Vec<u8>> for Text {
     fn from(bytes: Vec<u8>) -> Self {
-        if bytes.is_empty() { Self::EMPTY } else { Self(Some(ByteArray::from(bytes))) }
+        if bytes.is_empty() { Self(None) } else { Self(Some(ByteArray::from(bytes))) }
     }
 }
 
@@ -146,6 +244,13 @@ impl std::fmt::Debug for Text {
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(out, "\"{}\"", self.bytes().escape_ascii())
     }
+}
+
+/// The directory of a file that is to be made.
+#[must_use]
+pub fn directory_of(path: &Path) -> &Path {
+    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+    parent.unwrap_or(Path::new("."))
 }
 
 /// Rows by columns.

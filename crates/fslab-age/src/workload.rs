@@ -6,7 +6,7 @@ mod population;
 
 use std::path::Path;
 
-pub use format::{Operation, OperationKind, WORKLOAD};
+pub use format::{Operation, OperationKind};
 pub use population::{Member, Population};
 pub(crate) use population::{checksum_of_lines, tree_line};
 
@@ -112,7 +112,7 @@ pub fn identity(operations: impl Iterator<Item = Result<Operation>>) -> Result<S
     let (mut hasher, mut bytes) = (blake3::Hasher::new(), Vec::new());
     for operation in operations {
         let (numbers, [name, _]) = operation?.to_cells();
-        for number in &numbers[..WORKLOAD.numbers.len()] {
+        for number in &numbers[..Operation::LAYOUT.numbers.len()] {
             bytes.extend_from_slice(&number.to_le_bytes());
         }
         bytes.extend_from_slice(&(name.bytes().len() as u64).to_le_bytes());

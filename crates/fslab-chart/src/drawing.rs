@@ -1,8 +1,6 @@
 //! An SVG that is being drawn. Whatever depends on the kind of axis is drawn twice, in groups of
 //! the classes `lin` and `log`, of which the page shows one.
 
-use std::fmt::Write;
-
 use super::scale::Scale;
 use crate::escape;
 
@@ -62,6 +60,23 @@ impl Drawing {
                 _ => "middle",
             };
             self.text("tick", anchor, (place, self.height - 6.0), &label(tick));
+        }
+    }
+
+    /// Draws on a linear and on a logarithmic axis of some values, of which the page shows one.
+    pub fn on_both_axes(
+        &mut self,
+        values: &[f64],
+        start: f64,
+        length: f64,
+        draw: impl Fn(&mut Self, &Scale),
+    ) {
+        let linear = Scale::linear(values, start, length);
+        for (class, scale) in [("lin", linear), ("log", Scale::logarithmic(values, start, length))]
+        {
+            self.open(class);
+            draw(self, &scale);
+            self.close();
         }
     }
 
@@ -171,17 +186,12 @@ impl Drawing {
     /// The whole, with what it shows in words, and the axis it is shown with unless asked.
     #[must_use]
     pub fn finish(self, title: &str, logarithmic: bool) -> String {
-        let mut svg = String::new();
-        let (width, height) = (self.width, self.height);
+        let (width, height, title) = (self.width, self.height, escape(title));
         let axis = if logarithmic { "log" } else { "lin" };
-        let written = write!(
-            svg,
+        format!(
             "<svg viewBox=\"0 0 {width} {height}\" role=\"img\" data-auto=\"{axis}\" \
-             aria-label=\"{}\">{}</svg>",
-            escape(title),
+             aria-label=\"{title}\">{}</svg>",
             self.body
-        );
-        debug_assert!(written.is_ok(), "writing to a string can't fail");
-        svg
+        )
     }
 }

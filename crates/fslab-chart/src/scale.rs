@@ -2,6 +2,7 @@
 
 /// An axis from `low` to `high`, drawn over `length` from `start`.
 #[derive(Clone, Copy, Debug)]
+#[must_use]
 pub struct Scale {
     low: f64,
     high: f64,
@@ -14,29 +15,20 @@ pub struct Scale {
 
 impl Scale {
     /// An axis from 0 that holds all values.
-    #[must_use]
     pub fn linear(values: &[f64], start: f64, length: f64) -> Self {
         let (_, high) = range(values);
-        Self { low: 0.0, high: high * 1.05, logarithmic: false, start, length }
+        Self::between((0.0, high * 1.05), start, length)
     }
 
     /// An axis that holds 0 and all values, which may be below it.
-    #[must_use]
     pub fn spanning(values: &[f64], start: f64, length: f64) -> Self {
         let (low, high) = range(values);
         let high = if high > 0.0 { high * 1.05 } else { 0.0 };
         let low = if low < 0.0 { low * 1.05 } else { 0.0 };
-        Self {
-            low,
-            high: if high > low { high } else { low + 1.0 },
-            logarithmic: false,
-            start,
-            length,
-        }
+        Self::between((low, if high > low { high } else { low + 1.0 }), start, length)
     }
 
     /// A linear axis from `low` to `high`.
-    #[must_use]
     pub fn between((low, high): (f64, f64), start: f64, length: f64) -> Self {
         Self { low, high, logarithmic: false, start, length }
     }
@@ -49,7 +41,6 @@ impl Scale {
     }
 
     /// A logarithmic axis that holds all values.
-    #[must_use]
     pub fn logarithmic(values: &[f64], start: f64, length: f64) -> Self {
         let (low, high) = range(values);
         let low = if low > 0.0 { low } else { high / 1e3 };
@@ -57,16 +48,10 @@ impl Scale {
     }
 
     /// A logarithmic axis of ratios that holds 1 and some room around it.
-    #[must_use]
     pub fn of_ratios(values: &[f64], start: f64, length: f64) -> Self {
         let (low, high) = range(values);
-        Self {
-            low: (low / 1.04).min(0.9),
-            high: (high * 1.04).max(1.0 / 0.9),
-            logarithmic: true,
-            start,
-            length,
-        }
+        let (low, high) = ((low / 1.04).min(0.9), (high * 1.04).max(1.0 / 0.9));
+        Self { low, high, logarithmic: true, start, length }
     }
 
     /// The place of a value, in pixels; values beyond the axis lie at its ends.

@@ -9,7 +9,7 @@ use std::path::Path;
 
 use fslab_compare::plan::Form;
 use fslab_compare::workload::{
-    Access, DefaultValue, Parameter, Parameters, Phase, Session, Spec, Stopwatch, Timed, Workload,
+    Access, Parameter, Parameters, Phase, Session, Spec, Stopwatch, Timed, Workload,
 };
 use fslab_compare::{Host, HostError, Observer, Plan, RunOptions};
 use fslab_report::Cells;
@@ -18,8 +18,7 @@ use fslab_sys::signals::Interrupt;
 use fslab_vfs::{FileSystem, MemFs};
 
 /// What a plan may set.
-const FILES: Parameter =
-    Parameter { name: "files", help: "files in all", default: DefaultValue::Count(1000) };
+const FILES: Parameter = Parameter::count("files", "files in all", 1000);
 
 /// How it is declared. In the project this is the workload's own file, and one line in `WORKLOADS`.
 pub const SPEC: Spec = Spec {
@@ -49,16 +48,13 @@ impl Workload for Touch {
 
 impl Touch {
     fn make(&self, timed: &mut Timed<'_>) -> fslab_compare::Result<()> {
-        let mut stopwatch = Stopwatch::start_along(self.files);
-        for number in 0..self.files {
-            // An interrupted run ends between operations, and keeps what it has measured.
-            timed.check()?;
+        // An interrupted run ends between operations, and keeps what it has measured.
+        let stopwatch = Stopwatch::start_along(self.files);
+        timed.each("create", stopwatch, 0..self.files, |timed, number| {
             let file = timed.tree().create(&format!("file-{number}"))?;
             file.append(b"some bytes")?;
-            file.close()?;
-            stopwatch.lap();
-        }
-        timed.record("create", stopwatch);
+            file.close()
+        })?;
         timed.count(self.files, 10 * self.files);
         // What was written counts when it is on the device.
         timed.flush()

@@ -56,34 +56,6 @@ pub enum Error {
         /// Why not.
         refusal: crate::refusal::Refusal,
     },
-    /// The pages of a file stay in memory.
-    #[error(
-        "{}: {pages} of its pages stay in memory, so that its directory can't be made cold; \
-         leave out `cold`",
-        path.display()
-    )]
-    NotEvicted {
-        /// The file.
-        path: PathBuf,
-        /// How many.
-        pages: u64,
-    },
-    /// A self-test lacks rounds.
-    #[error(
-        "self-test: {} and {} of {needed} rounds have both copies; {} comparisons of at least 2 \
-         rounds are needed",
-        found[0],
-        found[1],
-        comparisons
-    )]
-    SelfTestRounds {
-        /// Comparisons that the rounds are cut into.
-        comparisons: usize,
-        /// Rounds with the first and the second copy, and with the first and the slowed one.
-        found: [usize; 2],
-        /// How many there must be.
-        needed: usize,
-    },
     /// The image of a target would not fit.
     #[error(
         "{}: {free} bytes are free, and an image of {needed} bytes must fit; \
@@ -97,44 +69,6 @@ pub enum Error {
         free: u64,
         /// Needed bytes.
         needed: u64,
-    },
-    /// A recorded image could not be unpacked.
-    #[error("{}: {source}", path.display())]
-    Unpack {
-        /// The file.
-        path: PathBuf,
-        /// Why not.
-        #[source]
-        source: HostError,
-    },
-    /// A recorded image is not of the workload that the plan asks for.
-    #[error(
-        "{} is not of the workload {wanted} that `aged_workload` asks for, but {}: make it anew \
-         by `fslab age image make`",
-        path.display(),
-        found.as_ref().map_or("tells of none".to_owned(), |found| format!("of {found}"))
-    )]
-    OtherWorkload {
-        /// The file.
-        path: PathBuf,
-        /// The beginning of the hash that the plan asks for.
-        wanted: String,
-        /// The hash that it has.
-        found: Option<String>,
-    },
-    /// A recorded image was filled by another policy than the plan names.
-    #[error(
-        "{} was not aged by the policy {wanted} that `engine` names, but by {found}: make it anew \
-         by `fslab age image make --policy {wanted}`",
-        path.display()
-    )]
-    OtherPolicy {
-        /// The file.
-        path: PathBuf,
-        /// The policy that the plan names.
-        wanted: String,
-        /// What the image says.
-        found: String,
     },
     /// Attaching an image failed.
     #[error(transparent)]
@@ -164,21 +98,14 @@ pub enum Error {
         /// Its standard error, on one line.
         message: String,
     },
-    /// A mount command mounted nothing in time.
-    #[error("{command}: nothing was mounted on {} within {seconds} s", mountpoint.display())]
-    NotMounted {
-        /// The command line.
-        command: String,
-        /// Where a mount was expected.
-        mountpoint: PathBuf,
-        /// How long was waited.
-        seconds: u64,
-    },
-    /// Layers or an in-process file system could not be made.
-    #[error("{spec}: {source}")]
-    InProcess {
-        /// What was asked for.
-        spec: String,
+    /// Something went otherwise than it must: what, in a sentence.
+    #[error("{0}")]
+    Failed(String),
+    /// What the host was asked for could not be made.
+    #[error("{what}: {source}")]
+    Host {
+        /// What was asked for: layers, an in-process file system, a recorded image.
+        what: String,
         /// Why not.
         #[source]
         source: HostError,
@@ -223,25 +150,6 @@ pub enum Error {
     /// A trace can't be read, or what it found can't be made.
     #[error(transparent)]
     Trace(#[from] fslab_trace::Error),
-    /// A trace does not fit into the memory that a replay may take.
-    #[error(
-        "{}: takes more than {limit} bytes of memory; replay one segment of it",
-        path.display()
-    )]
-    TraceTooLarge {
-        /// The trace.
-        path: PathBuf,
-        /// What it may take.
-        limit: u64,
-    },
-    /// Operations of a replay came out otherwise than recorded.
-    #[error("{count} operations came out otherwise than recorded; the first: {first}")]
-    Diverged {
-        /// How many.
-        count: u64,
-        /// The first of them.
-        first: String,
-    },
     /// Given data are too few.
     #[error(
         "{}: {found} bytes of data, and {needed} are needed; \
@@ -283,36 +191,12 @@ pub enum Error {
         #[source]
         source: HostError,
     },
-    /// A target could not be filled to the share that was asked for.
-    #[error("filled to {reached:.1} %, and {asked:.1} % was asked for")]
-    NotFilled {
-        /// Share that was asked for, in percent.
-        asked: f64,
-        /// Share that was reached, in percent.
-        reached: f64,
-    },
     /// A run could not be bounded in memory.
     #[error(transparent)]
     MemoryBound(#[from] memory_bound::Error),
     /// The run was asked to stop.
     #[error("interrupted")]
     Interrupted,
-    /// A run took longer than the plan allows.
-    #[error("took longer than {seconds} s (`run_limit_seconds` of the plan)")]
-    RunLimit {
-        /// The limit.
-        seconds: u64,
-    },
-    /// The processors that the plan asks for can't be had.
-    #[error("`processors` {wanted:?} of the plan: {source}; this process may use {allowed:?}")]
-    Processors {
-        /// What the plan asks for.
-        wanted: Vec<usize>,
-        /// What there is.
-        allowed: Vec<usize>,
-        /// What the kernel says.
-        source: std::io::Error,
-    },
     /// Every target is left out.
     #[error("no target is left to measure: {reasons}")]
     NoTargets {

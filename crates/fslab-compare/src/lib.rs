@@ -34,6 +34,7 @@ pub mod workload;
 
 pub use error::{Error, Result};
 pub use host::{Host, HostError, Unpacked};
+pub use pinned::{Pinned, allowed_processors};
 pub use plan::Plan;
 pub use refusal::Refusal;
 pub use runner::{Observer, Outcome, RunOptions, run, samples_path};

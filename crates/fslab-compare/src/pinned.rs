@@ -1,5 +1,7 @@
 //! Keeping a comparison on given processors: what moves between them measures the scheduler.
 
+use std::io;
+
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 use crate::error::{Error, Result};
@@ -7,29 +9,41 @@ use crate::error::{Error, Result};
 /// This thread, and all threads and processes it starts, run on given processors until this is
 /// dropped.
 #[derive(Debug)]
-pub(crate) struct Pinned {
+pub struct Pinned {
     before: Option<CpuSet>,
 }
 
 impl Pinned {
-    /// Keeps to these processors; to no particular ones where there are none.
+    /// Keeps to the processors of a plan; to no particular ones where there are none.
     ///
     /// # Errors
     /// Where there is no such processor, or this process may not use it.
-    pub fn to(processors: &[usize]) -> Result<Self> {
+    pub(crate) fn to(processors: &[usize]) -> Result<Self> {
         if processors.is_empty() {
             return Ok(Self { before: None });
         }
-        let before = sched_getaffinity(None).map_err(|errno| refused(processors, &[], errno))?;
-        let allowed = members(&before);
+        Self::on(processors).map_err(|why| {
+            let allowed = allowed_processors().unwrap_or_default();
+            Error::Failed(format!(
+                "`processors` {processors:?} of the plan: {why}; this process may use {allowed:?}"
+            ))
+        })
+    }
+
+    /// Keeps to these processors.
+    ///
+    /// # Errors
+    /// Where there is no such processor, or this process may not use it.
+    pub fn on(processors: &[usize]) -> io::Result<Self> {
+        let (before, allowed) = (sched_getaffinity(None)?, allowed_processors()?);
         let mut wanted = CpuSet::new();
         for processor in processors {
             if !allowed.contains(processor) {
-                return Err(refused(processors, &allowed, rustix::io::Errno::INVAL));
+                return Err(rustix::io::Errno::INVAL.into());
             }
             wanted.set(*processor);
         }
-        sched_setaffinity(None, &wanted).map_err(|errno| refused(processors, &allowed, errno))?;
+        sched_setaffinity(None, &wanted)?;
         Ok(Self { before: Some(before) })
     }
 }
@@ -44,13 +58,13 @@ impl Drop for Pinned {
     }
 }
 
-fn members(set: &CpuSet) -> Vec<usize> {
-    (0..CpuSet::MAX_CPU).filter(|processor| set.is_set(*processor)).collect()
-}
-
-fn refused(wanted: &[usize], allowed: &[usize], errno: rustix::io::Errno) -> Error {
-    let (wanted, allowed) = (wanted.to_vec(), allowed.to_vec());
-    Error::Processors { wanted, allowed, source: errno.into() }
+/// The processors that this thread may run on.
+///
+/// # Errors
+/// What the system answers.
+pub fn allowed_processors() -> io::Result<Vec<usize>> {
+    let set = sched_getaffinity(None)?;
+    Ok((0..CpuSet::MAX_CPU).filter(|processor| set.is_set(*processor)).collect())
 }
 
 #[cfg(test)]
@@ -58,7 +72,7 @@ mod tests {
     use super::*;
 
     fn own() -> Vec<usize> {
-        members(&sched_getaffinity(None).unwrap())
+        allowed_processors().unwrap()
     }
 
     #[test]

@@ -85,6 +85,7 @@ pub struct TargetPlan {
 
 /// What a target is.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[expect(clippy::large_enum_variant, reason = "nearly all targets are images, the largest")]
 pub enum TargetKind {
     /// A file system on a fresh image, and perhaps something mounted over it.
     Image {
@@ -92,13 +93,6 @@ pub enum TargetKind {
         base: ImagePlan,
         /// What is mounted over it.
         over: Over,
-    },
-    /// A file system on an image, served by the host's own engine instead of the kernel.
-    Engine {
-        /// The file system.
-        base: ImagePlan,
-        /// The engine's options, as behind the `?` of a leaf.
-        options: String,
     },
     /// A directory that is there already; measured in a fresh subdirectory, never remounted.
     Directory {
@@ -112,6 +106,17 @@ pub enum TargetKind {
         /// What the host makes it from.
         specification: String,
     },
+}
+
+impl TargetKind {
+    /// The file system that is made for it; `None` where it brings one.
+    #[must_use]
+    pub fn image(&self) -> Option<&ImagePlan> {
+        match self {
+            Self::Image { base, .. } => Some(base),
+            Self::Directory { .. } | Self::InProcess { .. } => None,
+        }
+    }
 }
 
 /// How the file system of an image is made and mounted.
@@ -154,6 +159,14 @@ pub enum Base {
     Memory,
 }
 
+impl ImagePlan {
+    /// Whether it lies on an image, and neither in memory nor on a device of its own.
+    #[must_use]
+    pub fn is_on_image(&self) -> bool {
+        self.kind != Base::Memory && self.device.is_none()
+    }
+}
+
 impl Base {
     /// The name mount(2) knows it by.
     #[must_use]
@@ -194,6 +207,9 @@ pub enum Over {
     Command(ForeignMount),
     /// The kernel's overlay, with an empty upper directory; its mount options.
     Overlay(String),
+    /// Nothing: the host's own engine serves it instead of the kernel; the engine's options, as
+    /// behind the `?` of a leaf.
+    Engine(String),
 }
 
 /// A foreign file system, mounted by a command. `{lower}` and `{mountpoint}` stand for the two
@@ -273,12 +289,8 @@ impl Plan {
     /// With serial numbers of devices that may be erased.
     #[must_use]
     pub fn erasing(mut self, serials: &[String]) -> Self {
-        for target in &mut self.targets {
-            if let TargetKind::Image { base, .. } = &mut target.kind
-                && let Some(device) = &mut base.device
-            {
-                device.erase = serials.to_vec();
-            }
+        for device in self.images_mut().filter_map(|image| image.device.as_mut()) {
+            device.erase = serials.to_vec();
         }
         self
     }
@@ -290,14 +302,9 @@ impl Plan {
             let there = folder.join(path);
             (!path.exists() && there.exists()).then_some(there)
         };
-        for target in &mut self.targets {
-            let (TargetKind::Image { base, .. } | TargetKind::Engine { base, .. }) =
-                &mut target.kind
-            else {
-                continue;
-            };
-            if let Some(there) = base.recorded.as_deref().and_then(found) {
-                base.recorded = Some(there);
+        for image in self.images_mut() {
+            if let Some(there) = image.recorded.as_deref().and_then(found) {
+                image.recorded = Some(there);
             }
         }
         for workload in &mut self.workloads {
@@ -313,25 +320,25 @@ impl Plan {
     /// Whether a target begins with this image.
     #[must_use]
     pub fn has_recorded(&self, recorded: &Path) -> bool {
-        self.targets.iter().any(|target| match &target.kind {
-            TargetKind::Image { base, .. } | TargetKind::Engine { base, .. } => {
-                base.recorded.as_deref() == Some(recorded)
-            }
-            TargetKind::Directory { .. } | TargetKind::InProcess { .. } => false,
-        })
+        let images = self.targets.iter().filter_map(|target| target.kind.image());
+        images.filter_map(|image| image.recorded.as_deref()).any(|known| known == recorded)
     }
 
     /// Lets no image in for `recorded` but one that this workload has aged, unless the plan says
     /// which one itself.
     pub fn require_workload(&mut self, recorded: &Path, workload: &str) {
-        for target in &mut self.targets {
-            if let TargetKind::Image { base, .. } | TargetKind::Engine { base, .. } =
-                &mut target.kind
-                && base.recorded.as_deref() == Some(recorded)
-            {
-                base.aged_workload.get_or_insert_with(|| workload.to_owned());
+        for image in self.images_mut() {
+            if image.recorded.as_deref() == Some(recorded) {
+                image.aged_workload.get_or_insert_with(|| workload.to_owned());
             }
         }
+    }
+
+    fn images_mut(&mut self) -> impl Iterator<Item = &mut ImagePlan> {
+        self.targets.iter_mut().filter_map(|target| match &mut target.kind {
+            TargetKind::Image { base, .. } => Some(base),
+            TargetKind::Directory { .. } | TargetKind::InProcess { .. } => None,
+        })
     }
 
     /// The margins of its rows.

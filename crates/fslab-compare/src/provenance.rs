@@ -4,29 +4,15 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
-use fslab_report::{Choice, Provenance};
+use fslab_report::Provenance;
 use fslab_sys::mounts;
 
 use crate::plan::{Base, Over, Plan, TargetKind};
 
-/// How a plan is run, as far as the plan leaves it open.
-#[derive(Clone, Debug)]
-pub(crate) struct Setting<'a> {
-    /// The seed everything random comes from.
-    pub seed: u64,
-    /// Rounds at least.
-    pub rounds: u32,
-    /// Rounds at most.
-    pub rounds_max: u32,
-    /// What is run of the plan, how often again and where.
-    pub choice: Choice,
-    /// The command that repeats the comparison.
-    pub command: &'a str,
-}
-
 /// Looks at the machine and the plan.
-pub(crate) fn collect(plan: &Plan, work_directory: &Path, setting: &Setting<'_>) -> Provenance {
+pub(crate) fn collect(plan: &Plan, work_directory: &Path) -> Provenance {
     let now = jiff::Timestamp::now();
+    let clock = "/sys/devices/system/clocksource/clocksource0/current_clocksource";
     Provenance {
         format: fslab_report::sample::FORMAT,
         run: format!(
@@ -35,19 +21,8 @@ pub(crate) fn collect(plan: &Plan, work_directory: &Path, setting: &Setting<'_>)
             now.subsec_nanosecond() ^ std::process::id().cast_signed()
         ),
         fslab: env!("CARGO_PKG_VERSION").to_owned(),
-        command: setting.command.to_owned(),
         started: now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string(),
-        seed: setting.seed,
-        rounds: setting.rounds,
-        rounds_max: setting.rounds_max,
-        choice: Some(setting.choice.clone()),
         tools: tools(plan),
-        ..on_this_machine(of_plan(plan), work_directory)
-    }
-}
-
-fn of_plan(plan: &Plan) -> Provenance {
-    Provenance {
         plan_name: plan.name.clone(),
         plan: plan.text.clone(),
         form: plan.form,
@@ -60,12 +35,6 @@ fn of_plan(plan: &Plan) -> Provenance {
         half_width: plan.half_width,
         kept_to_processors: plan.processors.clone(),
         image_size: plan.image_size,
-        ..Provenance::default()
-    }
-}
-
-fn on_this_machine(plan: Provenance, work_directory: &Path) -> Provenance {
-    Provenance {
         machine: rustix::system::uname().nodename().to_string_lossy().into_owned(),
         boot: first_line("/proc/sys/kernel/random/boot_id"),
         kernel: kernel(),
@@ -73,12 +42,10 @@ fn on_this_machine(plan: Provenance, work_directory: &Path) -> Provenance {
         processors: processors(),
         memory_kib: memory_kib().unwrap_or(0),
         frequency_governor: first_line("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"),
-        clock_source: first_line(
-            "/sys/devices/system/clocksource/clocksource0/current_clocksource",
-        ),
+        clock_source: first_line(clock),
         dirty_ratios: dirty_ratios(),
         work_file_system: file_system_of(work_directory),
-        ..plan
+        ..Provenance::default()
     }
 }
 
@@ -125,6 +92,9 @@ fn tools(plan: &Plan) -> BTreeMap<String, String> {
     let mut versions = BTreeMap::new();
     for target in &plan.targets {
         let TargetKind::Image { base, over } = &target.kind else { continue };
+        if matches!(over, Over::Engine(_)) {
+            continue;
+        }
         if let Base::Device(kind) = base.kind
             && let Ok(version) = kind.tool_version()
         {

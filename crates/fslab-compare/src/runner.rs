@@ -32,15 +32,15 @@ use self::time_limit::Watch;
 use crate::error::{Error, Result};
 use crate::host::Host;
 use crate::pinned::Pinned;
-use crate::plan::{Base, Plan, TargetKind, TargetPlan};
-use crate::provenance::{self, Setting};
+use crate::plan::{ImagePlan, Plan, TargetKind, TargetPlan};
+use crate::provenance;
 use crate::target::work_directory::{WorkDirectory, check_space};
-use crate::target::{self, Workshop};
+use crate::target::{self, MadeTarget, Workshop};
 use crate::workload::{Preparation, Workload};
 use fslab_report::sample::{
     self, Block, CellTime, End, EndReason, Note, NoteKind, Record, Sample, Writer,
 };
-use fslab_report::{Cells, Choice};
+use fslab_report::{Cells, Choice, Provenance};
 
 pub use session::{Phase, Session, Timed};
 
@@ -103,16 +103,23 @@ pub fn run(options: RunOptions<'_>, observer: &mut dyn Observer) -> Result<Outco
     let _pinned = Pinned::to(&options.plan.processors)?;
     let work = WorkDirectory::create(options.work_parent)?;
     let (mut writer, past) = open(&options)?;
-    let mut provenance = provenance::collect(options.plan, work.path(), &options.setting());
+    let touched_bytes = touched_bytes(options.plan);
+    let mut provenance = Provenance {
+        command: options.command.to_owned(),
+        seed: options.seed,
+        rounds: options.rounds,
+        rounds_max: options.rounds_max,
+        choice: Some(options.choice()),
+        touched_bytes,
+        ..provenance::collect(options.plan, work.path())
+    };
     if let Some(run) = &past.run {
         provenance.run.clone_from(run);
         provenance.second_copy.clone_from(&past.second_copy);
     }
     let run = provenance.run.clone();
     let second_copy = provenance.second_copy.clone();
-    let touched_bytes = touched_bytes(options.plan);
-    provenance.touched_bytes = touched_bytes;
-    let precision = Precision::new(&options.plan.baseline).without(second_copy.clone());
+    let precision = Precision::new(&options.plan.baseline, second_copy.clone());
     writer.append(&Record::Provenance(Box::new(provenance)))?;
     let mut runner = Runner {
         journal: Journal { run, writer, notes: past.notes.clone(), observer },
@@ -142,7 +149,7 @@ fn open(options: &RunOptions<'_>) -> Result<(Writer, Past)> {
     }
     let writer = Writer::resume(path)?;
     let records = sample::read(path)?;
-    let first = past::first(&records);
+    let first = sample::sessions(&records).next();
     let reason = match first {
         Some(first) if first.seed != options.seed => Some("its seed is another"),
         Some(first) if first.plan != options.plan.text => Some("its plan is another"),
@@ -177,16 +184,7 @@ fn backing_device(directory: &Path) -> Option<DeviceNumber> {
 }
 
 impl RunOptions<'_> {
-    fn setting(&self) -> Setting<'_> {
-        Setting {
-            seed: self.seed,
-            rounds: self.rounds,
-            rounds_max: self.rounds_max,
-            choice: self.choice(),
-            command: self.command,
-        }
-    }
-
+    /// What is run of the plan, how often again and where.
     fn choice(&self) -> Choice {
         Choice {
             cells: self.cells.clone(),
@@ -243,12 +241,8 @@ impl Runner<'_> {
     /// Refuses before anything is written where an image would not fit.
     fn check_space(&self) -> Result<()> {
         let plan = self.options.plan;
-        let on_image = |target: &TargetPlan| match &target.kind {
-            TargetKind::Image { base, .. } => base.kind != Base::Memory && base.device.is_none(),
-            TargetKind::Engine { .. } => true,
-            TargetKind::Directory { .. } | TargetKind::InProcess { .. } => false,
-        };
-        if !plan.targets.iter().any(on_image) {
+        let mut images = plan.targets.iter().filter_map(|target| target.kind.image());
+        if !images.any(ImagePlan::is_on_image) {
             return Ok(());
         }
         check_space(self.work.path(), plan.image_size)
@@ -284,8 +278,7 @@ impl Runner<'_> {
                 }
                 Err(_) if self.options.interrupt.is_raised() => return Err(Error::Interrupted),
                 Err(error) => {
-                    let missing = error.is_missing_prerequisite();
-                    let kind = if missing { NoteKind::LeftOut } else { NoteKind::Failed };
+                    let kind = kind_of_note(&error);
                     reasons.push(format!("{}: {error}", plan.name));
                     self.journal.note(kind, Some(&plan.name), None, error.to_string())?;
                 }
@@ -309,7 +302,7 @@ impl Runner<'_> {
 
     fn remark_on(&mut self, plan: &TargetPlan) -> Result<()> {
         let remark = match &plan.kind {
-            TargetKind::Image { .. } | TargetKind::Engine { .. } => return Ok(()),
+            TargetKind::Image { .. } => return Ok(()),
             TargetKind::Directory { cold: true, .. } if target::drops_names() => {
                 "a given directory is never remounted: before cold phases the pages of its files \
                  are dropped, and names and inodes of the whole machine; blocks of its \
@@ -342,7 +335,9 @@ impl Runner<'_> {
                 return Ok((EndReason::Narrow, round));
             }
             let start = Instant::now();
-            if longest > Duration::ZERO && self.would_pass_limit(longest) {
+            let limit = self.options.plan.time_limit_seconds.map(Duration::from_secs);
+            let is_passed = |limit| self.started.elapsed() + longest > limit;
+            if longest > Duration::ZERO && limit.is_some_and(is_passed) {
                 return Ok((EndReason::TimeLimit, round));
             }
             match self.round(round, &wanted, targets, workloads) {
@@ -353,11 +348,6 @@ impl Runner<'_> {
         }
         self.remark_on_widths(workloads)?;
         Ok((EndReason::Finished, self.options.rounds_max))
-    }
-
-    fn would_pass_limit(&self, next: Duration) -> bool {
-        let limit = self.options.plan.time_limit_seconds.map(Duration::from_secs);
-        limit.is_some_and(|limit| self.started.elapsed() + next > limit)
     }
 
     /// The workloads that need a round: all of them up to the least number of rounds, later those
@@ -414,18 +404,15 @@ impl Runner<'_> {
             }
             for attempt in first..=first + self.options.reruns_max {
                 let cell = Cell { label, round, seed, attempt };
-                let total = self.total(targets.len() * workloads.len(), round);
+                // So many runs there are at least, as far as is known in this round.
+                let cells_a_round = (targets.len() * workloads.len()) as u64;
+                let total = u64::from(self.options.rounds.max(round + 1)) * cells_a_round;
                 if self.block(&cell, targets, &**workload, total)? {
                     break;
                 }
             }
         }
         Ok(())
-    }
-
-    /// How many runs there are at least, as far as is known in a round.
-    fn total(&self, cells_a_round: usize, round: u32) -> u64 {
-        u64::from(self.options.rounds.max(round + 1)) * cells_a_round as u64
     }
 
     /// One workload of one round on all targets, in an order drawn from the seed. Answers whether
@@ -477,18 +464,14 @@ impl Runner<'_> {
         if self.given_up.contains(&pair) {
             return Ok(None);
         }
-        match self.measure(cell, position, plan, workload) {
+        match self.measure(cell, position, plan, workload)? {
             Ok(samples) => Ok(Some(samples)),
-            Err(Failure::Ours(error)) => Err(error),
             // A signal from a terminal reaches mkfs and mount commands as well: what they then
             // answer is no failure of the target.
-            Err(Failure::Target(_)) if self.options.interrupt.is_raised() => {
-                Err(Error::Interrupted)
-            }
-            Err(Failure::Target(error)) => {
+            Err(_) if self.options.interrupt.is_raised() => Err(Error::Interrupted),
+            Err(error) => {
                 self.given_up.insert(pair);
-                let missing = error.is_missing_prerequisite();
-                let kind = if missing { NoteKind::LeftOut } else { NoteKind::Failed };
+                let kind = kind_of_note(&error);
                 let text = format!("in round {}: {error}", cell.round + 1);
                 self.journal.note(kind, Some(&plan.name), Some(cell.label), text)?;
                 Ok(None)
@@ -496,20 +479,23 @@ impl Runner<'_> {
         }
     }
 
+    /// The samples, or how the target failed, which loses them; an error is the comparison's own.
     fn measure(
         &mut self,
         cell: &Cell<'_>,
         position: u32,
         plan: &TargetPlan,
         workload: &dyn Workload,
-    ) -> std::result::Result<Vec<Sample>, Failure> {
+    ) -> Result<Result<Vec<Sample>>> {
         // What others left to be written back would be written while this is measured.
         rustix::fs::sync();
         // What hangs may do so as soon as it is mounted, and is looked at from then on. What took
         // long to be made, but was, has its time to run.
-        let watch = self.watch(self.options.interrupt.part()).map_err(Failure::Ours)?;
-        let made = watch.end(target::make(plan, self.workshop()));
-        let (mut target, _) = made.map_err(Failure::Target)?;
+        let watch = self.watch(self.options.interrupt.part())?;
+        let mut target = match watch.end(target::make(plan, self.workshop())) {
+            Ok((target, _)) => target,
+            Err(error) => return Ok(Err(error)),
+        };
         let interrupt = self.options.interrupt.part();
         let template = Sample {
             target: plan.name.clone(),
@@ -520,19 +506,17 @@ impl Runner<'_> {
             seed: cell.seed,
             ..Sample::default()
         };
-        let watch = self.watch(interrupt.clone()).map_err(Failure::Ours)?;
-        let session = Session::new(&mut *target, template, interrupt);
+        let watch = self.watch(interrupt.clone())?;
         // What is measured within the process may have nothing to do with any disk.
         let in_process = matches!(plan.kind, TargetKind::InProcess { .. });
-        let session = session.on_disk(self.backing.filter(|_| !in_process));
-        let mut session = session.slowed_by(plan.slowed);
+        let mut session = Session::new(&mut *target.target, template, interrupt);
+        session.backing = self.backing.filter(|_| !in_process);
+        session.slowed = plan.slowed;
         let ran = watch.end(workload.run(&mut session));
-        let mut samples = session.into_samples();
-        self.journal.samples(&mut samples).map_err(Failure::Ours)?;
+        let mut samples = session.samples;
+        self.journal.samples(&mut samples)?;
         let ended = self.end_target(plan, target);
-        ran.map_err(Failure::Target)?;
-        ended.map_err(Failure::Target)?;
-        Ok(samples)
+        Ok(ran.and(ended).map(|()| samples))
     }
 
     /// Begins to watch what must not take longer than a run may.
@@ -541,7 +525,7 @@ impl Runner<'_> {
         Watch::begin(limit, interrupt, self.work.path())
     }
 
-    fn end_target(&mut self, plan: &TargetPlan, target: Box<dyn target::Target>) -> Result<()> {
+    fn end_target(&mut self, plan: &TargetPlan, target: MadeTarget) -> Result<()> {
         for remark in target.tear_down()? {
             self.journal.note(NoteKind::Remark, Some(&plan.name), None, remark)?;
         }
@@ -569,10 +553,8 @@ struct Cell<'a> {
     attempt: u32,
 }
 
-/// Whose failure it is: of the target, which loses its samples, or of the comparison itself.
-enum Failure {
-    Target(Error),
-    Ours(Error),
+fn kind_of_note(error: &Error) -> NoteKind {
+    if error.is_missing_prerequisite() { NoteKind::LeftOut } else { NoteKind::Failed }
 }
 
 /// The seed of one workload in one round: the same for every target, different from all others.

@@ -141,8 +141,12 @@ impl Found {
     fn of(target: &str, rounds: usize, seed: u64, second: &[f64], slowed: &[f64]) -> Result<Self> {
         let needed = COMPARISONS * rounds;
         if rounds < 2 || second.len() != needed || slowed.len() != needed {
-            let found = [second.len(), slowed.len()];
-            return Err(Error::SelfTestRounds { comparisons: COMPARISONS, found, needed });
+            return Err(Error::Failed(format!(
+                "self-test: {} and {} of {needed} rounds have both copies; {COMPARISONS} \
+                 comparisons of at least 2 rounds are needed",
+                second.len(),
+                slowed.len()
+            )));
         }
         let alarms = second.chunks(rounds).filter(|ratios| shown(ratios, seed).is_some());
         let slower = |ratios: &&[f64]| shown(ratios, seed).is_some_and(|ratio| ratio > 1.0);

@@ -3,10 +3,8 @@
 //! Whatever a target attaches or mounts is held by guards: it goes on every exit path, in the
 //! order opposite to its making.
 
-mod bounded;
 mod device;
 mod directory;
-mod engine;
 mod eviction;
 pub(crate) mod fill;
 pub(crate) mod foreign;
@@ -23,7 +21,6 @@ use std::path::Path;
 
 use fslab_sys::memory_bound::MemoryBound;
 
-use bounded::Bounded;
 pub(crate) use eviction::drops_names;
 pub(crate) use prepared::{Remounted, Target};
 
@@ -40,16 +37,29 @@ pub(crate) struct Workshop<'a> {
     pub image_size: u64,
 }
 
+/// A target that is made, and the bound on the memory of its run: of this process and every daemon
+/// it starts, and of the page cache of what they read and write. Fields are dropped in this order:
+/// daemons of the target are in the group.
+pub(crate) struct MadeTarget {
+    pub target: Box<dyn Target>,
+    bound: Option<MemoryBound>,
+}
+
+impl MadeTarget {
+    /// Ends it; answers what did not go as it should.
+    pub fn tear_down(self) -> Result<Vec<String>> {
+        let notes = self.target.tear_down()?;
+        self.bound.map_or(Ok(()), MemoryBound::leave)?;
+        Ok(notes)
+    }
+}
+
 /// Makes a target, and what there is to record of how.
-pub(crate) fn make(
-    plan: &TargetPlan,
-    shop: Workshop<'_>,
-) -> Result<(Box<dyn Target>, TargetRecord)> {
-    let Some(limit) = plan.memory else { return make_unbounded(plan, shop) };
-    let bound = MemoryBound::enter(limit)?;
+pub(crate) fn make(plan: &TargetPlan, shop: Workshop<'_>) -> Result<(MadeTarget, TargetRecord)> {
+    let bound = plan.memory.map(MemoryBound::enter).transpose()?;
     let (target, mut record) = make_unbounded(plan, shop)?;
-    record.memory_limit = Some(bound.limit()?);
-    Ok((Box::new(Bounded { target, bound }), record))
+    record.memory_limit = bound.as_ref().map(MemoryBound::limit).transpose()?;
+    Ok((MadeTarget { target, bound }, record))
 }
 
 fn make_unbounded(
@@ -66,10 +76,6 @@ fn make_unbounded(
             image::make(&plan.name, base, over, shop)
         }
         TargetKind::Directory { path, cold } => directory::make(&plan.name, path, *cold),
-        TargetKind::Engine { base, options } => {
-            check_recorded(plan, base)?;
-            engine::make(&plan.name, base, options, shop)
-        }
         TargetKind::InProcess { specification } => {
             let made = shop.host.file_system(specification);
             let file_system = made.map_err(|source| unknown(plan, specification, source))?;
@@ -93,6 +99,6 @@ fn check_recorded(plan: &TargetPlan, base: &ImagePlan) -> Result<()> {
 fn unknown(plan: &TargetPlan, specification: &str, source: HostError) -> Error {
     match &plan.needs {
         Some(needs) => Error::Missing { needs: needs.clone(), source },
-        None => Error::InProcess { spec: specification.to_owned(), source },
+        None => Error::Host { what: specification.to_owned(), source },
     }
 }

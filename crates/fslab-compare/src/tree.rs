@@ -104,3 +104,12 @@ pub trait TreeFile {
     /// Closes it.
     fn close(self: Box<Self>) -> Result<()>;
 }
+
+/// Writes until all is taken; `write` is told how much was taken, and what is left.
+fn write_whole(data: &[u8], write: impl Fn(u64, &[u8]) -> Result<usize>) -> Result<()> {
+    let mut done = 0;
+    while done < data.len() {
+        done += write(done as u64, &data[done..])?;
+    }
+    Ok(())
+}

@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 use crate::error::{Error, Result};
 use crate::tree::HostTree;
 use crate::workload::random_access::Accesses;
-use fslab_stats::{Directions, Stopwatch};
+use fslab_stats::{Directions, Stopwatch, nanoseconds};
 
 /// Before every line that is meant for the caller.
 const MARK: &str = "fslab-worker ";
@@ -42,23 +42,8 @@ enum Message {
     Failed(String),
 }
 
-/// How long operations of one direction took.
-#[derive(Debug, Serialize, Deserialize)]
-struct Told {
-    longest_ns: u64,
-    buckets: Vec<(u64, u64)>,
-}
-
-impl Told {
-    fn of(stopwatch: Stopwatch) -> Self {
-        let (longest_ns, buckets) = stopwatch.into_buckets();
-        Self { longest_ns, buckets }
-    }
-
-    fn stopwatch(&self) -> Stopwatch {
-        Stopwatch::from_buckets(self.longest_ns, &self.buckets)
-    }
-}
+/// How long operations of one direction took: the longest in nanoseconds, and the histogram.
+type Told = (u64, Vec<(u64, u64)>);
 
 /// Is a worker process: does what `task` says and answers on `output`.
 ///
@@ -78,8 +63,8 @@ pub fn run(task: &str, input: &mut dyn BufRead, output: &mut dyn Write) -> Resul
     let time = ProcessorTime::of(Who::Process) - before;
     let message = match worked {
         Ok(done) => Message::Done {
-            reads: Told::of(done.reads),
-            writes: Told::of(done.writes),
+            reads: done.reads.into_buckets(),
+            writes: done.writes.into_buckets(),
             user_ns: nanoseconds(time.user),
             system_ns: nanoseconds(time.system),
         },
@@ -130,7 +115,8 @@ impl Worker {
         match self.hear()? {
             Message::Done { reads, writes, user_ns, system_ns } => {
                 let time = Duration::from_nanos;
-                let done = Directions::of(reads.stopwatch(), writes.stopwatch());
+                let told = |(longest, buckets): Told| Stopwatch::from_buckets(longest, &buckets);
+                let done = Directions::of(told(reads), told(writes));
                 Ok((done, time(user_ns), time(system_ns)))
             }
             Message::Failed(message) => Err(Error::Worker { message }),
@@ -169,8 +155,4 @@ fn say(output: &mut dyn Write, message: &Message) -> Result<()> {
 
 fn gone(source: std::io::Error) -> Error {
     Error::Worker { message: source.to_string() }
-}
-
-fn nanoseconds(duration: Duration) -> u64 {
-    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }

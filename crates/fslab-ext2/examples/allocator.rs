@@ -54,13 +54,8 @@ impl Policy for FirstFit {
     }
 
     /// Clustering may move a file to wherever it fits, from the first group on.
-    fn preference(
-        &mut self,
-        _space: &mut dyn Space,
-        _file: &FileState,
-        _request: &BlockRequest,
-    ) -> Result<Preference> {
-        Ok(Preference { group: GroupNo(0), block: None })
+    fn preference(&self, _space: &dyn Space, _request: &BlockRequest) -> Preference {
+        Preference { group: GroupNo(0), block: None }
     }
 }
 

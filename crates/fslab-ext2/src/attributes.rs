@@ -46,41 +46,40 @@ impl Volume {
         no: InodeNo,
         changes: &SetAttr,
     ) -> Result<()> {
-        self.begin(request.now)?;
+        self.begin(request)?;
         let mut inode = self.inode(no)?;
         check_changeable(&inode)?;
         if let Some(size) = changes.size {
-            self.resize(request, no, &mut inode, size, changes.kill_set_id)?;
+            self.resize(request, &mut inode, size, changes.kill_set_id)?;
         }
         if changes.uid.is_some() || changes.gid.is_some() {
-            self.change_owner(request, no, &mut inode, changes)?;
+            self.change_owner(request, &mut inode, changes)?;
         }
         if let Some(permissions) = changes.permissions {
-            self.change_permissions(no, &mut inode, permissions)?;
+            self.change_permissions(&mut inode, permissions)?;
         }
         change_time(&mut inode.accessed, changes.accessed, request.now);
         change_time(&mut inode.modified, changes.modified, request.now);
         if *changes != (SetAttr { kill_set_id: changes.kill_set_id, ..SetAttr::default() }) {
             inode.changed = request.now;
         }
-        self.store_inode(no, &inode)
+        self.store_inode(&inode)
     }
 
     /// Sets the size of a regular file.
     pub(crate) fn resize(
         &mut self,
         request: &Request,
-        no: InodeNo,
         inode: &mut Inode,
         size: u64,
         kill_set_id: bool,
     ) -> Result<()> {
         check_regular(inode)?;
-        let answer = self.truncate(no, inode, size);
+        let answer = self.truncate(inode, size);
         // Blocks that were freed before a failure must not stay in the map.
-        self.store_inode(no, inode)?;
+        self.store_inode(inode)?;
         answer?;
-        self.drop_privileges(no, inode, request, kill_set_id)?;
+        self.drop_privileges(inode, request, kill_set_id)?;
         (inode.modified, inode.changed) = (request.now, request.now);
         Ok(())
     }
@@ -90,12 +89,11 @@ impl Volume {
     fn change_owner(
         &mut self,
         request: &Request,
-        no: InodeNo,
         inode: &mut Inode,
         changes: &SetAttr,
     ) -> Result<()> {
         if inode.kind != FileKind::Directory {
-            self.drop_privileges(no, inode, request, false)?;
+            self.drop_privileges(inode, request, false)?;
             let before = inode.permissions;
             inode.permissions = set_id::after_change_of_owner(before, inode.gid, request);
         }
@@ -106,22 +104,17 @@ impl Volume {
 
     /// Whether the caller may set the set-group-id bit was checked by the sender, who knows all
     /// groups.
-    fn change_permissions(
-        &mut self,
-        no: InodeNo,
-        inode: &mut Inode,
-        permissions: Permissions,
-    ) -> Result<()> {
+    fn change_permissions(&mut self, inode: &mut Inode, permissions: Permissions) -> Result<()> {
         if inode.kind == FileKind::Symlink {
             return Err(Errno::OPNOTSUPP.into());
         }
         let name = OsStr::new(acl::ACCESS);
-        if self.may_have_xattrs(no, inode)?
-            && let Some(bytes) = self.xattr(no, inode, name)?
+        if self.may_have_xattrs(inode)?
+            && let Some(bytes) = self.xattr(inode, name)?
             && let Some(access) = Acl::parse(&bytes)?
         {
             let value = access.with_mode(permissions).to_bytes();
-            self.set_xattr(no, inode, name, &value, XattrMode::empty())?;
+            self.set_xattr(inode, name, &value, XattrMode::empty())?;
         }
         inode.permissions = permissions;
         Ok(())
@@ -131,13 +124,12 @@ impl Volume {
     /// callers who lack the right to keep them.
     pub(crate) fn drop_privileges(
         &mut self,
-        no: InodeNo,
         inode: &mut Inode,
         request: &Request,
         kill_set_id: bool,
     ) -> Result<()> {
-        if self.may_have_xattrs(no, inode)? {
-            self.remove_xattr(no, inode, OsStr::new(rules::CAPABILITY))?;
+        if self.may_have_xattrs(inode)? {
+            self.remove_xattr(inode, OsStr::new(rules::CAPABILITY))?;
         }
         if kill_set_id {
             inode.permissions = set_id::after_change(inode.permissions, inode.gid, request);
@@ -163,41 +155,31 @@ impl Volume {
         if value.len() > VALUE_BYTES_MAX {
             return Err(Errno::TOOBIG.into());
         }
-        self.begin(request.now)?;
+        self.begin(request)?;
         let mut inode = self.inode(no)?;
         check_changeable(&inode)?;
         namespace.check_kind(inode.kind)?;
-        match namespace {
+        // Lists that are empty or say no more than the permissions are not stored.
+        let stored = match namespace {
             Namespace::AccessAcl => {
                 let (permissions, stored) = acl::set_access(inode.permissions, value)?;
-                self.change_acl(no, &mut inode, name, stored)?;
                 inode.permissions = permissions;
+                stored
             }
-            Namespace::DefaultAcl => {
-                let stored = acl::set_default(inode.kind, value)?;
-                self.change_acl(no, &mut inode, name, stored)?;
-            }
-            _ => self.set_xattr(no, &mut inode, name, value, mode)?,
+            Namespace::DefaultAcl => acl::set_default(inode.kind, value)?,
+            _ => Some(value.to_vec()),
+        };
+        let mode = if namespace.is_acl() { XattrMode::empty() } else { mode };
+        match stored {
+            Some(value) => self.set_xattr(&mut inode, name, &value, mode)?,
+            None => drop(self.remove_xattr(&mut inode, name)?),
         }
         if kill_set_group_id {
             let bits = inode.permissions.bits() & !Permissions::SET_GID;
             inode.permissions = Permissions::new(bits);
         }
         inode.changed = request.now;
-        self.store_inode(no, &inode)
-    }
-
-    fn change_acl(
-        &mut self,
-        no: InodeNo,
-        inode: &mut Inode,
-        name: &OsStr,
-        value: Option<Vec<u8>>,
-    ) -> Result<()> {
-        match value {
-            Some(value) => self.set_xattr(no, inode, name, &value, XattrMode::empty()),
-            None => self.remove_xattr(no, inode, name).map(|_| ()),
-        }
+        self.store_inode(&inode)
     }
 
     /// Removes an extended attribute. Removing a list that is not there succeeds, as in the
@@ -209,23 +191,23 @@ impl Volume {
         name: &OsStr,
     ) -> Result<()> {
         let namespace = Namespace::of(name)?;
-        self.begin(request.now)?;
+        self.begin(request)?;
         let mut inode = self.inode(no)?;
         check_changeable(&inode)?;
         namespace.check_kind(inode.kind)?;
-        if !self.remove_xattr(no, &mut inode, name)? && !namespace.is_acl() {
+        if !self.remove_xattr(&mut inode, name)? && !namespace.is_acl() {
             return Err(Errno::NODATA.into());
         }
         inode.changed = request.now;
-        self.store_inode(no, &inode)
+        self.store_inode(&inode)
     }
 
     /// Records an access, if that works: what was read is right all the same.
-    pub(crate) fn touch_access(&mut self, no: InodeNo, now: Timestamp) {
+    pub(crate) fn touch_access(&mut self, no: InodeNo, request: &Request) {
         if self.options.read_only {
             return;
         }
-        let answer = self.store_access(no, now);
+        let answer = self.store_access(no, request);
         if let Err(error) = self.trouble.clone().see(answer) {
             tracing::warn!("the time at which inode {no} was read is not recorded: {error}");
         }
@@ -238,11 +220,11 @@ impl Volume {
         is_noted && self.options.access_times.is_due(inode.kind, inode.accessed, changed, now)
     }
 
-    fn store_access(&mut self, no: InodeNo, now: Timestamp) -> Result<()> {
-        self.begin(now)?;
+    fn store_access(&mut self, no: InodeNo, request: &Request) -> Result<()> {
+        self.begin(request)?;
         let mut inode = self.inode(no)?;
-        inode.accessed = now;
-        self.store_inode(no, &inode)
+        inode.accessed = request.now;
+        self.store_inode(&inode)
     }
 }
 

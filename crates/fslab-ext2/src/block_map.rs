@@ -58,10 +58,10 @@ impl Volume {
     }
 
     /// Follows a path to its last pointer, or to the first on it that leads nowhere.
-    fn follow(&self, no: InodeNo, inode: &Inode, path: &PointerPath) -> Result<Reached> {
+    fn follow(&self, inode: &Inode, path: &PointerPath) -> Result<Reached> {
         let mut slot = Slot::Inode(path.steps()[0]);
         for (depth, index) in path.steps()[1..].iter().enumerate() {
-            let Some(table) = self.checked(no, self.slot(inode, slot)?)? else {
+            let Some(table) = self.checked(inode.no, self.slot(inode, slot)?)? else {
                 return Ok(Reached { depth, slot });
             };
             slot = Slot::Indirect(table, *index);
@@ -70,35 +70,27 @@ impl Volume {
     }
 
     /// The block of the device that holds a block of a file; `None` for a hole.
-    pub(crate) fn map(
-        &self,
-        no: InodeNo,
-        inode: &Inode,
-        block: FileBlock,
-    ) -> Result<Option<BlockNo>> {
-        let reached = self.follow(no, inode, &self.path(block)?)?;
-        self.checked(no, self.slot(inode, reached.slot)?)
+    pub(crate) fn map(&self, inode: &Inode, block: FileBlock) -> Result<Option<BlockNo>> {
+        let reached = self.follow(inode, &self.path(block)?)?;
+        self.checked(inode.no, self.slot(inode, reached.slot)?)
     }
 
     /// As [`map`](Self::map), with what follows of the same kind, up to `most` blocks.
-    pub(crate) fn map_run(
-        &self,
-        no: InodeNo,
-        inode: &Inode,
-        first: FileBlock,
-        most: u32,
-    ) -> Result<Run> {
+    pub(crate) fn map_run(&self, inode: &Inode, first: FileBlock, most: u32) -> Result<Run> {
         let path = self.path(first)?;
-        let Reached { depth, slot } = self.follow(no, inode, &path)?;
+        let Reached { depth, slot } = self.follow(inode, &path)?;
         if depth < path.levels() {
             let length = path.end_below(path.levels() - depth) - u64::from(first.0);
             return Ok(Run { physical: None, length: length.min(most.into()) as u32 });
         }
         let most = most.min(path.room());
         match slot {
-            Slot::Inode(index) => self.run_of(no, |at| inode.map[(index + at) as usize], most),
+            Slot::Inode(index) => {
+                self.run_of(inode.no, |at| inode.map[(index + at) as usize], most)
+            }
             Slot::Indirect(table, index) => {
-                let run = |bytes: &[u8]| self.run_of(no, |at| pointer(bytes, index + at), most);
+                let run =
+                    |bytes: &[u8]| self.run_of(inode.no, |at| pointer(bytes, index + at), most);
                 self.cache.look(table, run)?
             }
         }
@@ -118,21 +110,19 @@ impl Volume {
     /// where there is no room for the block and the indirect blocks on the path, nothing is taken.
     pub(crate) fn map_for_writing(
         &mut self,
-        no: InodeNo,
         inode: &mut Inode,
         block: FileBlock,
-        privileged: bool,
     ) -> Result<Mapped> {
         let path = self.path(block)?;
-        let gap = self.follow(no, inode, &path)?;
-        if let Some(block) = self.checked(no, self.slot(inode, gap.slot)?)? {
+        let gap = self.follow(inode, &path)?;
+        if let Some(block) = self.checked(inode.no, self.slot(inode, gap.slot)?)? {
             return Ok(Mapped { block, fresh: false });
         }
         let count = (path.levels() + 1 - gap.depth) as u32;
-        self.reserve(u64::from(count), privileged)?;
+        self.reserve(u64::from(count), self.privileged)?;
         let sectors = count * self.block_sectors();
         let sum = inode.sectors.checked_add(sectors).ok_or(Errno::FBIG)?;
-        let block = self.fill_gap(no, inode, &path, &gap)?;
+        let block = self.fill_gap(inode, &path, &gap)?;
         inode.sectors = sum;
         Ok(Mapped { block, fresh: true })
     }
@@ -141,7 +131,6 @@ impl Volume {
     /// file when all were had.
     fn fill_gap(
         &mut self,
-        no: InodeNo,
         inode: &mut Inode,
         path: &PointerPath,
         gap: &Reached,
@@ -149,8 +138,8 @@ impl Volume {
         let count = path.levels() + 1 - gap.depth;
         let mut taken: Vec<BlockNo> = Vec::with_capacity(count);
         while taken.len() < count {
-            let request = self.block_request(no, inode, path, gap, &taken)?;
-            match self.space.take_blocks(&mut self.cache, no, &request) {
+            let request = self.block_request(inode, path, gap, &taken)?;
+            match self.space.take_blocks(&mut self.cache, inode.no, &request) {
                 Ok(run) => taken.extend(run.blocks()),
                 Err(error) => {
                     for block in taken {
@@ -175,7 +164,6 @@ impl Volume {
     /// path has been taken.
     fn block_request(
         &self,
-        no: InodeNo,
         inode: &Inode,
         path: &PointerPath,
         gap: &Reached,
@@ -197,7 +185,7 @@ impl Volume {
             _ => some(inode.map[DIRECT_BLOCKS]),
         };
         Ok(BlockRequest {
-            home: self.geometry().group_of_inode(no),
+            home: self.geometry().group_of_inode(inode.no),
             regular: inode.kind == FileKind::Regular,
             logical: path.logical(),
             missing: (path.levels() - gap.depth - taken.len()) as u32,
@@ -226,19 +214,8 @@ impl Volume {
 
     /// Takes a block that is not of the map, near the inode, and makes it zeros.
     pub(crate) fn take_lone_block(&mut self, no: InodeNo) -> Result<BlockNo> {
-        let request = BlockRequest {
-            home: self.geometry().group_of_inode(no),
-            regular: false,
-            logical: FileBlock(0),
-            missing: 0,
-            wanted: 1,
-            index: 0,
-            before: None,
-            nearest: None,
-            holder: None,
-            last_direct: None,
-            first_indirect: None,
-        };
+        let home = self.geometry().group_of_inode(no);
+        let request = BlockRequest { home, wanted: 1, ..BlockRequest::default() };
         let run = self.space.take_blocks(&mut self.cache, no, &request)?;
         self.cache.create(run.start);
         Ok(run.start)
@@ -268,7 +245,7 @@ impl Volume {
     /// Indirect blocks of which only a part will be unmapped must not lose it before the device
     /// has what they gained. Of a directory, names may lie there that have no other place yet; of a
     /// file, nothing that was promised.
-    fn settle_tables(&mut self, no: InodeNo, inode: &Inode, range: &Range<u64>) -> Result<()> {
+    fn settle_tables(&mut self, inode: &Inode, range: &Range<u64>) -> Result<()> {
         if inode.kind != FileKind::Directory {
             return Ok(());
         }
@@ -278,17 +255,17 @@ impl Volume {
                 if at.level == 0 {
                     return Ok(None);
                 }
-                self.checked(no, at.block.0)?;
+                self.checked(inode.no, at.block.0)?;
                 must |= self.cache.must_settle(at.block);
                 self.cache.read(at.block).map(Some)
             };
             walk(&inode.map, self.block_size(), end..end.saturating_add(1), &mut visitor)?;
         }
         if must {
-            let was_late = self.order.late_inodes.contains_key(&no);
+            let was_late = self.order.late_inodes.contains_key(&inode.no);
             self.flush_within_operation()?;
             if was_late {
-                self.make_late(no)?;
+                self.make_late(inode.no)?;
             }
         }
         Ok(())
@@ -296,42 +273,35 @@ impl Volume {
 
     /// Makes a range of a file's blocks a hole and frees them, and the indirect blocks that lead
     /// to nothing else.
-    pub(crate) fn unmap(
-        &mut self,
-        no: InodeNo,
-        inode: &mut Inode,
-        range: Range<u64>,
-    ) -> Result<()> {
-        self.settle_tables(no, inode, &range)?;
+    pub(crate) fn unmap(&mut self, inode: &mut Inode, range: Range<u64>) -> Result<()> {
+        self.settle_tables(inode, &range)?;
         let (map, block_size) = (inode.map, self.block_size());
-        walk(&map, block_size, range, &mut Unmapping { volume: self, no, inode })
+        walk(&map, block_size, range, &mut Unmapping { volume: self, inode })
     }
 
     /// Every block of a file on the device, indirect ones included, in the order of the map.
     /// Stops with damage when there are more than the file system has.
     pub(crate) fn walk(
         &self,
-        no: InodeNo,
         inode: &Inode,
         visit: &mut dyn FnMut(BlockNo, Option<u64>),
     ) -> Result<()> {
-        self.walk_to(no, inode, 0, visit)
+        self.walk_to(inode, 0, visit)
     }
 
     /// As [`walk`](Self::walk), and looks into no indirect block of level `lowest` or below.
     pub(crate) fn walk_to(
         &self,
-        no: InodeNo,
         inode: &Inode,
         lowest: u32,
         visit: &mut dyn FnMut(BlockNo, Option<u64>),
     ) -> Result<()> {
         let mut budget = u64::from(self.geometry().blocks);
         let mut visitor = |at: &Pointer| {
-            self.checked(no, at.block.0)?;
+            self.checked(inode.no, at.block.0)?;
             budget = budget
                 .checked_sub(1)
-                .ok_or_else(|| Error::damaged(Place::Inode(no), Flaw::TooManyBlocks))?;
+                .ok_or_else(|| Error::damaged(Place::Inode(inode.no), Flaw::TooManyBlocks))?;
             visit(at.block, (at.level == 0).then_some(at.first));
             if at.level > lowest { self.cache.read(at.block).map(Some) } else { Ok(None) }
         };
@@ -342,13 +312,12 @@ impl Volume {
 /// Frees the blocks that a walk comes to, and the indirect blocks that lead to nothing any more.
 struct Unmapping<'a> {
     volume: &'a mut Volume,
-    no: InodeNo,
     inode: &'a mut Inode,
 }
 
 impl Visitor for Unmapping<'_> {
     fn enter(&mut self, at: &Pointer) -> Result<Option<Block>> {
-        self.volume.checked(self.no, at.block.0)?;
+        self.volume.checked(self.inode.no, at.block.0)?;
         if at.level > 0 {
             return self.volume.cache.read(at.block).map(Some);
         }
@@ -363,8 +332,8 @@ impl Visitor for Unmapping<'_> {
 
 impl Unmapping<'_> {
     fn free(&mut self, at: &Pointer) -> Result<()> {
-        let Self { volume, no, inode } = self;
-        volume.space.free_block(&mut volume.cache, *no, at.block)?;
+        let Self { volume, inode } = self;
+        volume.space.free_block(&mut volume.cache, inode.no, at.block)?;
         inode.sectors = inode.sectors.saturating_sub(volume.block_sectors());
         match at.slot {
             Slot::Inode(index) => inode.map[index as usize] = 0,

@@ -340,11 +340,8 @@ impl BlockCache {
 
     /// Writes all changed blocks of a role. What could not be written stays changed.
     pub fn write_out(&mut self, role: Role) -> Result<()> {
-        let all = self.changed.iter();
-        self.write_blocks(all.copied().filter(|block| self.role(*block) == Some(role)).collect())
-    }
-
-    fn write_blocks(&mut self, blocks: Vec<BlockNo>) -> Result<()> {
+        let all = self.changed.iter().copied();
+        let blocks = all.filter(|block| self.role(*block) == Some(role)).collect();
         let mut written = Written::new();
         let answer = self.put_blocks(blocks, &mut written);
         self.note(&written);

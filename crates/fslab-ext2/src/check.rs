@@ -48,7 +48,7 @@ fn examine(device: Arc<dyn BlockDevice>, findings_max: usize) -> Result<(Report,
     let mut image = match Image::open(device) {
         Ok(image) => image,
         Err(Error::Damaged(damage)) => {
-            let mut report = Report::default();
+            let mut report = Report::with_limit(findings_max);
             let subject = match damage.place {
                 Place::Group(group) => Subject::Group(group),
                 _ => Subject::Superblock,

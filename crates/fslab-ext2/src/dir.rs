@@ -44,7 +44,7 @@ use crate::error::{Error, Place, Result};
 use crate::flaw::{Checked, Flaw};
 use crate::types::{BlockSize, FileBlock, InodeNo};
 use entry::Entries;
-use index::Table;
+use index::{Table, TableMut};
 
 /// The blocks of one directory, to be read.
 ///
@@ -53,6 +53,9 @@ use index::Table;
 pub trait DirectoryBlocks {
     /// The directory's inode, for naming damage.
     fn inode(&self) -> InodeNo;
+
+    /// How the directories of its file system are kept.
+    fn rules(&self) -> Rules;
 
     /// Bytes a block; every slice this trait hands out has this length.
     fn block_size(&self) -> BlockSize;
@@ -147,10 +150,7 @@ pub enum Form {
 
 /// Writes the first block of a new directory.
 pub fn create(block: &mut [u8], rules: &Rules, own: InodeNo, parent: InodeNo) {
-    let kind = rules.told(EntryKind::DIRECTORY);
-    block.fill(0);
-    entry::put(block, 0, entry::RECORD_MIN, own, kind, b".");
-    entry::put(block, entry::RECORD_MIN, block.len() - entry::RECORD_MIN, parent, kind, b"..");
+    entry::put_dots(block, own, parent, rules.told(EntryKind::DIRECTORY));
 }
 
 /// The inode of `..`.
@@ -166,12 +166,8 @@ pub fn parent<B: DirectoryBlocks>(blocks: &B) -> Result<InodeNo> {
 ///
 /// # Errors
 /// Where block 0 doesn't start as a directory does.
-pub fn set_parent<B: DirectoryBlocksMut>(
-    blocks: &mut B,
-    rules: &Rules,
-    parent: InodeNo,
-) -> Result<()> {
-    let kind = rules.told(EntryKind::DIRECTORY);
+pub fn set_parent<B: DirectoryBlocksMut>(blocks: &mut B, parent: InodeNo) -> Result<()> {
+    let kind = blocks.rules().told(EntryKind::DIRECTORY);
     let answer = blocks.write(FileBlock(0), |block| {
         dots(block)?;
         entry::set_inode(block, entry::RECORD_MIN, parent, kind);
@@ -186,18 +182,17 @@ pub fn set_parent<B: DirectoryBlocksMut>(
 /// Where the name is no longer at the place that was found.
 pub fn replace<B: DirectoryBlocksMut>(
     blocks: &mut B,
-    rules: &Rules,
     found: &Found,
     inode: InodeNo,
     kind: EntryKind,
 ) -> Result<()> {
-    let offset = found.spot.offset as usize;
+    let (offset, kind) = (found.spot.offset as usize, blocks.rules().told(kind));
     let answer = blocks.write(found.block, |block| {
         let entry = entry::entry_at(block, offset)?;
         if entry.inode != Some(found.spot.inode) {
             return Err(Flaw::RecordChanged);
         }
-        entry::set_inode(block, offset, inode, rules.told(kind));
+        entry::set_inode(block, offset, inode, kind);
         Ok(())
     })?;
     placed(blocks, found.block, answer)
@@ -224,12 +219,12 @@ pub fn is_empty<B: DirectoryBlocks>(blocks: &B) -> Result<bool> {
 /// Whether a directory is searched and listed by its index. Where the root of the index is damaged
 /// it is not: it is read as a linear one then, as by the kernel. Names of a whole directory are
 /// found so, because index blocks are free space to whoever reads linearly.
-pub(crate) fn has_usable_index<B: DirectoryBlocks>(blocks: &B, rules: &Rules) -> Result<bool> {
+pub(crate) fn has_usable_index<B: DirectoryBlocks>(blocks: &B) -> Result<bool> {
     if !blocks.is_indexed() {
         return Ok(false);
     }
     let flaw = blocks.read(FileBlock(0), |block| match Table::of_root(block) {
-        Ok((info, _)) if info.levels >= rules.levels => Some(Flaw::IndexTooDeep),
+        Ok((info, _)) if info.levels >= blocks.rules().levels => Some(Flaw::IndexTooDeep),
         Ok(_) => None,
         Err(flaw) => Some(flaw),
     })?;
@@ -308,4 +303,14 @@ pub(crate) fn write_checked<B: DirectoryBlocksMut, R>(
     }
     let answer = blocks.write(block, change)?;
     placed(blocks, block, answer)
+}
+
+/// Changes the table of the root of an index (level 0) or of a node.
+pub(crate) fn change_table<B: DirectoryBlocksMut, R>(
+    blocks: &mut B,
+    block: FileBlock,
+    level: usize,
+    change: impl FnOnce(&mut TableMut<'_>) -> Checked<R>,
+) -> Result<R> {
+    write_checked(blocks, block, |bytes| change(&mut TableMut::of_level(bytes, level)?))
 }

@@ -5,7 +5,7 @@ use std::ops::Deref;
 use fslab_vfs::{Errno, FileKind};
 
 use crate::cache::Role;
-use crate::dir::{DirectoryBlocks, DirectoryBlocksMut};
+use crate::dir::{DirectoryBlocks, DirectoryBlocksMut, Rules};
 use crate::error::{Error, Place, Result};
 use crate::flaw::Flaw;
 use crate::format::INODE_INDEX;
@@ -14,68 +14,65 @@ use crate::types::{BlockNo, BlockSize, FileBlock, InodeNo};
 use crate::volume::Volume;
 
 /// A directory, to be read at least.
-pub(crate) struct Directory<V, I> {
+pub(crate) struct Directory<V> {
     volume: V,
-    no: InodeNo,
-    inode: I,
-    /// Whether it may take the last blocks.
-    privileged: bool,
+    pub inode: Inode,
 }
 
 /// A directory to be read.
-pub(crate) type DirectoryView<'a> = Directory<&'a Volume, &'a Inode>;
+pub(crate) type DirectoryView<'a> = Directory<&'a Volume>;
 
 /// A directory to be changed. Changes of the inode are stored at once.
-pub(crate) type DirectoryEdit<'a> = Directory<&'a mut Volume, &'a mut Inode>;
+pub(crate) type DirectoryEdit<'a> = Directory<&'a mut Volume>;
 
-/// Whether an inode is a directory that can be one.
-fn check(volume: &Volume, no: InodeNo, inode: &Inode) -> Result<()> {
-    if inode.kind != FileKind::Directory {
-        return Err(Errno::NOTDIR.into());
+impl Volume {
+    /// A directory to be read.
+    pub(crate) fn directory(&self, no: InodeNo) -> Result<DirectoryView<'_>> {
+        Ok(Directory { inode: self.directory_inode(no)?, volume: self })
     }
-    let size = volume.block_size().bytes_u64();
-    let blocks = inode.size / size;
-    let fits = inode.size.is_multiple_of(size) && blocks > 0;
-    if fits && blocks <= u64::from(volume.geometry().blocks) {
-        return Ok(());
+
+    /// A directory to be changed.
+    pub(crate) fn directory_mut(&mut self, no: InodeNo) -> Result<DirectoryEdit<'_>> {
+        Ok(Directory { inode: self.directory_inode(no)?, volume: self })
     }
-    Err(Error::damaged(Place::Inode(no), Flaw::BadDirectorySize))
+
+    /// The inode of what is a directory and can be one.
+    fn directory_inode(&self, no: InodeNo) -> Result<Inode> {
+        let inode = self.inode(no)?;
+        if inode.kind != FileKind::Directory {
+            return Err(Errno::NOTDIR.into());
+        }
+        let size = self.block_size().bytes_u64();
+        let blocks = inode.size / size;
+        let fits = inode.size.is_multiple_of(size) && blocks > 0;
+        if fits && blocks <= u64::from(self.geometry().blocks) {
+            return Ok(inode);
+        }
+        Err(Error::damaged(Place::Inode(no), Flaw::BadDirectorySize))
+    }
 }
 
-impl<'a> DirectoryView<'a> {
-    pub fn new(volume: &'a Volume, no: InodeNo, inode: &'a Inode) -> Result<Self> {
-        check(volume, no, inode)?;
-        Ok(Self { volume, no, inode, privileged: false })
-    }
-}
-
-impl<'a> DirectoryEdit<'a> {
-    pub fn new(
-        volume: &'a mut Volume,
-        no: InodeNo,
-        inode: &'a mut Inode,
-        privileged: bool,
-    ) -> Result<Self> {
-        check(volume, no, inode)?;
-        Ok(Self { volume, no, inode, privileged })
-    }
-
+impl DirectoryEdit<'_> {
     fn store(&mut self) -> Result<()> {
-        self.volume.store_inode(self.no, self.inode)
+        self.volume.store_inode(&self.inode)
     }
 }
 
-impl<V: Deref<Target = Volume>, I: Deref<Target = Inode>> Directory<V, I> {
+impl<V: Deref<Target = Volume>> Directory<V> {
     /// Where a block of the directory is on the device.
     pub fn physical(&self, block: FileBlock) -> Result<BlockNo> {
-        let hole = || Error::damaged(Place::Directory(self.no, block), Flaw::DirectoryHole);
-        self.volume.map(self.no, &self.inode, block)?.ok_or_else(hole)
+        let hole = || Error::damaged(Place::Directory(self.inode.no, block), Flaw::DirectoryHole);
+        self.volume.map(&self.inode, block)?.ok_or_else(hole)
     }
 }
 
-impl<V: Deref<Target = Volume>, I: Deref<Target = Inode>> DirectoryBlocks for Directory<V, I> {
+impl<V: Deref<Target = Volume>> DirectoryBlocks for Directory<V> {
     fn inode(&self) -> InodeNo {
-        self.no
+        self.inode.no
+    }
+
+    fn rules(&self) -> Rules {
+        self.volume.rules
     }
 
     fn block_size(&self) -> BlockSize {
@@ -94,7 +91,7 @@ impl<V: Deref<Target = Volume>, I: Deref<Target = Inode>> DirectoryBlocks for Di
         let trouble = &self.volume.trouble;
         // Once: each search finds it again.
         if !trouble.is_noted() {
-            let damage = Error::damaged(Place::Directory(self.no, FileBlock(0)), flaw);
+            let damage = Error::damaged(Place::Directory(self.inode.no, FileBlock(0)), flaw);
             trouble.log("a directory is read without its index", &damage);
         }
     }
@@ -136,13 +133,12 @@ impl DirectoryBlocksMut for DirectoryEdit<'_> {
 
     fn grow(&mut self) -> Result<FileBlock> {
         let size = self.inode.size + self.block_size().bytes_u64();
-        if size > u64::from(u32::MAX) && self.volume.rules.levels < crate::dir::Rules::LEVELS_LARGE
-        {
+        if size > u64::from(u32::MAX) && self.volume.rules.levels < Rules::LEVELS_LARGE {
             return Err(Errno::NOSPC.into());
         }
-        self.volume.make_early(self.no)?;
+        self.volume.make_early(self.inode.no)?;
         let block = FileBlock(self.count());
-        let mapped = self.volume.map_for_writing(self.no, self.inode, block, self.privileged)?;
+        let mapped = self.volume.map_for_writing(&mut self.inode, block)?;
         self.volume.cache.create(mapped.block);
         self.inode.size = size;
         self.store()?;
@@ -150,8 +146,8 @@ impl DirectoryBlocksMut for DirectoryEdit<'_> {
     }
 
     fn shrink(&mut self, count: u32) -> Result<()> {
-        self.volume.make_late(self.no)?;
-        self.volume.unmap(self.no, self.inode, u64::from(count)..u64::MAX)?;
+        self.volume.make_late(self.inode.no)?;
+        self.volume.unmap(&mut self.inode, u64::from(count)..u64::MAX)?;
         self.inode.size = u64::from(count) * self.block_size().bytes_u64();
         self.store()
     }

@@ -14,7 +14,7 @@ use crate::block_map::PATH_BLOCKS_MAX;
 use crate::error::{Error, Place, Result};
 use crate::flaw::Flaw;
 use crate::inode::Inode;
-use crate::types::{BlockNo, FileBlock, InodeNo};
+use crate::types::FileBlock;
 use crate::volume::Volume;
 
 /// The part of a range that lies in one block of a file.
@@ -43,13 +43,7 @@ impl Volume {
     }
 
     /// Reads what lies between `offset` and the end; answers how much that was.
-    pub(crate) fn read_data(
-        &self,
-        no: InodeNo,
-        inode: &Inode,
-        offset: u64,
-        buffer: &mut [u8],
-    ) -> Result<usize> {
+    pub(crate) fn read_data(&self, inode: &Inode, offset: u64, buffer: &mut [u8]) -> Result<usize> {
         let length = inode.size.saturating_sub(offset).min(buffer.len() as u64) as usize;
         let mut done = 0;
         while done < length {
@@ -61,7 +55,7 @@ impl Volume {
                 buffer[done..length].fill(0);
                 break;
             };
-            let run = self.map_run(no, inode, first, most)?;
+            let run = self.map_run(inode, first, most)?;
             let bytes = u64::from(run.length) * self.block_bytes() - within;
             let piece = &mut buffer[done..][..bytes.min((length - done) as u64) as usize];
             match run.physical {
@@ -85,11 +79,9 @@ impl Volume {
     /// Writes as much as there is room for, at least one byte. The inode is changed, not stored.
     pub(crate) fn write_data(
         &mut self,
-        no: InodeNo,
         inode: &mut Inode,
         offset: u64,
         data: &[u8],
-        privileged: bool,
     ) -> Result<usize> {
         let size_max = self.geometry().size_max();
         if data.is_empty() {
@@ -100,204 +92,157 @@ impl Volume {
         }
         let data = &data[..(size_max - offset).min(data.len() as u64) as usize];
         if offset > inode.size {
-            self.zero_mapped(no, inode, inode.size..offset)?;
+            self.zero_mapped(inode, inode.size..offset)?;
         }
-        let mut batch = Batch::default();
-        let mut taken: Vec<FileBlock> = Vec::new();
-        let answer = self.map_all(no, inode, offset, data, privileged, &mut batch, &mut taken);
-        let written = answer.and_then(|length| {
-            self.write_batch(&batch, data)?;
-            Ok(length)
-        });
-        match written {
+        let mut batch = Batch { data, parts: Vec::new(), taken: Vec::new() };
+        let mapped = self.map_all(inode, offset, &mut batch);
+        match mapped.and_then(|length| self.write_batch(&mut batch).map(|()| length)) {
             Ok(length) => {
                 inode.size = inode.size.max(offset + length as u64);
                 Ok(length)
             }
             Err(error) => {
                 // What was taken holds what somebody else left there.
-                for block in taken {
-                    self.unmap(no, inode, u64::from(block.0)..u64::from(block.0) + 1)?;
-                }
+                self.unmap_each(inode, batch.taken)?;
                 Err(error)
             }
         }
     }
 
     /// Maps the blocks for a write; answers for how many bytes there is room.
-    #[allow(clippy::too_many_arguments, reason = "one step of write_data")]
-    fn map_all(
-        &mut self,
-        no: InodeNo,
-        inode: &mut Inode,
-        offset: u64,
-        data: &[u8],
-        privileged: bool,
-        batch: &mut Batch,
-        taken: &mut Vec<FileBlock>,
-    ) -> Result<usize> {
+    fn map_all(&mut self, inode: &mut Inode, offset: u64, batch: &mut Batch<'_>) -> Result<usize> {
         let clusters = self.options.clustering == Clustering::Smart;
+        let block_bytes = self.block_size().bytes();
         let mut done = 0;
-        for piece in pieces(self.block_bytes(), offset..offset + data.len() as u64) {
-            self.put_down_before_flush(batch, data)?;
-            let mapped = match self.map_for_writing(no, inode, piece.block, privileged) {
+        for piece in pieces(self.block_bytes(), offset..offset + batch.data.len() as u64) {
+            // Where only blocks are left that wait to be usable, mapping the next one flushes.
+            // Pointers to those mapped before are on the device then, and so must be their bytes.
+            if !self.space.has_blocks_now(PATH_BLOCKS_MAX) {
+                self.write_batch(batch)?;
+            }
+            let mapped = match self.map_for_writing(inode, piece.block) {
                 Ok(mapped) => mapped,
                 Err(error) if done == 0 || !error.is(Errno::NOSPC) => return Err(error),
                 Err(_) => break,
             };
-            let at = self.geometry().offset_of(mapped.block) + piece.start as u64;
+            let start = self.geometry().offset_of(mapped.block);
             if mapped.fresh {
-                taken.push(piece.block);
-                self.zero_around(mapped.block, &piece)?;
+                batch.taken.push(piece.block.0.into());
+                if piece.length < block_bytes {
+                    self.write_zeros(start, block_bytes)?;
+                }
             }
-            batch.add(at, done..done + piece.length);
+            batch.add(start + piece.start as u64, done..done + piece.length);
             done += piece.length;
-            if clusters && piece.start + piece.length == self.block_size().bytes() {
-                self.written(no, inode, (piece.block, mapped.block), |volume| {
-                    volume.write_batch(&std::mem::take(batch), data)
+            if clusters && piece.start + piece.length == block_bytes {
+                self.written(inode, (piece.block, mapped.block), |volume| {
+                    volume.write_batch(batch)
                 })?;
             }
         }
         Ok(done)
     }
 
-    /// Where only blocks are left that wait to be usable, mapping the next one flushes. Pointers to
-    /// those mapped before are on the device then, and so must be their bytes.
-    fn put_down_before_flush(&mut self, batch: &mut Batch, data: &[u8]) -> Result<()> {
-        if self.space.has_blocks_now(PATH_BLOCKS_MAX) {
-            return Ok(());
-        }
-        self.write_batch(&std::mem::take(batch), data)
+    fn write_batch(&mut self, batch: &mut Batch<'_>) -> Result<()> {
+        let mut parts = std::mem::take(&mut batch.parts).into_iter();
+        parts.try_for_each(|(at, range)| self.write_bytes(at, &batch.data[range]))
     }
 
-    /// Makes the rest of a block zeros that was a hole and is written in part.
-    fn zero_around(&mut self, block: BlockNo, piece: &Piece) -> Result<()> {
-        if piece.length == self.block_size().bytes() {
-            return Ok(());
-        }
-        let zeros = vec![0; self.block_size().bytes()];
+    /// Gives the device bytes of a file.
+    pub(crate) fn write_bytes(&mut self, at: u64, bytes: &[u8]) -> Result<()> {
         self.data_written = true;
-        let at = self.geometry().offset_of(block);
-        Ok(self.cache.device().write_data_at(at, &zeros)?)
+        Ok(self.cache.device().write_data_at(at, bytes)?)
     }
 
-    fn write_batch(&mut self, batch: &Batch, data: &[u8]) -> Result<()> {
-        self.data_written = true;
-        for (at, range) in &batch.parts {
-            self.cache.device().write_data_at(*at, &data[range.clone()])?;
-        }
-        Ok(())
+    fn write_zeros(&mut self, at: u64, length: usize) -> Result<()> {
+        self.write_bytes(at, &vec![0; length])
+    }
+
+    fn unmap_each(&mut self, inode: &mut Inode, blocks: Vec<u64>) -> Result<()> {
+        blocks.into_iter().try_for_each(|block| self.unmap(inode, block..block + 1))
     }
 
     /// Makes a range zeros where the file has blocks; holes stay. The range is taken as bytes of
     /// the map, whatever the size.
-    fn zero_mapped(&mut self, no: InodeNo, inode: &Inode, range: Range<u64>) -> Result<()> {
+    fn zero_mapped(&mut self, inode: &Inode, range: Range<u64>) -> Result<()> {
         // Only the block that the old end lies in can hold something: all behind it are holes.
         let block_end = range.start.next_multiple_of(self.block_bytes());
         let range = range.start..range.end.min(block_end);
-        self.zero_range_mapped(no, inode, range)
+        self.zero_range_mapped(inode, range)
     }
 
-    fn zero_range_mapped(&mut self, no: InodeNo, inode: &Inode, range: Range<u64>) -> Result<()> {
+    fn zero_range_mapped(&mut self, inode: &Inode, range: Range<u64>) -> Result<()> {
         for piece in pieces(self.block_bytes(), range) {
-            if let Some(block) = self.map(no, inode, piece.block)? {
+            if let Some(block) = self.map(inode, piece.block)? {
                 let at = self.geometry().offset_of(block) + piece.start as u64;
-                self.data_written = true;
-                self.cache.device().write_data_at(at, &vec![0; piece.length])?;
+                self.write_zeros(at, piece.length)?;
             }
         }
         Ok(())
     }
 
     /// Sets the size; what lies behind it is freed. The inode is changed, not stored.
-    pub(crate) fn truncate(&mut self, no: InodeNo, inode: &mut Inode, size: u64) -> Result<()> {
+    pub(crate) fn truncate(&mut self, inode: &mut Inode, size: u64) -> Result<()> {
         if size > self.geometry().size_max() {
             return Err(Errno::FBIG.into());
         }
         if size > inode.size {
-            self.zero_mapped(no, inode, inode.size..size)?;
+            self.zero_mapped(inode, inode.size..size)?;
         } else {
-            self.unmap(no, inode, size.div_ceil(self.block_bytes())..u64::MAX)?;
-            self.zero_mapped(no, inode, size..u64::MAX)?;
+            self.unmap(inode, size.div_ceil(self.block_bytes())..u64::MAX)?;
+            self.zero_mapped(inode, size..u64::MAX)?;
         }
         inode.size = size;
         Ok(())
     }
 
     /// Makes the range a hole as far as whole blocks go, and zeros elsewhere.
-    pub(crate) fn punch(
-        &mut self,
-        no: InodeNo,
-        inode: &mut Inode,
-        range: Range<u64>,
-    ) -> Result<()> {
+    pub(crate) fn punch(&mut self, inode: &mut Inode, range: Range<u64>) -> Result<()> {
         let bytes = self.block_bytes();
         let end = range.end.min(inode.size.next_multiple_of(bytes));
         let first = range.start.div_ceil(bytes);
         let last = end / bytes;
         if first >= last {
-            return self.zero_range_mapped(no, inode, range.start..end);
+            return self.zero_range_mapped(inode, range.start..end);
         }
-        self.zero_range_mapped(no, inode, range.start..first * bytes)?;
-        self.unmap(no, inode, first..last)?;
-        self.zero_range_mapped(no, inode, last * bytes..end)
+        self.zero_range_mapped(inode, range.start..first * bytes)?;
+        self.unmap(inode, first..last)?;
+        self.zero_range_mapped(inode, last * bytes..end)
     }
 
     /// Fills the holes of a range with blocks of zeros, all or none.
-    pub(crate) fn fill_holes(
-        &mut self,
-        no: InodeNo,
-        inode: &mut Inode,
-        range: Range<u64>,
-        privileged: bool,
-    ) -> Result<()> {
+    pub(crate) fn fill_holes(&mut self, inode: &mut Inode, range: Range<u64>) -> Result<()> {
         let bytes = self.block_bytes();
         if range.is_empty() {
             return Ok(());
         }
-        let blocks = range.start / bytes..range.end.div_ceil(bytes);
-        let missing = self.count_holes(no, inode, blocks.clone())?;
+        let mut blocks = range.start / bytes..range.end.div_ceil(bytes);
+        let missing = self.count_holes(inode, blocks.clone())?;
         let indirect = missing / u64::from(self.block_size().pointers());
-        if !self.space.has_blocks(missing + indirect, privileged) {
+        if !self.space.has_blocks(missing + indirect, self.privileged) {
             return Err(Errno::NOSPC.into());
         }
         let mut taken = Vec::new();
-        let answer = self.fill_each(no, inode, blocks, privileged, &mut taken);
-        if answer.is_err() {
-            for block in taken {
-                self.unmap(no, inode, block..block + 1)?;
+        let answer = blocks.try_for_each(|block| {
+            let mapped = self.map_for_writing(inode, FileBlock(block as u32))?;
+            if mapped.fresh {
+                taken.push(block);
+                self.write_zeros(self.geometry().offset_of(mapped.block), bytes as usize)?;
             }
+            Ok(())
+        });
+        if answer.is_err() {
+            self.unmap_each(inode, taken)?;
         }
         answer
     }
 
-    fn fill_each(
-        &mut self,
-        no: InodeNo,
-        inode: &mut Inode,
-        blocks: Range<u64>,
-        privileged: bool,
-        taken: &mut Vec<u64>,
-    ) -> Result<()> {
-        let zeros = vec![0; self.block_size().bytes()];
-        for block in blocks {
-            let mapped = self.map_for_writing(no, inode, FileBlock(block as u32), privileged)?;
-            if mapped.fresh {
-                taken.push(block);
-                self.data_written = true;
-                let at = self.geometry().offset_of(mapped.block);
-                self.cache.device().write_data_at(at, &zeros)?;
-            }
-        }
-        Ok(())
-    }
-
-    fn count_holes(&self, no: InodeNo, inode: &Inode, blocks: Range<u64>) -> Result<u64> {
+    fn count_holes(&self, inode: &Inode, blocks: Range<u64>) -> Result<u64> {
         let mut holes = 0;
         let mut at = blocks.start;
         while at < blocks.end {
             let most = (blocks.end - at).min(u64::from(u32::MAX)) as u32;
-            let run = self.map_run(no, inode, FileBlock(at as u32), most)?;
+            let run = self.map_run(inode, FileBlock(at as u32), most)?;
             if run.physical.is_none() {
                 holes += u64::from(run.length);
             }
@@ -307,19 +252,13 @@ impl Volume {
     }
 
     /// Makes the range zeros, without holes within the file.
-    pub(crate) fn zero(
-        &mut self,
-        no: InodeNo,
-        inode: &mut Inode,
-        range: Range<u64>,
-        privileged: bool,
-    ) -> Result<()> {
-        self.fill_holes(no, inode, range.clone(), privileged)?;
-        self.zero_range_mapped(no, inode, range)
+    pub(crate) fn zero(&mut self, inode: &mut Inode, range: Range<u64>) -> Result<()> {
+        self.fill_holes(inode, range.clone())?;
+        self.zero_range_mapped(inode, range)
     }
 
     /// The next data or hole at or after `offset`.
-    pub(crate) fn seek(&self, no: InodeNo, inode: &Inode, offset: u64, to: SeekTo) -> Result<u64> {
+    pub(crate) fn seek(&self, inode: &Inode, offset: u64, to: SeekTo) -> Result<u64> {
         if offset >= inode.size {
             return Err(Errno::NXIO.into());
         }
@@ -330,14 +269,14 @@ impl Volume {
             let Some(first) = self.block_at(at) else { break };
             let left = (inode.size - at).div_ceil(self.block_bytes()) + 1;
             let most = left.min(u64::from(u32::MAX)) as u32;
-            let run = self.map_run(no, inode, first, most)?;
+            let run = self.map_run(inode, first, most)?;
             if run.physical.is_some() == (to == SeekTo::Data) {
                 return Ok(at);
             }
             if run.physical.is_some() {
                 budget = budget
                     .checked_sub(run.length.into())
-                    .ok_or_else(|| Error::damaged(Place::Inode(no), Flaw::TooManyBlocks))?;
+                    .ok_or_else(|| Error::damaged(Place::Inode(inode.no), Flaw::TooManyBlocks))?;
             }
             at = (u64::from(first.0) + u64::from(run.length)) * self.block_bytes();
         }
@@ -345,13 +284,16 @@ impl Volume {
     }
 }
 
-/// Writes to the device, those that continue each other as one: place, and range of the data.
-#[derive(Default)]
-struct Batch {
+/// What a write has given the device no bytes of yet.
+struct Batch<'a> {
+    data: &'a [u8],
+    /// Places, and ranges of the data; those that continue each other as one.
     parts: Vec<(u64, Range<usize>)>,
+    /// Blocks of the file that were holes.
+    taken: Vec<u64>,
 }
 
-impl Batch {
+impl Batch<'_> {
     fn add(&mut self, at: u64, range: Range<usize>) {
         match self.parts.last_mut() {
             Some((start, last)) if *start + last.len() as u64 == at && last.end == range.start => {

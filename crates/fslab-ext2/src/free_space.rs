@@ -4,14 +4,16 @@
 //! could leave two files with one block. Until then it waits in [`Freed`]: its bits stay set, and
 //! [`Space::settle`] clears them once everything that led to it is overwritten.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
 use fslab_vfs::{Errno, FileKind};
 use parking_lot::Mutex;
 
 use crate::alloc::cluster::Cluster;
-use crate::alloc::{BlockRequest, Counts, InodeRequest, PolicySpec, Run};
-use crate::allocator::{Placement, Sight};
+use crate::alloc::{
+    BlockRequest, Counts, FileState, InodeRequest, Policy, PolicySpec, Run, place_cluster,
+};
+use crate::allocator::{Bitmaps, Placement, Seen};
 use crate::bits;
 use crate::cache::{BlockCache, Role};
 use crate::error::{Error, Place, Result};
@@ -108,11 +110,17 @@ impl Space {
         reuse: Reuse,
         policy: (&PolicySpec, u64),
     ) -> Self {
+        let (spec, seed) = policy;
+        let placement = Placement {
+            policy: (spec.build)(&geometry, seed),
+            bitmaps: Bitmaps::default(),
+            files: HashMap::new(),
+        };
         let free_blocks = groups.iter().map(|group| u64::from(group.free_blocks)).sum();
         let free_inodes = groups.iter().map(|group| u64::from(group.free_inodes)).sum();
         let directories = groups.iter().map(|group| u64::from(group.directories)).sum();
         Self {
-            placement: Mutex::new(Placement::new(policy.0, &geometry, policy.1)),
+            placement: Mutex::new(placement),
             geometry,
             groups,
             freed: BTreeMap::new(),
@@ -175,8 +183,14 @@ impl Space {
         no: InodeNo,
         request: &BlockRequest,
     ) -> Result<Run> {
-        let (placement, sight) = self.policy(cache);
-        let run = placement.blocks(sight, no, request)?.ok_or(Errno::NOSPC)?;
+        let (policy, mut seen, files) = self.policy(cache);
+        let mut passing = FileState::default();
+        let state = match request.regular {
+            true => files.entry(no).or_default(),
+            // Only files are written through handles, whose end says when to forget.
+            false => &mut passing,
+        };
+        let run = policy.place_blocks(&mut seen, state, request)?.ok_or(Errno::NOSPC)?;
         self.mark_blocks(cache, run)?;
         Ok(run)
     }
@@ -190,30 +204,29 @@ impl Space {
         request: &BlockRequest,
         old: (BlockNo, BlockNo),
     ) -> Result<Option<Run>> {
-        let (placement, sight) = self.policy(cache);
-        let Some(run) = placement.cluster_place(sight, no, request, old)? else { return Ok(None) };
-        self.mark_blocks(cache, run)?;
-        Ok(Some(run))
+        let (policy, mut seen, files) = self.policy(cache);
+        let run = place_cluster(policy, &mut seen, files.entry(no).or_default(), request, old)?;
+        run.map(|run| self.mark_blocks(cache, run).map(|()| run)).transpose()
     }
 
-    /// The cluster that a file is being written in; it is to be put back.
-    pub fn cluster(&mut self, no: InodeNo) -> Cluster {
-        self.placement.get_mut().cluster(no)
+    /// The cluster that a file is being written in.
+    pub fn cluster_mut(&mut self, no: InodeNo) -> &mut Cluster {
+        &mut self.placement.get_mut().files.entry(no).or_default().cluster
     }
 
-    /// Puts a file's cluster back.
-    pub fn set_cluster(&mut self, no: InodeNo, cluster: Cluster) {
-        self.placement.get_mut().set_cluster(no, cluster);
-    }
-
-    fn policy<'a>(&'a mut self, cache: &'a BlockCache) -> (&'a mut Placement, Sight<'a>) {
+    /// The policy, what it may see, and what it remembers of files.
+    fn policy<'a>(
+        &'a mut self,
+        cache: &'a BlockCache,
+    ) -> (&'a mut dyn Policy, Seen<'a>, &'a mut HashMap<InodeNo, FileState>) {
         let totals = Counts {
             blocks: self.free_blocks as u32,
             inodes: self.free_inodes as u32,
             directories: self.directories as u32,
         };
-        let sight = Sight { geometry: &self.geometry, groups: &self.groups, cache, totals };
-        (self.placement.get_mut(), sight)
+        let Placement { policy, bitmaps, files } = self.placement.get_mut();
+        let (geometry, groups) = (&self.geometry, &*self.groups);
+        (policy.as_mut(), Seen { geometry, groups, cache, totals, bitmaps }, files)
     }
 
     fn mark_blocks(&mut self, cache: &mut BlockCache, run: Run) -> Result<()> {
@@ -222,8 +235,9 @@ impl Space {
             Error::damaged(Place::Group(self.geometry.group_of(run.start)), Flaw::MetadataFree),
         )?;
         let group = &mut self.groups[no.0 as usize];
-        let was_free = self.placement.get_mut().blocks_taken(no, index, run.length)
-            && group.free_blocks >= run.length;
+        let bitmaps = &mut self.placement.get_mut().bitmaps.blocks;
+        let was_free =
+            bitmaps.taken(no, index..index + run.length) && group.free_blocks >= run.length;
         if !was_free {
             return Err(Error::damaged(Place::Group(no), Flaw::TooFewFreeBlocks));
         }
@@ -241,7 +255,7 @@ impl Space {
         let Some((no, index)) = self.geometry.place_of_block(block) else { return Ok(()) };
         let group = &mut self.groups[no.0 as usize];
         cache.modify(group.block_bitmap, Role::Bitmap, |bits| bits::clear(bits, index))?;
-        self.placement.get_mut().block_released(no, index);
+        self.placement.get_mut().bitmaps.blocks.released(no, index);
         group.free_blocks += 1;
         self.free_blocks += 1;
         cache.forget(block);
@@ -250,13 +264,16 @@ impl Space {
 
     /// The policy may forget what it knows of a file.
     pub fn closed(&self, no: InodeNo) {
-        self.placement.lock().closed(no);
+        let mut placement = self.placement.lock();
+        if let Some(mut state) = placement.files.remove(&no) {
+            placement.policy.file_closed(&mut state);
+        }
     }
 
     /// How many files the policy remembers something of.
     #[cfg(test)]
     pub fn files_known(&self) -> usize {
-        self.placement.lock().files_known()
+        self.placement.lock().files.len()
     }
 
     /// Gives a block back.
@@ -305,8 +322,8 @@ impl Space {
         cache: &mut BlockCache,
         request: &InodeRequest,
     ) -> Result<InodeNo> {
-        let (placement, sight) = self.policy(cache);
-        let inode = placement.inode(sight, request)?.ok_or(Errno::NOSPC)?;
+        let (policy, mut seen, _) = self.policy(cache);
+        let inode = policy.place_inode(&mut seen, request)?.ok_or(Errno::NOSPC)?;
         let no = self.geometry.group_of_inode(inode);
         let index = self.geometry.bit_of_inode(inode);
         let damaged = |what| Error::damaged(Place::Group(no), what);
@@ -314,7 +331,8 @@ impl Space {
             return Err(damaged(Flaw::ReservedInodesFree));
         }
         let group = &mut self.groups[no.0 as usize];
-        if !self.placement.get_mut().inode_taken(no, index) || group.free_inodes == 0 {
+        let bitmaps = &mut self.placement.get_mut().bitmaps.inodes;
+        if !bitmaps.taken(no, index..index + 1) || group.free_inodes == 0 {
             return Err(damaged(Flaw::TooFewFreeInodes));
         }
         cache.modify(group.inode_bitmap, Role::Bitmap, |bits| bits::set(bits, index))?;
@@ -360,11 +378,11 @@ impl Space {
                 return Err(error);
             }
             let group = &mut self.groups[no.0 as usize];
-            let placement = self.placement.get_mut();
-            bits::each_set(&freed.blocks.bits, |index| placement.block_released(no, index));
+            let Placement { policy, bitmaps, .. } = self.placement.get_mut();
+            bits::each_set(&freed.blocks.bits, |index| bitmaps.blocks.released(no, index));
             bits::each_set(&freed.inodes.bits, |index| {
-                placement.inode_released(no, index);
-                placement.inode_freed(&self.geometry, self.geometry.inode_at(no, index));
+                bitmaps.inodes.released(no, index);
+                policy.inode_freed(&self.geometry, self.geometry.inode_at(no, index));
             });
             let (blocks, inodes) = (freed.blocks.count, freed.inodes.count);
             group.free_blocks += blocks;

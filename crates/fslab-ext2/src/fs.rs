@@ -20,13 +20,11 @@ use crate::dir::InodeOrder;
 use crate::error::Result;
 use crate::error_state::ErrorState;
 use crate::inode::Inode;
-use crate::namei::New;
-use crate::namei::rename::NamePlace;
+use crate::namei::{NamePlace, New};
 use crate::superblock::Superblock;
 use crate::types::{FileBlock, InodeNo};
 use crate::volume::{Volume, VolumeOptions};
 use crate::write_order::closure::{ClosureStep, StepWritten};
-use crate::write_order::flush::FlushStep;
 
 mod files;
 mod handles;
@@ -157,11 +155,11 @@ impl Ext2 {
 
     /// As [`Volume::flush`]; readers do not wait for the device.
     fn flush_beside_readers(&self, mut volume: RwLockWriteGuard<'_, Volume>) -> Result<()> {
-        let mut next = Some(FlushStep::Begin);
-        while let Some(step) = next {
-            next = volume.flush_step(step)?;
+        for step in volume.flush_steps() {
+            volume.flush_step(step)?;
             volume = flush_device(volume)?;
         }
+        volume = flush_device(volume)?;
         volume.say_in_order()?;
         // That a check is due must not be forgotten.
         if volume.says_clean { Ok(()) } else { flush_device(volume).map(drop) }
@@ -190,6 +188,10 @@ impl Ext2 {
         self.trouble.see(answer)
     }
 
+    fn inode(&self, volume: &Volume, ino: Ino) -> VfsResult<Inode> {
+        Ok(self.see(volume.inode(to_no(ino)?))?)
+    }
+
     /// Makes an entry of an inode and counts a lookup.
     fn enter(&self, volume: &Volume, no: InodeNo) -> Result<Entry> {
         let inode = self.see(volume.inode(no))?;
@@ -205,7 +207,7 @@ impl Ext2 {
         new: &New<'_>,
     ) -> VfsResult<Entry> {
         let mut volume = self.volume.write();
-        let no = self.see(volume.create(request, to_no(parent)?, name, new))?;
+        let no = self.see(volume.create(request, place(parent, name)?, new))?;
         Ok(self.enter(&volume, no)?)
     }
 
@@ -230,6 +232,10 @@ pub(crate) fn to_no(ino: Ino) -> VfsResult<InodeNo> {
     no.ok_or(fslab_vfs::Error::Stale { ino })
 }
 
+fn place(parent: Ino, name: Name<'_>) -> VfsResult<NamePlace<'_>> {
+    Ok(NamePlace { parent: to_no(parent)?, name })
+}
+
 fn to_ino(no: InodeNo) -> Ino {
     if no == InodeNo::ROOT { Ino::ROOT } else { Ino(no.0.into()) }
 }
@@ -252,7 +258,7 @@ impl FileSystem for Ext2 {
 
     fn lookup(&self, _: &Request, parent: Ino, name: Name<'_>) -> VfsResult<Entry> {
         let volume = self.volume.read();
-        let no = self.see(volume.child(to_no(parent)?, name))?;
+        let no = self.see(volume.child(place(parent, name)?))?;
         self.see(volume.named_inode(no))?;
         Ok(self.enter(&volume, no)?)
     }
@@ -289,7 +295,7 @@ impl FileSystem for Ext2 {
 
     fn getattr(&self, _: &Request, ino: Ino, _: Option<Handle>) -> VfsResult<Attr> {
         let volume = self.volume.read();
-        let inode = self.see(volume.inode(to_no(ino)?))?;
+        let inode = self.inode(&volume, ino)?;
         Ok(volume.attr(ino, &inode))
     }
 
@@ -301,9 +307,8 @@ impl FileSystem for Ext2 {
         changes: &SetAttr,
     ) -> VfsResult<Attr> {
         let mut volume = self.volume.write();
-        let no = to_no(ino)?;
-        self.see(volume.set_attributes(request, no, changes))?;
-        let inode = self.see(volume.inode(no))?;
+        self.see(volume.set_attributes(request, to_no(ino)?, changes))?;
+        let inode = self.inode(&volume, ino)?;
         Ok(volume.attr(ino, &inode))
     }
 
@@ -311,11 +316,11 @@ impl FileSystem for Ext2 {
         let no = to_no(ino)?;
         let (target, is_due) = {
             let volume = self.volume.read();
-            let inode = self.see(volume.inode(no))?;
-            (self.see(volume.target(no, &inode))?, volume.access_is_due(&inode, request.now))
+            let inode = self.inode(&volume, ino)?;
+            (self.see(volume.target(&inode))?, volume.access_is_due(&inode, request.now))
         };
         if is_due {
-            self.volume.write().touch_access(no, request.now);
+            self.volume.write().touch_access(no, request);
         }
         Ok(OsString::from_vec(target))
     }
@@ -354,11 +359,11 @@ impl FileSystem for Ext2 {
     }
 
     fn unlink(&self, request: &Request, parent: Ino, name: Name<'_>) -> VfsResult<()> {
-        Ok(self.see(self.volume.write().unlink(request, to_no(parent)?, name))?)
+        Ok(self.see(self.volume.write().unlink(request, place(parent, name)?))?)
     }
 
     fn rmdir(&self, request: &Request, parent: Ino, name: Name<'_>) -> VfsResult<()> {
-        Ok(self.see(self.volume.write().rmdir(request, to_no(parent)?, name))?)
+        Ok(self.see(self.volume.write().rmdir(request, place(parent, name)?))?)
     }
 
     fn rename(
@@ -370,8 +375,7 @@ impl FileSystem for Ext2 {
         new_name: Name<'_>,
         mode: RenameMode,
     ) -> VfsResult<()> {
-        let from = NamePlace { parent: to_no(parent)?, name };
-        let to = NamePlace { parent: to_no(new_parent)?, name: new_name };
+        let (from, to) = (place(parent, name)?, place(new_parent, new_name)?);
         Ok(self.see(self.volume.write().rename(request, from, to, mode))?)
     }
 
@@ -384,12 +388,13 @@ impl FileSystem for Ext2 {
     ) -> VfsResult<Entry> {
         let mut volume = self.volume.write();
         let no = to_no(ino)?;
-        self.see(volume.link(request, no, to_no(new_parent)?, new_name))?;
+        self.see(volume.link(request, no, place(new_parent, new_name)?))?;
         Ok(self.enter(&volume, no)?)
     }
 
     fn open(&self, request: &Request, ino: Ino, mode: OpenMode) -> VfsResult<Opened> {
-        Ok(self.opened(self.see(self.open_file(request, to_no(ino)?, mode))?))
+        let mut volume = self.volume.write();
+        Ok(self.opened(self.see(self.open_in(&mut volume, request, to_no(ino)?, mode))?))
     }
 
     fn create(
@@ -400,7 +405,7 @@ impl FileSystem for Ext2 {
         mode: u32,
         flags: OpenMode,
     ) -> VfsResult<(Entry, Opened)> {
-        let (entry, handle) = self.create_file(request, to_no(parent)?, name, mode, flags)?;
+        let (entry, handle) = self.create_file(request, place(parent, name)?, mode, flags)?;
         Ok((entry, self.opened(handle)))
     }
 
@@ -510,13 +515,12 @@ impl FileSystem for Ext2 {
 
     fn getxattr(&self, _: &Request, ino: Ino, name: &OsStr) -> VfsResult<Vec<u8>> {
         let namespace = Namespace::of(name)?;
-        let no = to_no(ino)?;
         let volume = self.volume.read();
-        let inode = self.see(volume.inode(no))?;
+        let inode = self.inode(&volume, ino)?;
         if namespace.is_acl() {
             namespace.check_kind(inode.kind)?;
         }
-        self.see(volume.xattr(no, &inode, name))?.ok_or_else(|| Errno::NODATA.into())
+        self.see(volume.xattr(&inode, name))?.ok_or_else(|| Errno::NODATA.into())
     }
 
     fn setxattr(
@@ -532,10 +536,9 @@ impl FileSystem for Ext2 {
     }
 
     fn listxattr(&self, _: &Request, ino: Ino) -> VfsResult<Vec<u8>> {
-        let no = to_no(ino)?;
         let volume = self.volume.read();
-        let inode = self.see(volume.inode(no))?;
-        Ok(self.see(volume.xattr_names(no, &inode))?)
+        let inode = self.inode(&volume, ino)?;
+        Ok(self.see(volume.xattr_names(&inode))?)
     }
 
     fn removexattr(&self, request: &Request, ino: Ino, name: &OsStr) -> VfsResult<()> {
@@ -574,7 +577,7 @@ impl FileSystem for Ext2 {
         let volume = self.volume.read();
         let inode = self.see(volume.inode(no))?;
         crate::attributes::check_regular(&inode)?;
-        Ok(self.see(volume.seek(no, &inode, offset, to))?)
+        Ok(self.see(volume.seek(&inode, offset, to))?)
     }
 
     fn copy_file_range(
@@ -591,16 +594,15 @@ impl FileSystem for Ext2 {
 
 impl Layout for Ext2 {
     fn extents(&self, ino: Ino) -> VfsResult<Vec<Extent>> {
-        let no = to_no(ino)?;
         let volume = self.volume.read();
-        let inode = self.see(volume.inode(no))?;
-        Ok(self.see(volume.extents(no, &inode))?)
+        let inode = self.inode(&volume, ino)?;
+        Ok(self.see(volume.extents(&inode))?)
     }
 }
 
 impl Volume {
     /// The target of a symbolic link.
-    fn target(&self, no: InodeNo, inode: &Inode) -> Result<Vec<u8>> {
+    fn target(&self, inode: &Inode) -> Result<Vec<u8>> {
         if inode.kind != FileKind::Symlink {
             return Err(Errno::INVAL.into());
         }
@@ -610,7 +612,7 @@ impl Volume {
         let length = inode.size.min(rules::TARGET_BYTES_MAX as u64) as usize;
         let mut target = Vec::with_capacity(length);
         for index in 0..length.div_ceil(self.block_size().bytes()) {
-            let block = self.map(no, inode, FileBlock(index as u32))?.ok_or(Errno::IO)?;
+            let block = self.map(inode, FileBlock(index as u32))?.ok_or(Errno::IO)?;
             target.extend_from_slice(&self.cache.read(block)?);
         }
         target.truncate(length);
@@ -618,13 +620,13 @@ impl Volume {
     }
 
     /// Where the bytes of a file lie; in units of bytes.
-    fn extents(&self, no: InodeNo, inode: &Inode) -> Result<Vec<Extent>> {
+    fn extents(&self, inode: &Inode) -> Result<Vec<Extent>> {
         let mut extents: Vec<Extent> = Vec::new();
         if !self.has_map(inode) {
             return Ok(extents);
         }
         let bytes = self.block_size().bytes_u64();
-        self.walk(no, inode, &mut |block, place| {
+        self.walk(inode, &mut |block, place| {
             let Some(place) = place else { return };
             let (logical, physical) = (place * bytes, self.geometry().offset_of(block));
             match extents.last_mut() {

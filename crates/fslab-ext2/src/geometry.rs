@@ -32,6 +32,12 @@ pub struct Geometry {
 }
 
 impl Geometry {
+    /// With another number of blocks in all.
+    pub(crate) fn of_blocks(&self, blocks: u32) -> Self {
+        let groups = blocks.saturating_sub(self.first_data_block).div_ceil(self.blocks_per_group);
+        Self { blocks, groups, ..*self }
+    }
+
     /// Inodes in all.
     #[must_use]
     pub fn inodes(&self) -> u32 {

@@ -5,13 +5,12 @@
 //! may find the padding of a bitmap not to be ones).
 
 use fslab_vfs::BlockDevice;
-use zerocopy::IntoBytes;
 
 use crate::bits;
 use crate::error::{Error, Result};
-use crate::format::{SUPERBLOCK_OFFSET, compat};
+use crate::format::compat;
 use crate::geometry::Geometry;
-use crate::group::{Group, descriptor_table};
+use crate::group::Group;
 use crate::mkfs::{cut_last_group, new_group};
 use crate::superblock::Superblock;
 use crate::types::{BlockNo, GroupNo};
@@ -57,10 +56,8 @@ fn larger(before: &Geometry, device_bytes: u64) -> Result<Geometry> {
     let blocks = device_bytes / before.block_size.bytes_u64();
     let blocks = u32::try_from(blocks)
         .map_err(|_over: std::num::TryFromIntError| Error::BadParameters("too many blocks"))?;
-    let behind_first = blocks.saturating_sub(before.first_data_block);
-    let groups = behind_first.div_ceil(before.blocks_per_group);
-    let mut after = Geometry { blocks, groups, ..*before };
-    if groups >= before.groups && groups > 0 {
+    let mut after = before.of_blocks(blocks);
+    if after.groups >= before.groups && after.groups > 0 {
         cut_last_group(&mut after);
     }
     if after.groups.checked_mul(before.inodes_per_group).is_none() {
@@ -91,13 +88,9 @@ impl Growth<'_> {
         }
         superblock.set_sizes(&self.after);
         superblock.set_free(&self.groups);
-        let table = descriptor_table(&self.groups);
         superblock.write_copies(self.device, &self.after, &self.groups)?;
         self.device.flush()?;
-        self.write_at(self.after.descriptors_of(GroupNo(0)), &table)?;
-        self.device.flush()?;
-        self.device.write_at(SUPERBLOCK_OFFSET, superblock.raw().as_bytes())?;
-        Ok(self.device.flush()?)
+        superblock.write_first(self.device, &self.groups)
     }
 
     fn write_at(&self, block: BlockNo, bytes: &[u8]) -> Result<()> {

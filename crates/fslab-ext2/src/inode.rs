@@ -18,6 +18,8 @@ pub const FAST_TARGET_MAX: usize = MAP_ENTRIES * 4 - 1;
 /// An inode in use.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Inode {
+    /// Its number.
+    pub no: InodeNo,
     /// What it is.
     pub kind: FileKind,
     /// Permission, set-id and sticky bits.
@@ -55,6 +57,7 @@ pub struct Inode {
 impl Inode {
     /// An empty inode of a user and a group, made now.
     pub(crate) fn new(
+        no: InodeNo,
         kind: FileKind,
         permissions: Permissions,
         (uid, gid): (u32, u32),
@@ -62,6 +65,7 @@ impl Inode {
         now: Timestamp,
     ) -> Self {
         Self {
+            no,
             kind,
             permissions,
             uid,
@@ -103,6 +107,7 @@ impl Inode {
         let extra = extra_of(bytes).ok_or_else(|| damaged(Flaw::BadExtraSize))?;
         let time = |seconds: u32, extra: Option<u32>| decode_time(seconds, extra.unwrap_or(0));
         Ok(Some(Self {
+            no,
             kind,
             permissions: Permissions::new(mode),
             uid: u32::from(raw.i_uid.get()) | u32::from(raw.i_uid_high.get()) << 16,
@@ -188,11 +193,11 @@ impl Inode {
         RawInode::ref_from_prefix(bytes).map_or(0, |(raw, _)| raw.i_generation.get())
     }
 
-    /// Where the region of attributes within an inode starts, in bytes; `None` without one.
+    /// The region of attributes within an inode; empty without one.
     #[must_use]
-    pub fn xattr_region(bytes: &[u8]) -> Option<usize> {
-        let extra = extra_of(bytes)??;
-        Some(INODE_BYTES + usize::from(extra.i_extra_isize.get()))
+    pub fn xattr_region(bytes: &[u8]) -> &[u8] {
+        let start = |extra: &RawInodeExtra| INODE_BYTES + usize::from(extra.i_extra_isize.get());
+        extra_of(bytes).flatten().and_then(|extra| bytes.get(start(extra)..)).unwrap_or_default()
     }
 
     /// Whether the map leads to blocks.
@@ -321,6 +326,7 @@ mod tests {
         let mut bytes = [0; 256];
         Inode::clear(&mut bytes);
         let inode = Inode {
+            no: InodeNo(12),
             kind: FileKind::Regular,
             permissions: Permissions::new(0o4755),
             uid: 0x1_2345,

@@ -54,7 +54,7 @@ impl Volume {
         no: InodeNo,
         attr: &FileAttr,
     ) -> Result<()> {
-        self.begin(request.now)?;
+        self.begin(request)?;
         let mut inode = self.inode(no)?;
         check_has_flags(&inode)?;
         // What the form can't express stays as it is.
@@ -69,7 +69,7 @@ impl Volume {
         }
         inode.flags ^= changed;
         inode.changed = request.now;
-        self.store_inode(no, &inode)
+        self.store_inode(&inode)
     }
 }
 

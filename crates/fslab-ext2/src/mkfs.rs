@@ -11,11 +11,10 @@ use crate::dir::{self, EntryKind, HashVersion};
 use crate::error::{Error, Result};
 use crate::format::{
     ERRORS_CONTINUE, FLAG_SIGNED_HASH, FLAG_UNSIGNED_HASH, INODE_BYTES, INODE_EXTRA_BYTES, MAGIC,
-    MAP_ENTRIES, REVISION_DYNAMIC, RawSuperblock, STATE_CLEAN, SUPERBLOCK_OFFSET, compat, incompat,
-    ro_compat,
+    MAP_ENTRIES, REVISION_DYNAMIC, RawSuperblock, STATE_CLEAN, compat, incompat, ro_compat,
 };
 use crate::geometry::Geometry;
-use crate::group::{Group, descriptor_table};
+use crate::group::Group;
 use crate::inode::Inode;
 use crate::superblock::Superblock;
 use crate::types::{BlockNo, BlockSize, GroupNo, InodeNo};
@@ -238,12 +237,8 @@ impl Maker<'_> {
         self.write_directories()?;
         let mut superblock = self.superblock();
         superblock.write_copies(self.device, &self.geometry, &self.groups)?;
-        let table = descriptor_table(&self.groups);
-        self.write_bytes(self.geometry.descriptors_of(GroupNo(0)), &table)?;
-        self.device.flush()?;
         // Last, so that a device on which this was broken off is no file system.
-        self.device.write_at(SUPERBLOCK_OFFSET, superblock.as_bytes())?;
-        Ok(self.device.flush()?)
+        superblock.write_first(self.device, &self.groups)
     }
 
     fn write_bytes(&self, block: BlockNo, bytes: &[u8]) -> Result<()> {
@@ -286,11 +281,11 @@ impl Maker<'_> {
         for index in 1..lost_blocks {
             self.write_bytes(BlockNo(lost.0 + index), &block)?;
         }
-        self.write_inode(InodeNo::ROOT, &self.directory(0o755, 3, root, 1))?;
-        self.write_inode(LOST_AND_FOUND, &self.directory(0o700, 2, lost, lost_blocks))
+        self.write_inode(&self.directory(InodeNo::ROOT, 0o755, 3, root, 1))?;
+        self.write_inode(&self.directory(LOST_AND_FOUND, 0o700, 2, lost, lost_blocks))
     }
 
-    fn directory(&self, mode: u32, links: u32, first: BlockNo, blocks: u32) -> Inode {
+    fn directory(&self, no: InodeNo, mode: u32, links: u32, first: BlockNo, blocks: u32) -> Inode {
         let mut map = [0; MAP_ENTRIES];
         (0..blocks).for_each(|index| map[index as usize] = first.0 + index);
         let permissions = Permissions::new(mode);
@@ -299,16 +294,16 @@ impl Maker<'_> {
             size: u64::from(blocks) * self.geometry.block_size.bytes_u64(),
             sectors: blocks * self.geometry.block_size.sectors(),
             map,
-            ..Inode::new(FileKind::Directory, permissions, owner, links, self.options.now)
+            ..Inode::new(no, FileKind::Directory, permissions, owner, links, self.options.now)
         }
     }
 
-    fn write_inode(&self, no: InodeNo, inode: &Inode) -> Result<()> {
+    fn write_inode(&self, inode: &Inode) -> Result<()> {
         let mut bytes = vec![0; self.geometry.inode_size as usize];
         Inode::clear(&mut bytes);
         inode.store(&mut bytes);
         let start = self.geometry.offset_of(self.groups[0].inode_table);
-        let at = start + u64::from(no.0 - 1) * u64::from(self.geometry.inode_size);
+        let at = start + u64::from(inode.no.0 - 1) * u64::from(self.geometry.inode_size);
         Ok(self.device.write_at(at, &bytes)?)
     }
 

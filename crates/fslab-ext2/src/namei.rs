@@ -13,8 +13,8 @@ use fslab_vfs::rules::namespace::Namespace;
 use fslab_vfs::rules::{self};
 use fslab_vfs::{Errno, FileKind, Name, Request, XattrMode};
 
-use crate::dir::{self, Search, Vacancy};
-use crate::dir_blocks::{DirectoryEdit, DirectoryView};
+use crate::cache::Role;
+use crate::dir::{self, Found, Search, Vacancy};
 use crate::error::{Error, Place, Result};
 use crate::flaw::Flaw;
 use crate::inode::{FAST_TARGET_MAX, Inode};
@@ -39,22 +39,29 @@ impl New<'_> {
     }
 }
 
-/// Whether a caller may take the blocks that are kept for the super-user.
-pub(crate) fn is_privileged(request: &Request) -> bool {
-    request.credentials.uid == 0
+/// A name in a directory.
+#[derive(Clone, Copy)]
+pub(crate) struct NamePlace<'a> {
+    pub parent: InodeNo,
+    pub name: Name<'a>,
 }
 
 impl Volume {
     /// Searches a directory for a name.
-    pub(crate) fn search(&self, parent: InodeNo, name: Name<'_>) -> Result<Search> {
-        let inode = self.inode(parent)?;
-        dir::find(&DirectoryView::new(self, parent, &inode)?, &self.rules, name.as_bytes())
+    pub(crate) fn search(&self, at: NamePlace<'_>) -> Result<Search> {
+        dir::find(&self.directory(at.parent)?, at.name.as_bytes())
+    }
+
+    fn found(&self, at: NamePlace<'_>) -> Result<Found> {
+        match self.search(at)? {
+            Search::Found(found) => Ok(found),
+            Search::Absent(_) => Err(Errno::NOENT.into()),
+        }
     }
 
     /// The inode of a name.
-    pub(crate) fn child(&self, parent: InodeNo, name: Name<'_>) -> Result<InodeNo> {
-        let no = self.search(parent, name)?.inode().ok_or(Errno::NOENT)?;
-        self.check_named(parent, no)
+    pub(crate) fn child(&self, at: NamePlace<'_>) -> Result<InodeNo> {
+        self.check_named(at.parent, self.found(at)?.inode())
     }
 
     pub(crate) fn check_named(&self, parent: InodeNo, no: InodeNo) -> Result<InodeNo> {
@@ -65,24 +72,33 @@ impl Volume {
     }
 
     /// Where a name could go that is not there yet.
-    fn vacancy(&self, parent: InodeNo, name: Name<'_>) -> Result<Vacancy> {
-        match self.search(parent, name)? {
+    pub(crate) fn vacancy(&self, at: NamePlace<'_>) -> Result<Vacancy> {
+        match self.search(at)? {
             Search::Found(_) => Err(Errno::EXIST.into()),
             Search::Absent(vacancy) => Ok(vacancy),
         }
+    }
+
+    /// A directory that is to get a new name.
+    fn gaining_directory(&self, no: InodeNo) -> Result<Inode> {
+        let directory = self.directory(no)?.inode;
+        if directory.links == 0 {
+            return Err(Errno::NOENT.into());
+        }
+        check_gains_name(&directory)?;
+        Ok(directory)
     }
 
     /// Creates an inode under a name that is not there yet.
     pub(crate) fn create(
         &mut self,
         request: &Request,
-        parent: InodeNo,
-        name: Name<'_>,
+        at: NamePlace<'_>,
         new: &New<'_>,
     ) -> Result<InodeNo> {
-        self.begin(request.now)?;
-        let vacancy = self.vacancy(parent, name)?;
-        self.create_at(request, parent, name, new, &vacancy)
+        self.begin(request)?;
+        let vacancy = self.vacancy(at)?;
+        self.create_at(request, at, new, &vacancy)
     }
 
     /// Creates an inode under a new name, where a search said it could go; after
@@ -90,31 +106,23 @@ impl Volume {
     pub(crate) fn create_at(
         &mut self,
         request: &Request,
-        parent: InodeNo,
-        name: Name<'_>,
+        at: NamePlace<'_>,
         new: &New<'_>,
         vacancy: &Vacancy,
     ) -> Result<InodeNo> {
         let is_directory = new.kind == FileKind::Directory;
-        let directory = self.inode(parent)?;
-        if directory.links == 0 {
-            return Err(Errno::NOENT.into());
-        }
-        check_gains_name(&directory)?;
+        let directory = self.gaining_directory(at.parent)?;
         if is_directory && directory.links >= rules::LINKS_MAX {
             return Err(Errno::MLINK.into());
         }
         let links = if is_directory { 2 } else { 1 };
-        let no = self.make_inode(request, parent, new, links)?;
-        let privileged = is_privileged(request);
-        if let Err(error) = self.add_name(parent, name, vacancy, no, new.kind, privileged) {
-            self.abandon(no);
-            return Err(error);
-        }
-        self.order.pending.named(no, parent, name.as_bytes());
-        self.touch_directory(parent, i32::from(is_directory))?;
+        let no = self.make_inode(request, at.parent, new, links)?;
+        let named = self.add_name(at, vacancy, no, new.kind);
+        named.inspect_err(|_| self.abandon(no))?;
+        self.order.pending.named(no, at.parent, at.name.as_bytes());
+        self.touch_directory(at.parent, i32::from(is_directory))?;
         if is_directory {
-            self.order_new_directory(parent, name)?;
+            self.order_new_directory(at)?;
         }
         Ok(no)
     }
@@ -126,13 +134,8 @@ impl Volume {
         parent: InodeNo,
         mode: u32,
     ) -> Result<InodeNo> {
-        self.begin(request.now)?;
-        let directory = self.inode(parent)?;
-        DirectoryView::new(self, parent, &directory)?;
-        if directory.links == 0 {
-            return Err(Errno::NOENT.into());
-        }
-        check_gains_name(&directory)?;
+        self.begin(request)?;
+        self.gaining_directory(parent)?;
         let no = self.make_inode(request, parent, &New::of_kind(FileKind::Regular, mode), 0)?;
         self.add_orphan(no)?;
         Ok(no)
@@ -155,24 +158,19 @@ impl Volume {
             flags,
             generation,
             created: has_created.then_some(request.now),
-            ..Inode::new(new.kind, inherited.permissions, owner, links, request.now)
+            ..Inode::new(no, new.kind, inherited.permissions, owner, links, request.now)
         };
-        let answer = self.fill_inode(request, parent, no, &mut inode, new, &inherited);
-        let stored = self.store_inode(no, &inode);
+        let answer = self.fill_inode(request, parent, &mut inode, new, &inherited);
+        let stored = self.store_inode(&inode);
         self.order.pending.taken(no);
-        match answer.and(stored) {
-            Ok(()) => Ok(no),
-            Err(error) => {
-                self.abandon(no);
-                Err(error)
-            }
-        }
+        answer.and(stored).inspect_err(|_| self.abandon(no))?;
+        Ok(no)
     }
 
     fn inherited(&self, request: &Request, parent: InodeNo, new: &New<'_>) -> Result<Inherited> {
         let inode = self.inode(parent)?;
-        let default = match self.may_have_xattrs(parent, &inode)? {
-            true => self.xattr(parent, &inode, OsStr::new(acl::DEFAULT))?,
+        let default = match self.may_have_xattrs(&inode)? {
+            true => self.xattr(&inode, OsStr::new(acl::DEFAULT))?,
             false => None,
         };
         let directory = Parent {
@@ -187,79 +185,64 @@ impl Volume {
         &mut self,
         request: &Request,
         parent: InodeNo,
-        no: InodeNo,
         inode: &mut Inode,
         new: &New<'_>,
         inherited: &Inherited,
     ) -> Result<()> {
         inode.set_device(new.device);
         match new.kind {
-            FileKind::Directory => self.fill_directory(request, parent, no, inode)?,
-            FileKind::Symlink => self.fill_symlink(request, no, inode, new.target)?,
+            FileKind::Directory => {
+                inode.size = self.block_size().bytes_u64();
+                let (rules, no) = (self.rules, inode.no);
+                self.fill_block(inode, 0, |bytes| dir::create(bytes, &rules, no, parent))?;
+            }
+            FileKind::Symlink => self.fill_symlink(inode, new.target.as_bytes())?,
             _ => {}
         }
         let lists = [(acl::ACCESS, &inherited.access_acl), (acl::DEFAULT, &inherited.default_acl)];
         for (name, value) in lists {
             if let Some(value) = value {
-                self.set_xattr(no, inode, OsStr::new(name), value, XattrMode::empty())?;
+                self.set_xattr(inode, OsStr::new(name), value, XattrMode::empty())?;
             }
         }
         for (name, value) in &request.creation.labels {
             if Namespace::of(name)? != Namespace::Privileged {
                 return Err(Errno::OPNOTSUPP.into());
             }
-            self.set_xattr(no, inode, name, value, XattrMode::empty())?;
+            self.set_xattr(inode, name, value, XattrMode::empty())?;
         }
         Ok(())
     }
 
-    fn fill_directory(
-        &mut self,
-        request: &Request,
-        parent: InodeNo,
-        no: InodeNo,
-        inode: &mut Inode,
-    ) -> Result<()> {
-        let privileged = is_privileged(request);
-        let block = self.map_for_writing(no, inode, FileBlock(0), privileged)?.block;
-        self.cache.create(block);
-        inode.size = self.block_size().bytes_u64();
-        let rules = self.rules;
-        self.cache.modify(block, crate::cache::Role::Map, |bytes| {
-            dir::create(bytes, &rules, no, parent);
-        })
-    }
-
-    fn fill_symlink(
-        &mut self,
-        request: &Request,
-        no: InodeNo,
-        inode: &mut Inode,
-        target: &OsStr,
-    ) -> Result<()> {
-        let target = target.as_bytes();
+    fn fill_symlink(&mut self, inode: &mut Inode, target: &[u8]) -> Result<()> {
         inode.size = target.len() as u64;
         if target.len() <= FAST_TARGET_MAX {
             inode.set_fast_target(target);
             return Ok(());
         }
-        let privileged = is_privileged(request);
-        for (index, piece) in target.chunks(self.block_size().bytes()).enumerate() {
-            let block = FileBlock(index as u32);
-            let block = self.map_for_writing(no, inode, block, privileged)?.block;
-            self.cache.create(block);
-            self.cache.modify(block, crate::cache::Role::Map, |bytes| {
-                bytes[..piece.len()].copy_from_slice(piece);
-            })?;
+        for (index, piece) in (0..).zip(target.chunks(self.block_size().bytes())) {
+            self.fill_block(inode, index, |bytes| bytes[..piece.len()].copy_from_slice(piece))?;
         }
         Ok(())
+    }
+
+    /// Adds a block that the cache keeps to a new inode.
+    fn fill_block(
+        &mut self,
+        inode: &mut Inode,
+        index: u32,
+        fill: impl FnOnce(&mut [u8]),
+    ) -> Result<()> {
+        let block = self.map_for_writing(inode, FileBlock(index))?.block;
+        self.cache.create(block);
+        self.cache.modify(block, Role::Map, fill)
     }
 
     /// Gives back an inode that was taken and will not be used.
     pub(crate) fn abandon(&mut self, no: InodeNo) {
         let unnamed = self.inode(no).and_then(|mut inode| {
             inode.links = 0;
-            self.store_inode(no, &inode)
+            self.store_inode(&inode)
         });
         if let Err(error) = unnamed.and_then(|()| self.delete_inode(no)) {
             // The caller is told why it was to be made in vain.
@@ -270,70 +253,43 @@ impl Volume {
     /// Puts a name where a search said it could go.
     pub(crate) fn add_name(
         &mut self,
-        parent: InodeNo,
-        name: Name<'_>,
+        at: NamePlace<'_>,
         vacancy: &Vacancy,
         no: InodeNo,
         kind: FileKind,
-        privileged: bool,
     ) -> Result<()> {
-        let mut inode = self.inode(parent)?;
-        let rules = self.rules;
-        let mut edit = DirectoryEdit::new(self, parent, &mut inode, privileged)?;
-        dir::insert(&mut edit, &rules, vacancy, name.as_bytes(), no, kind.into())
-    }
-
-    /// Puts a name that was not there, wherever it fits; answers the block that holds it.
-    pub(crate) fn add_new_name(
-        &mut self,
-        parent: InodeNo,
-        name: Name<'_>,
-        no: InodeNo,
-        kind: FileKind,
-        privileged: bool,
-    ) -> Result<()> {
-        let vacancy = self.vacancy(parent, name)?;
-        self.add_name(parent, name, &vacancy, no, kind, privileged)
+        let mut edit = self.directory_mut(at.parent)?;
+        dir::insert(&mut edit, vacancy, at.name.as_bytes(), no, kind.into())
     }
 
     /// Takes a name away. Where that fails, it is there; what fails behind it is for a check.
-    pub(crate) fn remove_name(&mut self, parent: InodeNo, name: Name<'_>) -> Result<()> {
-        let Search::Found(found) = self.search(parent, name)? else {
-            return Err(Errno::NOENT.into());
-        };
-        let mut inode = self.inode(parent)?;
-        let rules = self.rules;
-        let mut edit = DirectoryEdit::new(self, parent, &mut inode, true)?;
-        let removed = dir::remove(&mut edit, &rules, &found)?;
-        if let Err(error) = dir::give_back(&mut edit, &rules, &found, removed) {
-            self.trouble.log(&format!("directory {parent} could not be made smaller"), &error);
+    pub(crate) fn remove_name(&mut self, at: NamePlace<'_>) -> Result<()> {
+        let found = self.found(at)?;
+        let mut edit = self.directory_mut(at.parent)?;
+        let removed = dir::remove(&mut edit, &found)?;
+        if let Err(error) = dir::give_back(&mut edit, &found, removed) {
+            let what = format!("directory {} could not be made smaller", at.parent);
+            self.trouble.log(&what, &error);
         }
-        self.order.pending.name_removed(parent, name.as_bytes());
+        self.order.pending.name_removed(at.parent, at.name.as_bytes());
         Ok(())
     }
 
     /// Makes a name stand for another inode.
     pub(crate) fn replace_name(
         &mut self,
-        parent: InodeNo,
-        name: Name<'_>,
+        at: NamePlace<'_>,
         no: InodeNo,
         kind: FileKind,
     ) -> Result<()> {
-        let Search::Found(found) = self.search(parent, name)? else {
-            return Err(Errno::NOENT.into());
-        };
-        let mut inode = self.inode(parent)?;
-        let rules = self.rules;
-        let mut edit = DirectoryEdit::new(self, parent, &mut inode, true)?;
-        dir::replace(&mut edit, &rules, &found, no, kind.into())
+        let found = self.found(at)?;
+        dir::replace(&mut self.directory_mut(at.parent)?, &found, no, kind.into())
     }
 
     /// The block of the device that holds a name.
-    pub(crate) fn block_of_name(&self, parent: InodeNo, name: Name<'_>) -> Result<Option<BlockNo>> {
-        let Search::Found(found) = self.search(parent, name)? else { return Ok(None) };
-        let inode = self.inode(parent)?;
-        DirectoryView::new(self, parent, &inode)?.physical(found.block()).map(Some)
+    pub(crate) fn block_of_name(&self, at: NamePlace<'_>) -> Result<Option<BlockNo>> {
+        let Search::Found(found) = self.search(at)? else { return Ok(None) };
+        self.directory(at.parent)?.physical(found.block).map(Some)
     }
 
     /// Records a change of a directory's names, and of its number of subdirectories.
@@ -342,25 +298,15 @@ impl Volume {
         inode.links = inode.links.saturating_add_signed(subdirectories);
         inode.modified = self.now;
         inode.changed = self.now;
-        self.store_inode(no, &inode)
+        self.store_inode(&inode)
     }
 
     /// One more name for an inode.
-    pub(crate) fn link(
-        &mut self,
-        request: &Request,
-        no: InodeNo,
-        parent: InodeNo,
-        name: Name<'_>,
-    ) -> Result<()> {
-        self.begin(request.now)?;
-        let vacancy = self.vacancy(parent, name)?;
+    pub(crate) fn link(&mut self, request: &Request, no: InodeNo, at: NamePlace<'_>) -> Result<()> {
+        self.begin(request)?;
+        let vacancy = self.vacancy(at)?;
         let mut inode = self.inode(no)?;
-        let directory = self.inode(parent)?;
-        if directory.links == 0 {
-            return Err(Errno::NOENT.into());
-        }
-        check_gains_name(&directory)?;
+        self.gaining_directory(at.parent)?;
         check_changeable(&inode)?;
         match inode.kind {
             FileKind::Directory => return Err(Errno::PERM.into()),
@@ -370,68 +316,59 @@ impl Volume {
             _ if inode.links >= rules::LINKS_MAX => return Err(Errno::MLINK.into()),
             _ => {}
         }
-        let privileged = is_privileged(request);
         // A name must not lead to an inode that the device has only in an older state.
         self.make_early(no)?;
-        self.add_name(parent, name, &vacancy, no, inode.kind, privileged)?;
+        self.add_name(at, &vacancy, no, inode.kind)?;
         self.order.pending.renamed(no);
-        let counted = self.count_link(no, &mut inode, parent);
+        let counted = self.count_link(&mut inode, at.parent);
         counted.inspect_err(|error| self.trouble.log("a name is not counted", error))?;
-        self.order_link(no, parent, name)
+        self.order_link(no, at)
     }
 
     /// An inode was given a name in a directory.
-    fn count_link(&mut self, no: InodeNo, inode: &mut Inode, parent: InodeNo) -> Result<()> {
-        self.remove_orphan(no)?;
-        self.known.lock().named(no);
+    fn count_link(&mut self, inode: &mut Inode, parent: InodeNo) -> Result<()> {
+        self.remove_orphan(inode.no)?;
+        self.known.lock().named(inode.no);
         inode.deleted = 0;
         inode.links += 1;
         inode.changed = self.now;
-        self.store_inode(no, inode)?;
+        self.store_inode(inode)?;
         self.touch_directory(parent, 0)
     }
 
     /// Removes the name of anything but a directory.
-    pub(crate) fn unlink(
-        &mut self,
-        request: &Request,
-        parent: InodeNo,
-        name: Name<'_>,
-    ) -> Result<()> {
-        self.begin(request.now)?;
-        let no = self.child(parent, name)?;
-        self.check_loses_name(parent, no)?;
+    pub(crate) fn unlink(&mut self, request: &Request, at: NamePlace<'_>) -> Result<()> {
+        self.begin(request)?;
+        let no = self.child(at)?;
+        self.check_loses_name(at.parent, no)?;
         if self.named_inode(no)?.kind == FileKind::Directory {
             return Err(Errno::ISDIR.into());
         }
-        self.order_unlink(no, parent, name)?;
-        self.remove_name(parent, name)?;
-        let answer = self.touch_directory(parent, 0).and_then(|()| self.drop_link(no));
-        answer.inspect_err(|error| self.trouble.log(&format!("inode {no} lost a name"), error))
+        self.order_unlink(no, at)?;
+        self.lose_name(no, at, 0)
     }
 
     /// Removes an empty directory.
-    pub(crate) fn rmdir(
-        &mut self,
-        request: &Request,
-        parent: InodeNo,
-        name: Name<'_>,
-    ) -> Result<()> {
-        self.begin(request.now)?;
-        let no = self.child(parent, name)?;
-        self.check_loses_name(parent, no)?;
+    pub(crate) fn rmdir(&mut self, request: &Request, at: NamePlace<'_>) -> Result<()> {
+        self.begin(request)?;
+        let no = self.child(at)?;
+        self.check_loses_name(at.parent, no)?;
         self.check_empty(no)?;
         self.order_removal(no)?;
-        self.remove_name(parent, name)?;
-        let answer = self.touch_directory(parent, -1).and_then(|()| self.drop_link(no));
-        answer.inspect_err(|error| self.trouble.log(&format!("inode {no} lost its name"), error))
+        self.lose_name(no, at, -1)
+    }
+
+    fn lose_name(&mut self, no: InodeNo, at: NamePlace<'_>, subdirectories: i32) -> Result<()> {
+        self.remove_name(at)?;
+        let touched = self.touch_directory(at.parent, subdirectories);
+        let answer = touched.and_then(|()| self.drop_link(no));
+        answer.inspect_err(|error| self.trouble.log(&format!("inode {no} lost a name"), error))
     }
 
     /// Refuses what is no directory (`ENOTDIR`) or has names (`ENOTEMPTY`).
     pub(crate) fn check_empty(&self, no: InodeNo) -> Result<()> {
-        let inode = self.named_inode(no)?;
-        let is_empty = dir::is_empty(&DirectoryView::new(self, no, &inode)?)?;
-        if is_empty { Ok(()) } else { Err(Errno::NOTEMPTY.into()) }
+        self.named_inode(no)?;
+        if dir::is_empty(&self.directory(no)?)? { Ok(()) } else { Err(Errno::NOTEMPTY.into()) }
     }
 
     /// An inode lost a name; a directory has only one. Without names it is deleted, or put on the
@@ -444,7 +381,7 @@ impl Volume {
         }
         inode.links = if is_directory { 0 } else { inode.links.saturating_sub(1) };
         inode.changed = self.now;
-        self.store_inode(no, &inode)?;
+        self.store_inode(&inode)?;
         if inode.links > 0 {
             return Ok(());
         }

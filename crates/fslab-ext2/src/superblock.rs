@@ -14,7 +14,7 @@ use crate::format::{
 };
 use crate::geometry::Geometry;
 use crate::group::{Group, descriptor_table};
-use crate::types::{BlockSize, InodeNo};
+use crate::types::{BlockSize, GroupNo, InodeNo};
 use crate::unknown_features::ForeignFeatures;
 
 /// Most groups; at this number descriptors alone take 64 MiB of memory.
@@ -229,6 +229,16 @@ impl Superblock {
         Ok(())
     }
 
+    /// Writes the descriptors and the superblock of the first group, by which changes come into
+    /// use: the superblock when everything else is durable.
+    pub(crate) fn write_first(&self, device: &dyn BlockDevice, groups: &[Group]) -> Result<()> {
+        let table = self.geometry.offset_of(self.geometry.descriptors_of(GroupNo(0)));
+        device.write_at(table, &descriptor_table(groups))?;
+        device.flush()?;
+        device.write_at(SUPERBLOCK_OFFSET, self.as_bytes())?;
+        Ok(device.flush()?)
+    }
+
     /// The label; bytes of no fixed encoding.
     #[must_use]
     pub fn label(&self) -> &[u8] {
@@ -278,8 +288,8 @@ fn geometry(raw: &RawSuperblock) -> Result<Geometry> {
     };
     check_inodes(raw, &geometry)?;
     ensure(reserved <= block_size.pointers(), Flaw::TooManyReservedDescriptors)?;
-    let first_overhead = geometry.overhead(crate::types::GroupNo(0));
-    ensure(first_overhead < geometry.blocks_in(crate::types::GroupNo(0)), Flaw::NoRoomForFiles)?;
+    let (first, least) = (GroupNo(0), geometry.overhead(GroupNo(0)));
+    ensure(least < geometry.blocks_in(first), Flaw::NoRoomForFiles)?;
     ensure(raw.s_r_blocks_count.get() <= blocks, Flaw::TooManyReservedBlocks)?;
     Ok(geometry)
 }

@@ -9,11 +9,11 @@ use std::fmt;
 pub struct BlockNo(pub u32);
 
 /// A block group, from 0.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct GroupNo(pub u32);
 
 /// A block of a file, from 0: what the block map turns into a [`BlockNo`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct FileBlock(pub u32);
 
 /// An inode, from 1; 0 means "none" wherever the format stores one.

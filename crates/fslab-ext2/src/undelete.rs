@@ -50,7 +50,7 @@ impl Ext2 {
         for number in volume.geometry().first_inode.0..=volume.geometry().inodes() {
             let no = InodeNo(number);
             if let Some(inode) = volume.buried(no)? {
-                found.extend(volume.describe(no, &inode)?);
+                found.extend(volume.describe(&inode)?);
             }
         }
         Ok(found)
@@ -63,7 +63,7 @@ impl Ext2 {
     pub fn read_deleted(&self, no: InodeNo, offset: u64, buffer: &mut [u8]) -> Result<usize> {
         let volume = self.volume();
         let inode = volume.buried(no)?.ok_or(fslab_vfs::Errno::NOENT)?;
-        volume.read_data(no, &inode, offset, buffer)
+        volume.read_data(&inode, offset, buffer)
     }
 
     /// Whether a block is marked as free.
@@ -104,10 +104,10 @@ impl Volume {
     }
 
     /// `None` where its pointers can't be followed.
-    fn describe(&self, no: InodeNo, inode: &Inode) -> Result<Option<Deleted>> {
+    fn describe(&self, inode: &Inode) -> Result<Option<Deleted>> {
         let (mut all, mut free) = (0, 0);
         let mut answer = Ok(());
-        let walked = self.walk(no, inode, &mut |block, _| {
+        let walked = self.walk(inode, &mut |block, _| {
             all += 1;
             match self.is_free(block) {
                 Ok(is_free) => free += u64::from(is_free),
@@ -116,7 +116,7 @@ impl Volume {
         });
         answer?;
         let time = Timestamp { seconds: inode.deleted.into(), nanoseconds: 0 };
-        let deleted = Deleted { inode: no, size: inode.size, time, blocks: all, free };
+        let deleted = Deleted { inode: inode.no, size: inode.size, time, blocks: all, free };
         Ok(walked.is_ok().then_some(deleted).filter(|deleted| deleted.blocks > 0))
     }
 

@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use fslab_vfs::{AccessTimes, BlockDevice, Errno, FileKind, Timestamp};
+use fslab_vfs::{AccessTimes, BlockDevice, Errno, FileKind, Request, Timestamp};
 use parking_lot::Mutex;
 
 use crate::alloc::{Clustering, InodeRequest, POLICIES, PolicySpec};
@@ -85,6 +85,8 @@ pub(crate) struct Volume {
     pub(crate) options: VolumeOptions,
     /// The time of the request that is being served.
     pub(crate) now: Timestamp,
+    /// Whether its caller may take the blocks that are kept for the super-user.
+    pub(crate) privileged: bool,
     /// Whether the superblock on the device says that all is in order, and whether it did at
     /// first.
     pub(crate) says_clean: bool,
@@ -125,6 +127,7 @@ impl Volume {
             order: Order::default(),
             options,
             now: Timestamp::default(),
+            privileged: false,
             says_clean: is_clean,
             was_clean: is_clean,
             trouble: ErrorState::default(),
@@ -152,11 +155,11 @@ impl Volume {
 
     /// Begins a change: refused on a read-only volume, and preceded by writing when too much
     /// waits to be written.
-    pub fn begin(&mut self, now: Timestamp) -> Result<()> {
+    pub fn begin(&mut self, request: &Request) -> Result<()> {
         if self.options.read_only {
             return Err(Errno::ROFS.into());
         }
-        self.now = now;
+        (self.now, self.privileged) = (request.now, request.credentials.uid == 0);
         let late = self.order.late_inodes.len() * self.geometry().inode_size as usize;
         let waiting = self.cache.dirty_bytes() + late + self.order.pending.bytes();
         if waiting > self.options.dirty_bytes_max {
@@ -223,9 +226,9 @@ impl Volume {
         inode.ok_or_else(|| Error::damaged(Place::Inode(no), Flaw::NamedUnused))
     }
 
-    pub fn store_inode(&mut self, no: InodeNo, inode: &Inode) -> Result<()> {
+    pub fn store_inode(&mut self, inode: &Inode) -> Result<()> {
         self.name_features_of(inode)?;
-        self.change_inode(no, |bytes| inode.store(bytes))
+        self.change_inode(inode.no, |bytes| inode.store(bytes))
     }
 
     /// Takes an inode for a new file. Its bytes are those of a new inode afterwards; answers the
@@ -259,12 +262,12 @@ impl Volume {
         let mut inode = self.inode(no)?;
         self.make_late(no)?;
         self.remove_orphan(no)?;
-        self.drop_xattr_block(no, &mut inode)?;
+        self.drop_xattr_block(&mut inode)?;
         let was = Some(inode.clone());
         if self.has_map(&inode) {
-            let answer = self.unmap(no, &mut inode, 0..u64::MAX);
+            let answer = self.unmap(&mut inode, 0..u64::MAX);
             // What was freed before a failure is not the inode's any more.
-            self.store_inode(no, &inode)?;
+            self.store_inode(&inode)?;
             answer?;
         }
         self.space.closed(no);
@@ -286,9 +289,7 @@ impl Volume {
         if self.orphans.contains(no) {
             return Ok(());
         }
-        let mut inode = self.inode(no)?;
-        inode.deleted = self.orphans.head();
-        self.store_inode(no, &inode)?;
+        self.lead_orphan(no, self.orphans.head())?;
         self.orphans.add(no);
         self.space.changed = true;
         Ok(())
@@ -298,16 +299,19 @@ impl Volume {
     pub(crate) fn remove_orphan(&mut self, no: InodeNo) -> Result<()> {
         let Some((before, after)) = self.orphans.around(no) else { return Ok(()) };
         if let Some(after) = after {
-            let mut inode = self.inode(after)?;
-            inode.deleted = before;
-            self.store_inode(after, &inode)?;
+            self.lead_orphan(after, before)?;
         }
-        let mut inode = self.inode(no)?;
-        inode.deleted = 0;
-        self.store_inode(no, &inode)?;
+        self.lead_orphan(no, 0)?;
         self.orphans.remove(no);
         self.space.changed = true;
         Ok(())
+    }
+
+    /// Makes an orphan lead to the one added before it.
+    fn lead_orphan(&mut self, no: InodeNo, before: u32) -> Result<()> {
+        let mut inode = self.inode(no)?;
+        inode.deleted = before;
+        self.store_inode(&inode)
     }
 
     /// Frees what a crash left on the list. What can't be freed is skipped: a check finds it, and

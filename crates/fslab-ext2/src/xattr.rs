@@ -47,12 +47,8 @@ impl<'a> StoredName<'a> {
     }
 
     fn is_acl(&self) -> bool {
-        is_acl(self.index)
+        matches!(self.index, 2 | 3)
     }
-}
-
-fn is_acl(index: u8) -> bool {
-    matches!(index, 2 | 3)
 }
 
 /// All attributes of an inode.
@@ -74,26 +70,21 @@ impl Attributes {
 
 impl Volume {
     /// The value of an attribute.
-    pub(crate) fn xattr(
-        &self,
-        no: InodeNo,
-        inode: &Inode,
-        name: &OsStr,
-    ) -> Result<Option<Vec<u8>>> {
+    pub(crate) fn xattr(&self, inode: &Inode, name: &OsStr) -> Result<Option<Vec<u8>>> {
         let name = StoredName::of(name)?;
-        let attributes = self.attributes(no, inode)?;
+        let attributes = self.attributes(inode)?;
         let Some(found) = attributes.find(&name) else { return Ok(None) };
         match name.is_acl() {
             false => Ok(Some(found.value.clone())),
             true => acl_format::from_disk(&found.value)
                 .map(Some)
-                .ok_or_else(|| Error::damaged(Place::Inode(no), Flaw::BadAcl)),
+                .ok_or_else(|| Error::damaged(Place::Inode(inode.no), Flaw::BadAcl)),
         }
     }
 
     /// The names of all attributes, each ended by a zero byte.
-    pub(crate) fn xattr_names(&self, no: InodeNo, inode: &Inode) -> Result<Vec<u8>> {
-        let attributes = self.attributes(no, inode)?;
+    pub(crate) fn xattr_names(&self, inode: &Inode) -> Result<Vec<u8>> {
+        let attributes = self.attributes(inode)?;
         let mut names = Vec::new();
         for attribute in attributes.inode.iter().chain(&attributes.block) {
             let known = PREFIXES.iter().find(|(index, _)| *index == attribute.index);
@@ -109,14 +100,13 @@ impl Volume {
     /// Sets an attribute as `mode` says.
     pub(crate) fn set_xattr(
         &mut self,
-        no: InodeNo,
         inode: &mut Inode,
         name: &OsStr,
         value: &[u8],
         mode: XattrMode,
     ) -> Result<()> {
         let name = StoredName::of(name)?;
-        let mut attributes = self.attributes(no, inode)?;
+        let mut attributes = self.attributes(inode)?;
         match attributes.find(&name) {
             Some(_) if mode.contains(XattrMode::CREATE) => return Err(Errno::EXIST.into()),
             None if mode.contains(XattrMode::REPLACE) => return Err(Errno::NODATA.into()),
@@ -129,33 +119,27 @@ impl Volume {
         let was_in_block = attributes.block.iter().any(|attribute| name.is(attribute));
         attributes.remove(&name);
         let new = Attribute { index: name.index, name: name.rest.to_vec(), value };
-        let is_in_block = self.place_attribute(no, &mut attributes, new, was_in_block)?;
+        let is_in_block = self.place_attribute(inode.no, &mut attributes, new, was_in_block)?;
         // The block is written before the inode, and would have lost it by then.
-        self.store_attributes(no, inode, attributes, was_in_block && !is_in_block)
+        self.store_attributes(inode, attributes, was_in_block && !is_in_block)
     }
 
     /// Removes an attribute; answers whether it was there.
-    pub(crate) fn remove_xattr(
-        &mut self,
-        no: InodeNo,
-        inode: &mut Inode,
-        name: &OsStr,
-    ) -> Result<bool> {
+    pub(crate) fn remove_xattr(&mut self, inode: &mut Inode, name: &OsStr) -> Result<bool> {
         let name = StoredName::of(name)?;
-        let mut attributes = self.attributes(no, inode)?;
+        let mut attributes = self.attributes(inode)?;
         if attributes.find(&name).is_none() {
             return Ok(false);
         }
         attributes.remove(&name);
-        self.store_attributes(no, inode, attributes, false)?;
+        self.store_attributes(inode, attributes, false)?;
         Ok(true)
     }
 
     /// Whether an inode can have attributes at all, without reading them.
-    pub(crate) fn may_have_xattrs(&self, no: InodeNo, inode: &Inode) -> Result<bool> {
-        let in_inode = self.inode_bytes(no, |bytes| {
-            let region = Inode::xattr_region(bytes).and_then(|start| bytes.get(start..));
-            region.is_some_and(|region| region.first_chunk() != Some(&[0; 4]))
+    pub(crate) fn may_have_xattrs(&self, inode: &Inode) -> Result<bool> {
+        let in_inode = self.inode_bytes(inode.no, |bytes| {
+            Inode::xattr_region(bytes).first_chunk().is_some_and(|magic| *magic != [0; 4])
         })?;
         Ok(in_inode || inode.xattr_block.is_some())
     }
@@ -169,10 +153,8 @@ impl Volume {
         new: Attribute,
         was_in_block: bool,
     ) -> Result<bool> {
-        let in_inode = self.inode_bytes(no, |bytes| {
-            Inode::xattr_region(bytes).map_or(0, |start| bytes.len().saturating_sub(start))
-        })?;
-        let regions = [(Region::Inode, in_inode), (Region::Block, self.xattr_block_bytes())];
+        let in_inode = self.inode_bytes(no, |bytes| Inode::xattr_region(bytes).len())?;
+        let regions = [(Region::Inode, in_inode), (Region::Block, self.block_size().bytes())];
         let order = if was_in_block { [1, 0] } else { [0, 1] };
         for (region, length) in order.map(|at| regions[at]) {
             let is_block = matches!(region, Region::Block);
@@ -186,21 +168,14 @@ impl Volume {
         Err(Errno::NOSPC.into())
     }
 
-    /// Offsets of values have 16 bits.
-    fn xattr_block_bytes(&self) -> usize {
-        self.block_size().bytes()
-    }
-
-    fn attributes(&self, no: InodeNo, inode: &Inode) -> Result<Attributes> {
-        let damaged = |what| Error::damaged(Place::Inode(no), what);
-        let parsed = self.inode_bytes(no, |bytes| {
-            let region = Inode::xattr_region(bytes).and_then(|start| bytes.get(start..));
-            Region::Inode.parse(region.unwrap_or_default())
-        })?;
+    fn attributes(&self, inode: &Inode) -> Result<Attributes> {
+        let damaged = |what| Error::damaged(Place::Inode(inode.no), what);
+        let parsed =
+            self.inode_bytes(inode.no, |bytes| Region::Inode.parse(Inode::xattr_region(bytes)))?;
         let block = match inode.xattr_block {
             None => Vec::new(),
             Some(block) => {
-                let bytes = self.cache.read(self.checked_xattr_block(no, block)?)?;
+                let bytes = self.cache.read(self.checked_xattr_block(inode.no, block)?)?;
                 Region::Block.parse(&bytes).map_err(damaged)?
             }
         };
@@ -219,58 +194,57 @@ impl Volume {
     /// with the inode.
     fn store_attributes(
         &mut self,
-        no: InodeNo,
         inode: &mut Inode,
         mut attributes: Attributes,
         moved: bool,
     ) -> Result<()> {
         if attributes.block.is_empty() {
-            self.drop_xattr_block(no, inode)?;
+            self.drop_xattr_block(inode)?;
         } else {
-            let block = self.own_xattr_block(no, inode, moved)?;
+            let block = self.own_xattr_block(inode, moved)?;
             let region = &mut attributes.block;
             self.cache.modify(block, Role::Map, |bytes| Region::Block.write(bytes, region))?;
         }
-        self.change_inode(no, |bytes| {
-            if let Some(region) =
-                Inode::xattr_region(bytes).and_then(|start| bytes.get_mut(start..))
-                && region.len() >= 4
-            {
-                Region::Inode.write(region, &mut attributes.inode);
+        self.change_inode(inode.no, |bytes| {
+            let start = bytes.len() - Inode::xattr_region(bytes).len();
+            // A region too small for a first entry stays empty.
+            if bytes.len() - start >= 4 {
+                Region::Inode.write(&mut bytes[start..], &mut attributes.inode);
             }
         })?;
-        self.store_inode(no, inode)
+        self.store_inode(inode)
     }
 
     /// The block of attributes that belongs to this inode alone; a new one where it is to be.
-    fn own_xattr_block(&mut self, no: InodeNo, inode: &mut Inode, new: bool) -> Result<BlockNo> {
+    fn own_xattr_block(&mut self, inode: &mut Inode, new: bool) -> Result<BlockNo> {
         if let Some(block) = inode.xattr_block.filter(|_| !new) {
-            let block = self.checked_xattr_block(no, block)?;
+            let block = self.checked_xattr_block(inode.no, block)?;
             if reference_count(&self.cache.read(block)?) <= 1 {
                 return Ok(block);
             }
         }
         self.reserve(1, true)?;
-        let block = self.take_lone_block(no)?;
-        self.drop_xattr_block(no, inode)?;
+        let block = self.take_lone_block(inode.no)?;
+        self.drop_xattr_block(inode)?;
         inode.xattr_block = Some(block);
         inode.sectors = inode.sectors.checked_add(self.block_sectors()).ok_or(Errno::FBIG)?;
         Ok(block)
     }
 
     /// The inode no longer has a block of attributes; frees it when nobody shares it.
-    pub(crate) fn drop_xattr_block(&mut self, no: InodeNo, inode: &mut Inode) -> Result<()> {
+    pub(crate) fn drop_xattr_block(&mut self, inode: &mut Inode) -> Result<()> {
         let Some(block) = inode.xattr_block else { return Ok(()) };
-        match self.release_xattr_block(no, block) {
+        match self.release_xattr_block(inode.no, block) {
             // It may be another file's, and it is left alone. The inode goes without it.
             Err(error @ Error::Damaged(_)) => {
-                self.trouble.log(&format!("inode {no} leaves a block of attributes"), &error);
+                let what = format!("inode {} leaves a block of attributes", inode.no);
+                self.trouble.log(&what, &error);
             }
             answer => answer?,
         }
         inode.xattr_block = None;
         inode.sectors = inode.sectors.saturating_sub(self.block_sectors());
-        self.store_inode(no, inode)
+        self.store_inode(inode)
     }
 
     fn release_xattr_block(&mut self, no: InodeNo, block: BlockNo) -> Result<()> {

@@ -188,23 +188,6 @@ impl Region {
             region[name..name + attribute.name.len()].copy_from_slice(&attribute.name);
             at += attribute.entry_bytes();
         }
-        self.write_head(region, attributes);
-    }
-
-    fn raw_entry(self, attribute: &Attribute, value_start: usize) -> RawXattrEntry {
-        let is_empty = attribute.value.is_empty();
-        let offset = if is_empty { 0 } else { value_start - self.values_base() };
-        RawXattrEntry {
-            e_name_len: attribute.name.len() as u8,
-            e_name_index: attribute.index,
-            e_value_offs: (offset as u16).into(),
-            e_value_inum: 0.into(),
-            e_value_size: (attribute.value.len() as u32).into(),
-            e_hash: if self == Self::Inode { 0 } else { attribute.hash() }.into(),
-        }
-    }
-
-    fn write_head(self, region: &mut [u8], attributes: &[Attribute]) {
         if self == Self::Inode {
             region[..MAGIC_BYTES].copy_from_slice(&XATTR_MAGIC.to_le_bytes());
             return;
@@ -219,6 +202,19 @@ impl Region {
             h_reserved: [0.into(); 3],
         };
         region[..XATTR_HEADER_BYTES].copy_from_slice(header.as_bytes());
+    }
+
+    fn raw_entry(self, attribute: &Attribute, value_start: usize) -> RawXattrEntry {
+        let is_empty = attribute.value.is_empty();
+        let offset = if is_empty { 0 } else { value_start - self.values_base() };
+        RawXattrEntry {
+            e_name_len: attribute.name.len() as u8,
+            e_name_index: attribute.index,
+            e_value_offs: (offset as u16).into(),
+            e_value_inum: 0.into(),
+            e_value_size: (attribute.value.len() as u32).into(),
+            e_hash: if self == Self::Inode { 0 } else { attribute.hash() }.into(),
+        }
     }
 }
 

@@ -3,7 +3,6 @@
 use std::path::PathBuf;
 
 use crate::nearest::{Nearest, suggest};
-use crate::observe::fault::rule_problem::RuleProblem;
 
 /// The result of reading a description or building a stack.
 pub type Result<T> = std::result::Result<T, Error>;
@@ -61,66 +60,27 @@ pub enum Error {
         /// The directory.
         leaf: String,
     },
-    /// A layer lies over one that changes what it sees of its files.
-    #[error(
-        "layer '{layer}' needs files as they are in the directory, and '{below}' changes them: the \
-         other order, -l {below} -l {layer}, is possible"
-    )]
-    NotGrounded {
+    /// A layer can't be used so.
+    #[error("layer '{layer}' {what}")]
+    Unfit {
         /// The layer.
         layer: &'static str,
-        /// The one below it.
-        below: &'static str,
+        /// Why not.
+        what: String,
     },
-    /// A layer that needs files as they are in the directory lies over itself.
-    #[error("layer '{layer}' can be in a stack only once")]
-    Twice {
-        /// The layer.
-        layer: &'static str,
-    },
-    /// An option that has no default was not given.
-    #[error("layer '{layer}' needs {option}=PATH, a place to write to")]
-    NotGiven {
-        /// The layer.
-        layer: &'static str,
-        /// The option.
-        option: &'static str,
-    },
-    /// Two options exclude each other.
-    #[error("layer '{layer}': {one} and {other} exclude each other: {why}")]
-    Together {
-        /// The layer.
-        layer: &'static str,
-        /// One option.
-        one: &'static str,
-        /// The other.
-        other: &'static str,
-        /// Why.
-        why: &'static str,
+    /// A line of a file or of a list of rules can't be so.
+    #[error("{origin}, line {line}: {source}")]
+    Line {
+        /// The file, or what gave the lines.
+        origin: String,
+        /// The line, from 1.
+        line: usize,
+        /// What is wrong with it.
+        source: ForeignError,
     },
     /// A trace can't be written where it should.
     #[error("layer 'trace': {0}")]
     Trace(#[from] fslab_trace::Error),
-    /// A file that describes a stack does not parse.
-    #[error("{}, line {line}: {}", path.display(), reason.message())]
-    BadFile {
-        /// The file.
-        path: PathBuf,
-        /// The line, from 1.
-        line: usize,
-        /// What is wrong; its own text goes over several lines.
-        reason: Box<toml::de::Error>,
-    },
-    /// A file names a layer, option or value that does not exist.
-    #[error("{}, line {line}: {source}", path.display())]
-    BadLayer {
-        /// The file.
-        path: PathBuf,
-        /// The line on which the layer begins, from 1.
-        line: usize,
-        /// What is wrong with it.
-        source: Box<Error>,
-    },
     /// A file that describes a stack can't be read.
     #[error("{}: {source}", path.display())]
     UnreadableFile {
@@ -128,16 +88,6 @@ pub enum Error {
         path: PathBuf,
         /// Why.
         source: std::io::Error,
-    },
-    /// A rule of a script of faults is wrong.
-    #[error("{origin}, line {line}: {source}")]
-    BadRule {
-        /// The script, or the option that held the rule.
-        origin: String,
-        /// The line, or the rule's number in the option, from 1.
-        line: usize,
-        /// What is wrong with it.
-        source: Box<RuleProblem>,
     },
     /// A leaf of another crate can't be opened.
     #[error("can't use '{leaf}' as the lower file system: {source}")]

@@ -206,7 +206,10 @@ impl Options {
     /// # Errors
     /// Where none is given.
     pub fn place(&self, name: &'static str) -> Result<&Path> {
-        self.path(name).ok_or(Error::NotGiven { layer: self.layer, option: name })
+        self.path(name).ok_or_else(|| Error::Unfit {
+            layer: self.layer,
+            what: format!("needs {name}=PATH, a place to write to"),
+        })
     }
 
     fn get<'a, T>(&'a self, name: &str, pick: impl Fn(&'a Value) -> Option<T>) -> T {

@@ -98,9 +98,16 @@ impl Stack {
         let Some(layer) = specs.find(|spec| spec.kind == LayerKind::Grounded) else {
             return Ok(());
         };
+        let unfit = |what| Err(Error::Unfit { layer: layer.name, what });
         match specs.find(|spec| spec.kind != LayerKind::Observer) {
-            Some(below) if below.name == layer.name => Err(Error::Twice { layer: layer.name }),
-            Some(below) => Err(Error::NotGrounded { layer: layer.name, below: below.name }),
+            Some(below) if below.name == layer.name => {
+                unfit("can be in a stack only once".to_owned())
+            }
+            Some(below) => unfit(format!(
+                "needs files as they are in the directory, and '{}' changes them: the other order, \
+                 -l {} -l {}, is possible",
+                below.name, below.name, layer.name
+            )),
             None => Ok(()),
         }
     }
@@ -132,7 +139,8 @@ impl Stack {
             }
             Err(reason) => {
                 let line = line_of(&text, reason.span().map_or(0, |span| span.start));
-                Err(Error::BadFile { path, line, reason: Box::new(reason) })
+                let origin = path.display().to_string();
+                Err(Error::Line { origin, line, source: reason.message().to_owned().into() })
             }
         }
     }
@@ -145,8 +153,8 @@ fn choose_at(
     text: &str,
 ) -> Result<LayerChoice> {
     let start = table.span().start;
-    table.get_ref().choose(foreign).map_err(|error| Error::BadLayer {
-        path: path.to_owned(),
+    table.get_ref().choose(foreign).map_err(|error| Error::Line {
+        origin: path.display().to_string(),
         line: table
             .get_ref()
             .wrong_option(foreign)

@@ -40,6 +40,15 @@ pub struct Attribute {
     pub(super) find: fn(&Ground) -> io::Result<Finding>,
 }
 
+/// An attribute that wants nothing but a directory.
+const fn in_directory(
+    name: &'static str,
+    help: &'static str,
+    find: fn(&Ground) -> io::Result<Finding>,
+) -> Attribute {
+    Attribute { name, help, wants: Wants::Directory, find }
+}
+
 /// What an attribute's methods want of the machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wants {

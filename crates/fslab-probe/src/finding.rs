@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use fslab_report::distinct;
 use serde::Serialize;
 
 /// The value of an attribute.
@@ -141,6 +142,11 @@ impl Finding {
         Self::conclude(vec![method])
     }
 
+    /// That no method applies, and why.
+    pub(crate) fn none(name: &'static str, reason: impl Into<String>) -> Self {
+        Self::by(Method::failed(name, reason, Vec::new()))
+    }
+
     /// The value, where one is known.
     #[must_use]
     pub fn value(&self) -> Option<&Value> {
@@ -154,13 +160,8 @@ fn conclude(methods: &[Method]) -> Result<(Value, Confidence), String> {
         .filter_map(|method| Some((method.name, method.outcome.as_ref().ok()?)))
         .collect();
     let Some((name, value)) = found.first() else {
-        let mut reasons: Vec<&str> = Vec::new();
-        for reason in methods.iter().filter_map(|method| method.outcome.as_ref().err()) {
-            if !reasons.contains(&reason.as_str()) {
-                reasons.push(reason);
-            }
-        }
-        return Err(reasons.join("; "));
+        let reasons = methods.iter().filter_map(|method| method.outcome.as_ref().err());
+        return Err(distinct(reasons.map(String::as_str)).join("; "));
     };
     match found.iter().find(|(_, other)| other != value) {
         Some((other_name, other)) => {

@@ -6,6 +6,7 @@ use std::io;
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
+use fiemap::{Fiemap, FiemapExtent, FiemapFlags};
 use fslab_sys::block_counters::DeviceNumber;
 use fslab_sys::mounts;
 use rand::{RngExt, SeedableRng};
@@ -17,6 +18,9 @@ use fslab_compare::{Error, Result};
 
 /// The unit of `st_blocks`, whatever the file system's blocks are.
 pub(super) const SECTOR: u64 = 512;
+
+/// Bytes of files that are written and read at a time.
+pub(super) const PIECE: u64 = 1 << 20;
 
 /// What may be done to the place.
 #[derive(Clone, Copy, Debug)]
@@ -41,9 +45,10 @@ impl Default for Options {
 #[derive(Debug)]
 pub struct Ground {
     directory: TempDir,
-    options: Options,
+    pub(super) options: Options,
     file_system: String,
-    device: Option<DeviceNumber>,
+    /// The block device below, where there is exactly one that counts its requests.
+    pub(super) device: Option<DeviceNumber>,
     names: Cell<u64>,
     pub(super) allocation_unit: OnceCell<Option<u64>>,
 }
@@ -81,15 +86,6 @@ impl Ground {
         self.directory.path()
     }
 
-    /// The block device below, where there is exactly one that counts its requests.
-    pub(super) fn device(&self) -> Option<DeviceNumber> {
-        self.device
-    }
-
-    pub(super) fn options(&self) -> Options {
-        self.options
-    }
-
     /// Removes everything, and says so where it can't.
     ///
     /// # Errors
@@ -115,35 +111,45 @@ impl Ground {
 
     /// What a new file of so many bytes takes once it is stored and closed, in bytes.
     pub(super) fn stored_size(&self, length: u64) -> io::Result<u64> {
+        self.stored(length)?.taken()
+    }
+
+    /// A new file of so many bytes, stored.
+    pub(super) fn stored(&self, length: u64) -> io::Result<Scratch> {
         let scratch = self.fresh()?;
         scratch.fill(0, length)?;
-        scratch.settle()?.taken()
+        scratch.settle()
+    }
+
+    /// A stored sparse file of twice as many bytes, with one byte in the middle.
+    pub(super) fn one_byte(&self, place: u64) -> io::Result<Scratch> {
+        let scratch = self.fresh()?;
+        scratch.file.set_len(2 * place)?;
+        scratch.file.write_all_at(b"x", place)?;
+        scratch.settle()
     }
 }
 
 /// The name of the file system a path is on, and its device.
 fn what_is_mounted(path: &Path) -> io::Result<(String, Option<DeviceNumber>)> {
-    let device = fs::metadata(path)?.dev();
-    let device = (rustix::fs::major(device), rustix::fs::minor(device));
-    let path = fs::canonicalize(path)?;
-    // Btrfs files have device numbers of their own: there, the longest mount point above counts.
-    let above = |entry: &mounts::MountEntry| path.starts_with(&entry.target);
-    let entries = mounts::list()?;
-    let entry =
-        entries.into_iter().filter(above).max_by_key(|entry| entry.target.as_os_str().len());
-    let Some(entry) = entry else { return Ok(("unknown".to_owned(), None)) };
-    let by_source = fs::metadata(&entry.source).ok().map(|source| source.rdev());
-    let candidates = [
-        Some(device),
-        by_source.map(|number| (rustix::fs::major(number), rustix::fs::minor(number))),
-    ];
+    let number = |device: u64| DeviceNumber {
+        major: rustix::fs::major(device),
+        minor: rustix::fs::minor(device),
+    };
+    let device = number(fs::metadata(path)?.dev());
+    // Btrfs files have device numbers of their own: there, the mount's source counts.
+    let Some(entry) = mount_of(path)? else { return Ok(("unknown".to_owned(), None)) };
+    let by_source = fs::metadata(&entry.source).ok().map(|source| number(source.rdev()));
     let counts = |number: &DeviceNumber| number.sysfs("stat").exists();
-    let device = candidates
-        .into_iter()
-        .flatten()
-        .map(|(major, minor)| DeviceNumber { major, minor })
-        .find(counts);
+    let device = [Some(device), by_source].into_iter().flatten().find(counts);
     Ok((entry.file_system, device))
+}
+
+/// The mount a path is on: that of the longest mount point above it.
+pub(super) fn mount_of(path: &Path) -> io::Result<Option<mounts::MountEntry>> {
+    let path = fs::canonicalize(path)?;
+    let above = mounts::list()?.into_iter().filter(|entry| path.starts_with(&entry.target));
+    Ok(above.max_by_key(|entry| entry.target.as_os_str().len()))
 }
 
 /// A file of the prober's; removed when dropped.
@@ -160,7 +166,6 @@ impl Scratch {
 
     /// Writes bytes that no file system can make smaller.
     pub fn fill(&self, offset: u64, length: u64) -> io::Result<()> {
-        const PIECE: u64 = 1 << 20;
         let mut random = Pcg64::seed_from_u64(offset ^ length);
         let mut piece = vec![0; usize::try_from(length.min(PIECE)).map_err(io::Error::other)?];
         let mut done = 0;
@@ -224,6 +229,20 @@ impl Scratch {
             Err(rustix::io::Errno::NXIO) => Ok(None),
             Err(error) => Err(error.into()),
         }
+    }
+
+    /// Its extents, as FIEMAP shows them.
+    pub fn extents(&self) -> io::Result<Vec<FiemapExtent>> {
+        Fiemap::with_flags(&self.file, FiemapFlags::SYNC).collect()
+    }
+
+    /// Reads the first `length` bytes, a multiple of [`PIECE`].
+    pub fn read_all(&self, length: u64) -> io::Result<()> {
+        let mut buffer = vec![0; PIECE as usize];
+        for offset in (0..length).step_by(buffer.len()) {
+            self.file.read_exact_at(&mut buffer, offset)?;
+        }
+        Ok(())
     }
 
     /// Stores everything and asks for its pages to be dropped.

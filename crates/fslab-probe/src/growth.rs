@@ -34,7 +34,7 @@ pub struct Growth {
 /// # Errors
 /// Those of writing and of the counters; where there is no one block device below.
 pub fn growth(ground: &Ground, block_bytes: u64) -> io::Result<Growth> {
-    let device = ground.device().ok_or_else(|| {
+    let device = ground.device.ok_or_else(|| {
         io::Error::new(io::ErrorKind::Unsupported, "there is no one block device below")
     })?;
     let mut counts = vec![Vec::new(); BLOCKS as usize];

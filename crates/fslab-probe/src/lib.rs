@@ -20,7 +20,7 @@
 //! let directory = tempfile::tempdir()?;
 //! let ground = Ground::prepare(directory.path(), Options::default())?;
 //! let attribute = ATTRIBUTES.iter().find(|one| one.name == "sparse-granularity").unwrap();
-//! println!("{:?}", find(attribute, &ground).finding);
+//! println!("{:?}", find(attribute, &ground, None).finding);
 //! ground.clear()?;
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
@@ -78,23 +78,18 @@ impl Answer {
     }
 }
 
-/// Finds one attribute on a ground. What goes wrong on the way is told in the finding.
+/// Finds one attribute on a ground by counting and, where that is asked for and a question of time,
+/// by timing. What goes wrong on the way is told in the finding.
 #[must_use]
-pub fn find(attribute: &'static Attribute, ground: &Ground) -> Answer {
+pub fn find(
+    attribute: &'static Attribute,
+    ground: &Ground,
+    timing: Option<&timing::Timing<'_>>,
+) -> Answer {
+    let timing = timing.and_then(|timing| timing::time(attribute.name, ground, timing));
     let finding = (attribute.find)(ground).unwrap_or_else(|error| Finding {
         answer: Err(format!("could not be tried: {error}")),
         methods: Vec::new(),
     });
-    Answer { attribute, finding, timing: None }
-}
-
-/// Finds one attribute by counting and, where that is a question of time, by timing.
-#[must_use]
-pub fn find_both(
-    attribute: &'static Attribute,
-    ground: &Ground,
-    timing: &timing::Timing<'_>,
-) -> Answer {
-    let timed = timing::time(attribute.name, ground, timing);
-    Answer { timing: timed, ..find(attribute, ground) }
+    Answer { attribute, finding, timing }
 }

@@ -20,6 +20,7 @@ pub(super) use stage::Stage;
 
 /// One file system of the matrix.
 #[derive(Clone, Debug)]
+#[must_use]
 pub struct Cell {
     base: Base,
     mount_options: &'static str,
@@ -27,11 +28,11 @@ pub struct Cell {
     /// The device's read-ahead, where it is not left as it is.
     read_ahead_kib: Option<u64>,
     /// The memory that the prober is bounded to.
-    memory_mib: Option<u64>,
+    pub memory_mib: Option<u64>,
     /// Attributes that are not asked for, because they would take too long.
     without: &'static [&'static str],
     /// Whether the short matrix has it too.
-    short: bool,
+    pub short: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -57,7 +58,6 @@ enum Top {
 
 impl Cell {
     /// A file system on an image.
-    #[must_use]
     pub const fn image(kind: Kind, mkfs: &'static str) -> Self {
         Self {
             base: Base::Image { kind, mkfs },
@@ -71,67 +71,33 @@ impl Cell {
     }
 
     /// The same, in the short matrix too.
-    #[must_use]
     pub fn in_short(self) -> Self {
         Self { short: true, ..self }
     }
 
     /// The same under layers, the first on top, which pass on what they are asked.
-    #[must_use]
     pub fn under(self, layers: &'static [&'static str]) -> Self {
         Self { top: Top::Layers { layers, transparent: true }, ..self }
     }
 
     /// The same under layers, the first on top, which store files otherwise.
-    #[must_use]
     pub fn transformed_by(self, layers: &'static [&'static str]) -> Self {
         Self { top: Top::Layers { layers, transparent: false }, ..self }
     }
 
     /// The same image, not mounted by the kernel but served by a leaf of the host.
-    #[must_use]
     pub fn served_by(self, scheme: &'static str, options: String) -> Self {
         Self { top: Top::Image { scheme, options }, ..self }
     }
 
     /// The same, but for attributes that would take too long on it.
-    #[must_use]
     pub fn without(self, without: &'static [&'static str]) -> Self {
         Self { without, ..self }
-    }
-
-    fn in_memory() -> Self {
-        Self { base: Base::Memory, ..Self::image(Kind::Ext4, "") }
-    }
-
-    fn mounted(self, mount_options: &'static str) -> Self {
-        Self { mount_options, ..self }
     }
 
     /// With this read-ahead of the device.
     pub(super) fn read_ahead(self, kib: u64) -> Self {
         Self { read_ahead_kib: Some(kib), ..self }
-    }
-
-    fn memory(self, mib: u64) -> Self {
-        Self { memory_mib: Some(mib), ..self }
-    }
-
-    fn overlaid(self) -> Self {
-        Self { top: Top::Overlay, ..self }
-    }
-
-    /// Whether the short matrix has it.
-    #[must_use]
-    pub fn is_short(&self) -> bool {
-        self.short
-    }
-
-    /// Whether it bounds the memory of the whole process, and the process thus should do nothing
-    /// else.
-    #[must_use]
-    pub fn bounds_memory(&self) -> bool {
-        self.memory_mib.is_some()
     }
 
     /// The file system and how it was made.
@@ -163,7 +129,8 @@ impl Cell {
     /// # Errors
     /// Where the file system can't be made or mounted: for want of privileges or tools.
     pub fn verify(&self, how: &How<'_>) -> Result<Vec<Judged>> {
-        let directory = if self.bounds_memory() { how.work_directory } else { how.fast_directory };
+        let directory =
+            if self.memory_mib.is_some() { how.work_directory } else { how.fast_directory };
         let stage = Stage::make(self, directory, how.host)?;
         let truths = self.truths(&stage, how.options.bound_memory)?;
         let options = Options {
@@ -241,7 +208,7 @@ pub fn native() -> Vec<Cell> {
         Cell::image(Kind::Ext3, "-b 4096"),
         Cell::image(Kind::Ext4, "-b 1024"),
         Cell::image(Kind::Ext4, "-b 4096").in_short(),
-        Cell::image(Kind::Ext4, "-b 4096").mounted("data=journal"),
+        Cell { mount_options: "data=journal", ..Cell::image(Kind::Ext4, "-b 4096") },
         Cell::image(Kind::Ext4, "-b 4096 -O ^has_journal"),
         Cell::image(Kind::Ext4, "-b 4096 -O fast_commit"),
         Cell::image(Kind::Ext4, "-b 1024 -O inline_data"),
@@ -257,8 +224,8 @@ pub fn native() -> Vec<Cell> {
         Cell::image(Kind::Xfs, "-b size=4096 -i size=1024"),
         Cell::image(Kind::Xfs, "-b size=4096 -i size=2048"),
         Cell::image(Kind::Btrfs, "").in_short(),
-        Cell::in_memory().in_short(),
-        Cell::image(Kind::Ext4, "-b 4096").overlaid().in_short(),
+        Cell { base: Base::Memory, ..Cell::image(Kind::Ext4, "") }.in_short(),
+        Cell { top: Top::Overlay, ..Cell::image(Kind::Ext4, "-b 4096") }.in_short(),
     ];
     for (kind, windows) in [
         (Kind::Ext4, &[0, 16, 128, 512][..]),
@@ -267,12 +234,13 @@ pub fn native() -> Vec<Cell> {
     ] {
         for kib in windows {
             let cell = Cell::image(kind, "").read_ahead(*kib);
-            let in_short = kind == Kind::Ext4 && *kib % 128 == 0 && *kib < 512;
-            cells.push(if in_short { cell.in_short() } else { cell });
+            let short = kind == Kind::Ext4 && *kib % 128 == 0 && *kib < 512;
+            cells.push(Cell { short, ..cell });
         }
     }
     for kind in [Kind::Ext4, Kind::Xfs, Kind::Btrfs] {
-        cells.extend([40, 80].map(|mib| Cell::image(kind, "").memory(mib)));
+        let bounded = |mib| Cell { memory_mib: Some(mib), ..Cell::image(kind, "") };
+        cells.extend([40, 80].map(bounded));
     }
     for cell in &mut cells {
         cell.short |= cell.name() == "ext4, memory 40 MiB";
@@ -332,7 +300,7 @@ fn judge_by(
         if interrupt.is_raised() {
             return Err(Error::Interrupted);
         }
-        let finding = find(attribute, &ground).finding;
+        let finding = find(attribute, &ground, None).finding;
         let timed = timing.and_then(|timing| timing::time(attribute.name, &ground, timing));
         let verdict = truth.judge(&finding);
         judged.push(Judged {

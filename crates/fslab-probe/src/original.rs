@@ -4,17 +4,13 @@
 //! Linux 2.6.32: blocks of 4096 bytes, a prefetch buffer of 256 KB, a file cache of 2 MB and 12
 //! direct pointers.
 
-use std::path::Path;
-
 use fslab_sys::make_file_system::Kind;
 use fslab_sys::memory_bound::MemoryBound;
-use fslab_sys::signals::Interrupt;
 
 use super::ground::{Ground, Options};
-use super::matrix::{Cell, Stage};
+use super::matrix::{Cell, How, Stage};
 use super::timing::Timing;
-use super::{ATTRIBUTES, Answer, Growth, find, find_both, growth};
-use fslab_compare::Host;
+use super::{ATTRIBUTES, Answer, Growth, find, growth};
 use fslab_compare::{Error, Result};
 
 /// The attributes of the original.
@@ -43,77 +39,57 @@ pub struct OnFileSystem {
     pub growth: Result<Growth>,
 }
 
-/// Where images are made, and by what means.
-#[derive(Clone, Copy)]
-pub struct Means<'a> {
-    /// Where the image is for what is asked under a bound of memory.
-    pub work_directory: &'a Path,
-    /// Where the others are: on tmpfs no neighbour delays a device. For the cache it would pay for
-    /// its pages from the same bound.
-    pub memory_directory: &'a Path,
-    /// Who mounts layers; nobody, here.
-    pub host: &'a dyn Host,
-    /// The clock, where there is one to be believed.
-    pub timing: Option<Timing<'a>>,
-    /// Asked between attributes whether to stop.
-    pub interrupt: &'a Interrupt,
-}
-
-/// Finds the four attributes on each file system, made for it. What can't be made or mounted, for
+/// Finds the four attributes on each file system, made for it; of `how`, with the default options.
+/// What can't be made or mounted, for
 /// want of privileges or tools, says so in its place.
 ///
 /// # Errors
 /// Only interruption.
-pub fn reproduce(means: &Means<'_>) -> Result<Vec<OnFileSystem>> {
-    KINDS.iter().map(|kind| means.on(*kind)).collect()
+pub fn reproduce(how: &How<'_>) -> Result<Vec<OnFileSystem>> {
+    KINDS.iter().map(|kind| on(*kind, how)).collect()
 }
 
-impl Means<'_> {
-    fn on(&self, kind: Kind) -> Result<OnFileSystem> {
-        let cell = Cell::image(kind, "-b 4096").read_ahead(READ_AHEAD_KIB);
-        let mut answers = Vec::new();
-        for attribute in FOUR {
-            if self.interrupt.is_raised() {
-                return Err(Error::Interrupted);
-            }
-            answers.push(self.answer(&cell, attribute));
+fn on(kind: Kind, how: &How<'_>) -> Result<OnFileSystem> {
+    let cell = Cell::image(kind, "-b 4096").read_ahead(READ_AHEAD_KIB);
+    let mut answers = Vec::new();
+    for attribute in FOUR {
+        if how.interrupt.is_raised() {
+            return Err(Error::Interrupted);
         }
-        Ok(OnFileSystem { kind, answers, growth: self.growth(&cell) })
+        answers.push(answer(&cell, attribute, how));
     }
+    Ok(OnFileSystem { kind, answers, growth: growth_on(&cell, how) })
+}
 
-    fn answer(&self, cell: &Cell, attribute: &str) -> Result<Answer> {
-        if attribute != "cache-size" {
-            let stage = Stage::make(cell, self.memory_directory, self.host)?;
-            return self.ask(&stage, attribute, Options::default().budget);
-        }
-        let stage = Stage::make(cell, self.work_directory, self.host)?;
-        let bound = MemoryBound::enter(MEMORY)?;
-        let answer = self.ask(&stage, attribute, 4 * MEMORY);
-        bound.leave()?;
-        answer
+fn answer(cell: &Cell, attribute: &str, how: &How<'_>) -> Result<Answer> {
+    if attribute != "cache-size" {
+        let stage = Stage::make(cell, how.fast_directory, how.host)?;
+        return ask(&stage, attribute, Options::default().budget, how);
     }
+    let stage = Stage::make(cell, how.work_directory, how.host)?;
+    let bound = MemoryBound::enter(MEMORY)?;
+    let answer = ask(&stage, attribute, 4 * MEMORY, how);
+    bound.leave()?;
+    answer
+}
 
-    fn ask(&self, stage: &Stage, name: &str, budget: u64) -> Result<Answer> {
-        let remount = || stage.remount().map_err(std::io::Error::other);
-        let timing = self.timing.map(|timing| Timing { make_cold: Some(&remount), ..timing });
-        let ground = Ground::prepare(&stage.path(), Options { budget, ..Options::default() })?;
-        let attribute = ATTRIBUTES.iter().find(|known| known.name == name).ok_or_else(|| {
-            let known = ATTRIBUTES.iter().map(|known| known.name);
-            fslab_report::Error::unknown("attribute", name, known)
-        })?;
-        let answer = match &timing {
-            Some(timing) => find_both(attribute, &ground, timing),
-            None => find(attribute, &ground),
-        };
-        ground.clear()?;
-        Ok(answer)
-    }
+fn ask(stage: &Stage, name: &str, budget: u64, how: &How<'_>) -> Result<Answer> {
+    let remount = || stage.remount().map_err(std::io::Error::other);
+    let timing = how.timing.map(|timing| Timing { make_cold: Some(&remount), ..timing });
+    let ground = Ground::prepare(&stage.path(), Options { budget, ..Options::default() })?;
+    let attribute = ATTRIBUTES.iter().find(|known| known.name == name).ok_or_else(|| {
+        let known = ATTRIBUTES.iter().map(|known| known.name);
+        fslab_report::Error::unknown("attribute", name, known)
+    })?;
+    let answer = find(attribute, &ground, timing.as_ref());
+    ground.clear()?;
+    Ok(answer)
+}
 
-    fn growth(&self, cell: &Cell) -> Result<Growth> {
-        let stage = Stage::make(cell, self.memory_directory, self.host)?;
-        let ground = Ground::prepare(&stage.path(), Options::default())?;
-        let found = growth(&ground, BLOCK).map_err(Error::file(ground.directory()));
-        ground.clear()?;
-        found
-    }
+fn growth_on(cell: &Cell, how: &How<'_>) -> Result<Growth> {
+    let stage = Stage::make(cell, how.fast_directory, how.host)?;
+    let ground = Ground::prepare(&stage.path(), Options::default())?;
+    let found = growth(&ground, BLOCK).map_err(Error::file(ground.directory()));
+    ground.clear()?;
+    found
 }

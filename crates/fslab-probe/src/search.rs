@@ -1,15 +1,17 @@
 //! Finding where something changes, by asking as little as possible, and what most counts say.
 
+use std::io;
+
 /// The smallest `x` in `low + 1 ..= high` that answers true, where every `x` above one that does
 /// answers true too and `low` answers false; `None` where `high` answers false as well.
 ///
 /// # Errors
 /// Whatever asking fails with.
-pub(super) fn first_true<E>(
+pub(super) fn first_true(
     low: u64,
     high: u64,
-    mut ask: impl FnMut(u64) -> Result<bool, E>,
-) -> Result<Option<u64>, E> {
+    mut ask: impl FnMut(u64) -> io::Result<bool>,
+) -> io::Result<Option<u64>> {
     if high <= low || !ask(high)? {
         return Ok(None);
     }
@@ -36,8 +38,6 @@ pub(super) fn most_common(counts: impl IntoIterator<Item = u64>) -> Option<u64> 
 
 #[cfg(test)]
 mod tests {
-    use std::convert::Infallible;
-
     use super::*;
 
     #[test]
@@ -49,7 +49,7 @@ mod tests {
     }
 
     fn first_above(limit: u64, low: u64, high: u64) -> Option<u64> {
-        first_true::<Infallible>(low, high, |x| Ok(x > limit)).unwrap()
+        first_true(low, high, |x| Ok(x > limit)).unwrap()
     }
 
     #[test]

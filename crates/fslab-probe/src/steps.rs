@@ -121,8 +121,7 @@ fn log_least(times: &[f64]) -> f64 {
 
 /// The first points of all pieces but the first.
 fn cut(levels: &[f64]) -> Vec<usize> {
-    let costs = Costs::of(levels);
-    let cuts = best_cuts(&costs);
+    let cuts = best_cuts(levels);
     let criterion = |number: usize, cost: f64| {
         // A level for each piece, a place for each step, and the scale of the noise.
         let parameters = (2 * (number + 1)) as f64;
@@ -159,32 +158,6 @@ fn heights(levels: &[f64], steps: &[usize]) -> Vec<f64> {
     medians.windows(2).map(|pair| (pair[1] - pair[0]).abs()).collect()
 }
 
-/// The sum of absolute deviations from the median, of every piece.
-struct Costs {
-    count: usize,
-    of: Vec<f64>,
-}
-
-impl Costs {
-    fn of(levels: &[f64]) -> Self {
-        let count = levels.len();
-        let mut costs = Self { count, of: vec![0.0; count * (count + 1)] };
-        for first in 0..count {
-            let mut sorted = Vec::with_capacity(count - first);
-            for end in first + 1..=count {
-                let level = levels[end - 1];
-                sorted.insert(sorted.partition_point(|other| *other < level), level);
-                costs.of[first * (count + 1) + end] = deviation(&sorted);
-            }
-        }
-        costs
-    }
-
-    fn between(&self, first: usize, end: usize) -> f64 {
-        self.of[first * (self.count + 1) + end]
-    }
-}
-
 fn deviation(sorted: &[f64]) -> f64 {
     // Pairs from both ends: the median is between the two of each.
     let half = sorted.len() / 2;
@@ -192,15 +165,19 @@ fn deviation(sorted: &[f64]) -> f64 {
 }
 
 /// The least cost of cutting into one, two, ... pieces, and where these begin.
-fn best_cuts(costs: &Costs) -> Vec<(f64, Vec<usize>)> {
-    let count = costs.count;
+fn best_cuts(levels: &[f64]) -> Vec<(f64, Vec<usize>)> {
+    let count = levels.len();
+    let costs: Vec<Vec<f64>> =
+        (0..count).map(|first| growing_costs(levels[first..].iter())).collect();
+    let between =
+        |first: usize, end: usize| if end > first { costs[first][end - first - 1] } else { 0.0 };
     // For each end: the least cost of all before it in so many pieces, and where they begin.
     let mut row: Vec<(f64, Vec<usize>)> =
-        (0..=count).map(|end| (costs.between(0, end), Vec::new())).collect();
+        (0..=count).map(|end| (between(0, end), Vec::new())).collect();
     let mut best = vec![row[count].clone()];
     for _ in 1..PIECES_MOST.min(count) {
         let last_piece = |end: usize| {
-            let from = |first: usize| (row[first].0 + costs.between(first, end), first);
+            let from = |first: usize| (row[first].0 + between(first, end), first);
             (1..end).map(from).min_by(|one, other| one.0.total_cmp(&other.0))
         };
         row = (0..=count)

@@ -10,7 +10,6 @@ mod block_size;
 mod cache_size;
 mod clock;
 mod direct_pointers;
-mod pinning;
 mod read_ahead;
 pub mod validation;
 
@@ -36,21 +35,17 @@ pub struct Timing<'a> {
     pub seed: u64,
 }
 
-/// An attribute that can be timed.
-struct Timed {
-    attribute: &'static str,
-    find: fn(&Ground, &Timing<'_>) -> io::Result<Method>,
-}
-
-static TIMED: &[Timed] =
-    &[block_size::SPEC, read_ahead::SPEC, cache_size::SPEC, direct_pointers::SPEC];
-
 /// Finds an attribute by timing; `None` where that is no question of time. What goes wrong is told
 /// in the outcome.
 #[must_use]
 pub fn time(attribute: &str, ground: &Ground, timing: &Timing<'_>) -> Option<Method> {
-    let timed = TIMED.iter().find(|timed| timed.attribute == attribute)?;
-    let found = (timed.find)(ground, timing);
+    let found = match attribute {
+        "block-size" => block_size::find(ground, timing),
+        "read-ahead-max" => read_ahead::find(ground, timing),
+        "cache-size" => cache_size::find(ground, timing),
+        "direct-pointers" => direct_pointers::find(ground, timing),
+        _ => return None,
+    };
     Some(found.unwrap_or_else(|error| {
         Method::failed("timing", format!("could not be timed: {error}"), Vec::new())
     }))

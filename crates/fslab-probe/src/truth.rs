@@ -12,6 +12,7 @@ use fslab_sys::mounts;
 use rustix::fs::{AtFlags, CWD, StatxFlags};
 
 use super::finding::{Finding, Value};
+use super::ground::mount_of;
 
 /// What an attribute really is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -76,7 +77,7 @@ pub type Truths = BTreeMap<&'static str, Truth>;
 pub fn read(directory: &Path) -> io::Result<Truths> {
     let mut truths = of_any(directory)?;
     let statfs = rustix::fs::statvfs(directory)?;
-    let Some(entry) = entry_of(directory)? else { return Ok(truths) };
+    let Some(entry) = mount_of(directory)? else { return Ok(truths) };
     let source = PathBuf::from(&entry.source);
     match entry.file_system.as_str() {
         "ext2" | "ext3" | "ext4" => ext(&mut truths, &source, &entry),
@@ -194,12 +195,6 @@ pub fn of_replacement() -> Option<Truth> {
     }
 }
 
-fn entry_of(directory: &Path) -> io::Result<Option<mounts::MountEntry>> {
-    let path = fs::canonicalize(directory)?;
-    let above = mounts::list()?.into_iter().filter(|entry| path.starts_with(&entry.target));
-    Ok(above.max_by_key(|entry| entry.target.as_os_str().len()))
-}
-
 const POINTERS: [&str; 3] = ["direct-pointers", "pointer-fan-out", "pointer-depth"];
 const EXTENTS: [&str; 2] = ["extents-in-inode", "extents-a-block"];
 
@@ -285,16 +280,21 @@ fn inline_data(inode_size: u64) -> u64 {
     POINTERS + inode_size.saturating_sub(BEFORE_ATTRIBUTES + FRAME)
 }
 
+/// Of file systems that allocate single blocks.
+fn of_blocks(truths: &mut Truths, block: u64) {
+    for name in ["block-size", "allocation-unit", "sparse-granularity"] {
+        bytes(truths, name, block);
+    }
+}
+
 fn xfs(truths: &mut Truths, block: u64) {
-    bytes(truths, "block-size", block);
-    bytes(truths, "allocation-unit", block);
+    of_blocks(truths, block);
     none(truths, &POINTERS);
     // Extents have 16 bytes. Inodes keep 192 bytes for them when they are made with room for
     // attributes; a block of the tree has a header of 72 bytes.
     count(truths, "extents-in-inode", 192 / 16);
     count(truths, "extents-a-block", (block - 72) / 16);
     bytes(truths, "inline-data", 0);
-    bytes(truths, "sparse-granularity", block);
     word(truths, "delayed-allocation", "yes");
     word(truths, "journal", "metadata");
     word(truths, "directory-index", "yes");
@@ -303,13 +303,11 @@ fn xfs(truths: &mut Truths, block: u64) {
 }
 
 fn btrfs(truths: &mut Truths, block: u64) {
-    bytes(truths, "block-size", block);
-    bytes(truths, "allocation-unit", block);
+    of_blocks(truths, block);
     none(truths, &POINTERS);
     none(truths, &EXTENTS);
     // The mount option max_inline, as it is by default.
     bytes(truths, "inline-data", 2048);
-    bytes(truths, "sparse-granularity", block);
     word(truths, "delayed-allocation", "yes");
     word(truths, "journal", "copy-on-write");
     word(truths, "directory-index", "yes");
@@ -319,13 +317,11 @@ fn btrfs(truths: &mut Truths, block: u64) {
 }
 
 fn tmpfs(truths: &mut Truths, block: u64) {
-    bytes(truths, "block-size", block);
-    bytes(truths, "allocation-unit", block);
+    of_blocks(truths, block);
     none(truths, &POINTERS);
     none(truths, &EXTENTS);
     none(truths, &["read-ahead-initial", "read-ahead-max", "read-ahead-random", "sync-flushes"]);
     none(truths, &["delayed-allocation", "journal", "cache-size", "cache-replacement"]);
-    bytes(truths, "sparse-granularity", block);
     // Names are in a table of hashes, that of all directories.
     word(truths, "directory-index", "yes");
 }

@@ -23,6 +23,16 @@ pub fn significant(value: f64) -> String {
     format!("{value:.digits$}")
 }
 
+/// A number without needless zeros.
+#[must_use]
+pub fn without_zeros(number: &str) -> String {
+    if number.contains('.') {
+        number.trim_end_matches('0').trim_end_matches('.').to_owned()
+    } else {
+        number.to_owned()
+    }
+}
+
 /// A ratio; the decimals that matter near 1.
 pub(super) fn factor(value: f64) -> String {
     let digits = match value {

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::model::{LatencyFigures, Progress};
+use super::names::distinct;
 use crate::sample::Sample;
 use fslab_stats::Latency;
 use fslab_stats::Summary;
@@ -10,12 +11,8 @@ use fslab_stats::Summary;
 /// The figures of each kind of operation, in the order in which a run recorded them: of each
 /// percentile the median over the samples, of the longest the longest.
 pub(super) fn figures(samples: &[&Sample]) -> Vec<LatencyFigures> {
-    let mut kinds: Vec<&str> = Vec::new();
-    for latency in samples.iter().flat_map(|sample| &sample.latencies) {
-        if !kinds.contains(&&*latency.operation) {
-            kinds.push(&latency.operation);
-        }
-    }
+    let all = samples.iter().flat_map(|sample| &sample.latencies);
+    let kinds = distinct(all.map(|latency| latency.operation.as_str()));
     kinds.into_iter().map(|kind| of_kind(kind, samples)).collect()
 }
 

@@ -41,13 +41,13 @@ mod words;
 pub use cells::{Cells, Share};
 pub use choice::Choice;
 pub use error::{Error, Result};
-pub use format::{bytes, significant};
+pub use format::{bytes, significant, without_zeros};
 pub use history::{History, Run, Series, text as history_text};
 pub use markdown::plain as markdown_plain;
 pub use model::{
     Against, Group, LatencyFigures, MetricFloor, NoiseFloor, Point, Progress, Report, Row, Verdict,
 };
-pub use names::nearest;
+pub use names::{distinct, nearest};
 pub use provenance::{Form, Provenance};
 
 /// The style sheet of reports, which needs those of charts before it.

@@ -2,8 +2,8 @@
 
 use std::fmt::Write;
 
-use super::format::{bytes, percent, seconds};
-use super::model::{Group, Report, Row};
+use super::format::bytes;
+use super::model::{Group, Report};
 use super::terminal::geometric;
 use super::{Renderer, overview, words};
 
@@ -32,9 +32,6 @@ fn render(report: &Report) -> String {
     parts.join("\n\n") + "\n"
 }
 
-/// Columns of a table before those of the baselines.
-const NUMBERS: usize = 6;
-
 fn head(report: &Report) -> String {
     let provenance = &report.provenance;
     let mut text = format!(
@@ -58,9 +55,7 @@ fn matrix(report: &Report, baseline: usize) -> String {
     text.push_str(&format!("\n|---|---|{}", "--:|".repeat(report.target_names.len())));
     for line in overview::lines(report) {
         let mut cells = vec![plain(line.workload), plain(&line.phase)];
-        cells.extend(line.cells.iter().map(|row| {
-            row.and_then(|row| row.against.get(baseline)).map(words::short).unwrap_or_default()
-        }));
+        cells.extend(line.short(baseline));
         text.push('\n');
         text.push_str(&row_of(&cells));
     }
@@ -82,49 +77,23 @@ fn overall(report: &Report, baseline: usize) -> Option<String> {
 }
 
 fn table(groups: &[&Group], report: &Report) -> String {
-    let mut header: Vec<String> =
-        ["phase", "target", "n", "median", "SD/mean", "each"].map(str::to_owned).into();
-    for (index, name) in report.baselines.iter().enumerate() {
-        header.push(format!("against {}", plain(name)));
-        header.extend(words::has_margins(report, index).then(|| "verdict".to_owned()));
-    }
-    header.extend(words::has_noise_floor(report).then(|| "noise floor".to_owned()));
-    header.push("cache".to_owned());
-    let rule = "|---|---|--:|--:|--:|--:|".to_owned() + &"---|".repeat(header.len() - NUMBERS);
+    let first = ["phase", "target", "n", "median", "SD/mean", "each"];
+    let header: Vec<String> =
+        words::header(report, first, false).iter().map(|name| plain(name)).collect();
+    let rule = "|---|---|--:|--:|--:|--:|".to_owned() + &"---|".repeat(header.len() - first.len());
     let mut text = format!("{}\n{rule}", row_of(&header));
     for group in groups {
-        for row in &group.rows {
-            for line in words::lines(row) {
-                text.push('\n');
-                text.push_str(&row_of(&cells(report, group, line)));
+        for line in group.rows.iter().flat_map(words::lines) {
+            let mut cells = words::cells(report, group, line, false);
+            for (index, cell) in cells.iter_mut().enumerate() {
+                let trimmed = cell.trim();
+                *cell = if index < 2 { plain(trimmed) } else { trimmed.to_owned() };
             }
+            text.push('\n');
+            text.push_str(&row_of(&cells));
         }
     }
     text
-}
-
-fn cells(report: &Report, group: &Group, (row, of_machine): (&Row, bool)) -> Vec<String> {
-    let figure = |text: String| if row.is_pooled() { String::new() } else { text };
-    let mut cells = vec![
-        plain(&group.name()),
-        plain(words::target(report, row, of_machine).trim()),
-        row.count().to_string(),
-        figure(seconds(row.seconds.median)),
-        figure(percent(row.seconds.variation)),
-        figure(words::each(row)),
-    ];
-    for (index, against) in row.against.iter().enumerate() {
-        let ratio = if of_machine { words::on_machine(against) } else { words::against(against) };
-        cells.push(ratio.trim().to_owned());
-        let verdict = || if of_machine { String::new() } else { words::verdict(against) };
-        cells.extend(words::has_margins(report, index).then(verdict));
-    }
-    cells.extend(
-        words::has_noise_floor(report)
-            .then(|| if of_machine { String::new() } else { words::noise_floor(group) }),
-    );
-    cells.push(words::cache(group, row));
-    cells
 }
 
 fn environment(report: &Report) -> String {

@@ -55,9 +55,8 @@ impl<'a> Merged<'a> {
         if twins > 0 {
             merged.remark(format!("{twins} samples were given twice; they count once"));
         }
-        merged.samples = last_attempts(&once);
-        merged.superseded = once.len() - merged.samples.len();
-        let samples = std::mem::take(&mut merged.samples);
+        let samples = last_attempts(&once);
+        merged.superseded = once.len() - samples.len();
         for sample in &samples {
             if !merged.is_second_copy(sample) {
                 add(&mut merged.target_names, &sample.target);

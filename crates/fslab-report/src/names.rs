@@ -1,4 +1,16 @@
-//! Suggestions for names that do not exist.
+//! Lists of names: each once, and suggestions for those that do not exist.
+
+/// Each item once, in the order in which they first come.
+#[must_use]
+pub fn distinct<T: PartialEq>(items: impl IntoIterator<Item = T>) -> Vec<T> {
+    let mut found = Vec::new();
+    for item in items {
+        if !found.contains(&item) {
+            found.push(item);
+        }
+    }
+    found
+}
 
 /// The valid names nearest to a wrong one, or all of them where none is near.
 #[must_use]

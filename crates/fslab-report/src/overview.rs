@@ -1,6 +1,7 @@
 //! The overview: a line for each phase, a column for each target.
 
-use super::model::{Report, Row};
+use super::model::{Group, Report, Row};
+use super::words;
 use fslab_stats::RatioInterval;
 
 /// A phase over all targets.
@@ -13,10 +14,17 @@ pub(super) struct Line<'a> {
     pub noise_floor: Option<RatioInterval>,
 }
 
+impl Line<'_> {
+    /// Each target against a baseline, as short as can be.
+    pub fn short(&self, baseline: usize) -> impl Iterator<Item = String> {
+        let short = move |row: &Row| row.against.get(baseline).map(words::short);
+        self.cells.iter().map(move |row| row.and_then(short).unwrap_or_default())
+    }
+}
+
 /// All phases, workload by workload.
-pub(super) fn lines(report: &Report) -> Vec<Line<'_>> {
-    let line = |group| {
-        let group: &super::Group = group;
+pub(super) fn lines<'a>(report: &'a Report) -> Vec<Line<'a>> {
+    let line = |group: &'a Group| {
         let cell = |index| group.rows.iter().find(|row| row.index == index);
         Line {
             workload: &group.workload,

@@ -15,25 +15,27 @@ pub(super) fn against(
     is_baseline: bool,
     merged: &Merged<'_>,
 ) -> Against {
-    let in_round = |sample: &Sample| {
-        let partner = partner(sample, base, merged).filter(|_| !is_baseline)?;
-        Some(sample.seconds() / partner.seconds())
-    };
-    let ratios = samples.iter().map(|sample| in_round(sample)).collect();
-    let ratio = ratio_of(samples, base, merged, &|sample| Some(sample.seconds()));
-    let ratio = ratio.filter(|_| !is_baseline);
-    let verdict = if is_baseline { Verdict::Baseline } else { Verdict::TooFew };
-    let margins = &merged.provenance.margins;
-    let margin = samples.first().and_then(|sample| margins.of(&sample.workload, &sample.target));
-    let margin = margin.filter(|_| !is_baseline);
-    Against {
-        verdict,
-        margin,
-        ratio,
+    let none = Against {
+        verdict: Verdict::Baseline,
+        margin: None,
+        ratio: None,
         p_adjusted: None,
         within_noise_floor: false,
-        ratios,
+        ratios: vec![None; samples.len()],
         why: Vec::new(),
+    };
+    if is_baseline {
+        return none;
+    }
+    let in_round =
+        |sample: &&Sample| Some(sample.seconds() / partner(sample, base, merged)?.seconds());
+    let margins = &merged.provenance.margins;
+    Against {
+        verdict: Verdict::TooFew,
+        margin: samples.first().and_then(|sample| margins.of(&sample.workload, &sample.target)),
+        ratio: ratio_of(samples, base, merged, &|sample| Some(sample.seconds())),
+        ratios: samples.iter().map(in_round).collect(),
+        ..none
     }
 }
 

@@ -1,9 +1,9 @@
 //! Tables for a terminal, after the manner of benchstat: `~` where no difference is shown.
 
-use comfy_table::{Cell, CellAlignment, ContentArrangement, LineStyle, Table, TableStyle};
+use comfy_table::{CellAlignment, ContentArrangement, LineStyle, Table, TableStyle};
 
-use super::format::{bytes, percent, seconds};
-use super::model::{Group, Report, Row};
+use super::format::bytes;
+use super::model::{Group, Report};
 use super::{Renderer, overview, words};
 use fslab_stats::GeometricMean;
 
@@ -91,57 +91,19 @@ fn align_right(table: &mut Table, columns: std::ops::Range<usize>) {
 }
 
 fn table(groups: &[&Group], report: &Report) -> Table {
-    let mut header: Vec<String> =
-        ["phase", "target", "n", "median", "\u{b1}", "each"].map(str::to_owned).into();
-    for (index, baseline) in report.baselines.iter().enumerate() {
-        header.extend([format!("against {baseline}"), "p".to_owned()]);
-        header.extend(words::has_margins(report, index).then(|| "verdict".to_owned()));
-    }
-    header.extend(words::has_noise_floor(report).then(|| "noise floor".to_owned()));
-    header.push("cache".to_owned());
-    let mut table = plain_table(header);
+    let first = ["phase", "target", "n", "median", "\u{b1}", "each"];
+    let mut table = plain_table(words::header(report, first, true));
     for group in groups {
-        for (index, row) in group.rows.iter().enumerate() {
-            let phase = if index == 0 { group.name() } else { String::new() };
-            table.add_row(cells(report, group, (row, false), phase).into_iter().map(Cell::new));
-            for machine in &row.machines {
-                let cells = cells(report, group, (machine, true), String::new());
-                table.add_row(cells.into_iter().map(Cell::new));
+        for (index, line) in group.rows.iter().flat_map(words::lines).enumerate() {
+            let mut cells = words::cells(report, group, line, true);
+            if index > 0 {
+                cells[0].clear();
             }
+            table.add_row(cells);
         }
     }
     align_right(&mut table, 2..6);
     table
-}
-
-fn cells(
-    report: &Report,
-    group: &Group,
-    (row, of_machine): (&Row, bool),
-    phase: String,
-) -> Vec<String> {
-    let figure = |text: String| if row.is_pooled() { String::new() } else { text };
-    let mut cells = vec![
-        phase,
-        words::target(report, row, of_machine),
-        row.count().to_string(),
-        figure(seconds(row.seconds.median)),
-        figure(percent(row.seconds.variation)),
-        figure(words::each(row)),
-    ];
-    for (index, against) in row.against.iter().enumerate() {
-        let verdict = |text: String| if of_machine { String::new() } else { text };
-        let ratio = if of_machine { words::on_machine(against) } else { words::against(against) };
-        cells.extend([ratio, words::p_value(against)]);
-        let judged = words::has_margins(report, index);
-        cells.extend(judged.then(|| verdict(words::verdict(against))));
-    }
-    cells.extend(
-        words::has_noise_floor(report)
-            .then(|| if of_machine { String::new() } else { words::noise_floor(group) }),
-    );
-    cells.push(words::cache(group, row));
-    cells
 }
 
 /// Ratios to a baseline alone: a line for each phase, a column for each target.
@@ -154,10 +116,8 @@ fn matrix(report: &Report, baseline: usize) -> Table {
     for line in overview::lines(report) {
         let workload = if line.workload == last { "" } else { line.workload };
         last = line.workload;
-        let mut cells = vec![workload.to_owned(), line.phase];
-        cells.extend(line.cells.iter().map(|row| {
-            row.and_then(|row| row.against.get(baseline)).map(words::short).unwrap_or_default()
-        }));
+        let mut cells = vec![workload.to_owned(), line.phase.clone()];
+        cells.extend(line.short(baseline));
         table.add_row(cells);
     }
     align_right(&mut table, 2..2 + report.target_names.len());

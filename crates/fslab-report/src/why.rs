@@ -9,43 +9,19 @@ use super::model::{DeviceMeans, Row};
 /// A counter must differ by this factor.
 const FACTOR: f64 = 1.2;
 
-/// A counter, how it is called, and what is too little of it to matter.
-struct Counter {
-    name: &'static str,
-    of: fn(&Row) -> Option<f64>,
-    least: f64,
-}
+/// How a counter is called, the counter, and what is too little of it to matter.
+type Counter = (&'static str, fn(&Row) -> Option<f64>, f64);
 
 const COUNTERS: [Counter; 9] = [
-    Counter {
-        name: "the bytes written to the device",
-        of: |row| device(row, |device| device.bytes_written),
-        least: 65_536.0,
-    },
-    Counter {
-        name: "the device writes",
-        of: |row| device(row, |device| device.writes),
-        least: 16.0,
-    },
-    Counter {
-        name: "the bytes read from the device",
-        of: |row| device(row, |device| device.bytes_read),
-        least: 65_536.0,
-    },
-    Counter { name: "the device reads", of: |row| device(row, |device| device.reads), least: 16.0 },
-    Counter {
-        name: "the cache flushes of the device",
-        of: |row| device(row, |device| device.flushes),
-        least: 4.0,
-    },
-    Counter { name: "the FUSE requests", of: |row| row.means.fuse_requests, least: 16.0 },
-    Counter {
-        name: "the time in fsync and syncfs",
-        of: |row| Some(row.means.flush_seconds),
-        least: 0.002,
-    },
-    Counter { name: "the system time", of: |row| Some(row.means.system_seconds), least: 0.002 },
-    Counter { name: "the processor time", of: |row| Some(processor_seconds(row)), least: 0.002 },
+    ("the bytes written to the device", |row| device(row, |one| one.bytes_written), 65_536.0),
+    ("the device writes", |row| device(row, |one| one.writes), 16.0),
+    ("the bytes read from the device", |row| device(row, |one| one.bytes_read), 65_536.0),
+    ("the device reads", |row| device(row, |one| one.reads), 16.0),
+    ("the cache flushes of the device", |row| device(row, |one| one.flushes), 4.0),
+    ("the FUSE requests", |row| row.means.fuse_requests, 16.0),
+    ("the time in fsync and syncfs", |row| Some(row.means.flush_seconds), 0.002),
+    ("the system time", |row| Some(row.means.system_seconds), 0.002),
+    ("the processor time", |row| Some(processor_seconds(row)), 0.002),
 ];
 
 /// Fills in the why-lines of a group's rows, for each baseline.
@@ -84,14 +60,15 @@ fn processor_seconds(row: &Row) -> f64 {
 }
 
 fn line(counter: &Counter, row: &Row, baseline: &Row, slower: bool) -> Option<String> {
-    let (own, base) = ((counter.of)(row)?, (counter.of)(baseline)?);
-    if own.max(base) < counter.least {
+    let (name, of, least) = counter;
+    let (own, base) = (of(row)?, of(baseline)?);
+    if own.max(base) < *least {
         return None;
     }
-    let factor = own / base.max(counter.least / 100.0);
+    let factor = own / base.max(least / 100.0);
     let same_direction = if slower { factor >= FACTOR } else { factor <= 1.0 / FACTOR };
     let shown = if factor > 99.0 { "over 99".to_owned() } else { significant(factor) };
-    same_direction.then(|| format!("{shown}\u{d7} {}", counter.name))
+    same_direction.then(|| format!("{shown}\u{d7} {name}"))
 }
 
 /// Requests to a daemon, where the baseline has none to compare them with.

@@ -1,7 +1,10 @@
 //! Sentences that several renderers share.
 
-use super::format::{bytes, factor, rate, seconds};
+use std::collections::BTreeMap;
+
+use super::format::{bytes, factor, percent, rate, seconds};
 use super::model::{Against, Group, Report, Row, Unsteady, Verdict};
+use super::names::distinct;
 use crate::sample::{CacheState, Doubt, EndReason, Note, NoteKind, Sample};
 use fslab_stats::{RatioInterval, STEADY_WINDOW, Steadiness};
 
@@ -65,7 +68,7 @@ pub(super) fn noise_mark(against: &Against) -> &'static str {
 }
 
 /// The noise floor of a group; empty where there is none.
-pub(super) fn noise_floor(group: &Group) -> String {
+fn noise_floor(group: &Group) -> String {
     group.noise_floor.as_ref().map(|floor| with_interval(&floor.ratio)).unwrap_or_default()
 }
 
@@ -106,13 +109,13 @@ pub(super) fn verdict(against: &Against) -> String {
 }
 
 /// Whether a baseline has rows that are judged by a margin.
-pub(super) fn has_margins(report: &Report, baseline: usize) -> bool {
+fn has_margins(report: &Report, baseline: usize) -> bool {
     let rows = report.groups.iter().flat_map(|group| &group.rows);
     rows.filter_map(|row| row.against.get(baseline)).any(|against| against.margin.is_some())
 }
 
 /// What one operation took, or for phases of large requests how fast the bytes went.
-pub(super) fn each(row: &Row) -> String {
+fn each(row: &Row) -> String {
     match (row.bytes_per_second(), row.seconds_per_operation()) {
         (Some(speed), _) if row.bytes >> 16 > row.operations => rate(speed),
         (_, Some(each)) => seconds(each),
@@ -130,7 +133,7 @@ pub(super) fn p_value(against: &Against) -> String {
 }
 
 /// What a row is called: the target, and for one of several machines the machine.
-pub(super) fn target(report: &Report, row: &Row, of_machine: bool) -> String {
+fn target(report: &Report, row: &Row, of_machine: bool) -> String {
     match report.machines.get(row.machine).filter(|_| of_machine) {
         Some(machine) => format!("  on {machine}"),
         None => row.target.clone(),
@@ -138,13 +141,54 @@ pub(super) fn target(report: &Report, row: &Row, of_machine: bool) -> String {
 }
 
 /// The ratio on one machine: it has no verdict of its own.
-pub(super) fn on_machine(against: &Against) -> String {
+fn on_machine(against: &Against) -> String {
     against.ratio.as_ref().map(with_interval).unwrap_or_default()
 }
 
 /// The ratios of a row and, behind a row of several machines, those of each.
 pub(super) fn lines(row: &Row) -> impl Iterator<Item = (&Row, bool)> {
     std::iter::once((row, false)).chain(row.machines.iter().map(|row| (row, true)))
+}
+
+/// The columns of a table of rows: `first` ones, then of each baseline and of what else is known.
+pub(super) fn header(report: &Report, first: [&str; 6], with_p: bool) -> Vec<String> {
+    let mut header: Vec<String> = first.map(str::to_owned).into();
+    for (index, baseline) in report.baselines.iter().enumerate() {
+        header.push(format!("against {baseline}"));
+        header.extend(with_p.then(|| "p".to_owned()));
+        header.extend(has_margins(report, index).then(|| "verdict".to_owned()));
+    }
+    header.extend(has_noise_floor(report).then(|| "noise floor".to_owned()));
+    header.push("cache".to_owned());
+    header
+}
+
+/// The cells below a [`header`], for a row or (`of_machine`) that of one of its machines. A machine
+/// has no verdict of its own, and several have no figures together.
+pub(super) fn cells(
+    report: &Report,
+    group: &Group,
+    (row, of_machine): (&Row, bool),
+    with_p: bool,
+) -> Vec<String> {
+    let figure = |text: String| if row.is_pooled() { String::new() } else { text };
+    let judged = |text: String| if of_machine { String::new() } else { text };
+    let mut cells = vec![
+        group.name(),
+        target(report, row, of_machine),
+        row.count().to_string(),
+        figure(seconds(row.seconds.median)),
+        figure(percent(row.seconds.variation)),
+        figure(each(row)),
+    ];
+    for (index, one) in row.against.iter().enumerate() {
+        cells.push(if of_machine { on_machine(one) } else { against(one) });
+        cells.extend(with_p.then(|| p_value(one)));
+        cells.extend(has_margins(report, index).then(|| judged(verdict(one))));
+    }
+    cells.extend(has_noise_floor(report).then(|| judged(noise_floor(group))));
+    cells.push(cache(group, row));
+    cells
 }
 
 /// What is proven of the cache; empty where nothing was asked of it.
@@ -167,45 +211,33 @@ const PLACES_MOST: usize = 6;
 
 /// Which states of the cache are not proven, and why: a sentence for each reason.
 pub(super) fn doubts(report: &Report) -> Vec<String> {
-    let reasons = [
-        Doubt::NotRemounted,
-        Doubt::FilesResident,
-        Doubt::DeviceResident,
-        Doubt::DeviceNotRead,
-        Doubt::DeviceRead,
-        Doubt::NoDevice,
-        Doubt::FilesOnly,
-    ];
-    let of = |reason: &Doubt| -> Vec<&Sample> {
-        // The second copy of the baseline has no row that would show a state of the cache.
-        let shown = report.raw.iter().filter(|sample| report.target_names.contains(&sample.target));
-        shown.filter(|sample| sample.cache.doubt == Some(*reason)).collect()
+    // The second copy of the baseline has no row that would show a state of the cache.
+    let shown = report.raw.iter().filter(|sample| report.target_names.contains(&sample.target));
+    let mut doubted: BTreeMap<Doubt, Vec<&Sample>> = BTreeMap::new();
+    for sample in shown {
+        if let Some(doubt) = sample.cache.doubt {
+            doubted.entry(doubt).or_default().push(sample);
+        }
+    }
+    let sentence = |(doubt, samples): (&Doubt, &Vec<&Sample>)| {
+        format!(
+            "the state of the cache is not proven for {} of {} runs, because {}: {}",
+            samples.len(),
+            report.samples,
+            doubt.text(),
+            places(samples)
+        )
     };
-    let doubted = reasons.iter().map(|reason| (reason, of(reason)));
-    doubted
-        .filter(|(_, samples)| !samples.is_empty())
-        .map(|(reason, samples)| {
-            format!(
-                "the state of the cache is not proven for {} of {} runs, because {}: {}",
-                samples.len(),
-                report.samples,
-                reason.text(),
-                places(&samples)
-            )
-        })
-        .collect()
+    doubted.iter().map(sentence).collect()
 }
 
 /// Where samples were taken, each place once.
 fn places(samples: &[&Sample]) -> String {
-    let mut places: Vec<String> = Vec::new();
-    for sample in samples {
+    let place = |sample: &&Sample| {
         let size = sample.size_bytes.map(|size| format!(" {}", bytes(size))).unwrap_or_default();
-        let place = format!("{} {}{size} on {}", sample.workload, sample.phase, sample.target);
-        if !places.contains(&place) {
-            places.push(place);
-        }
-    }
+        format!("{} {}{size} on {}", sample.workload, sample.phase, sample.target)
+    };
+    let mut places = distinct(samples.iter().map(place));
     places.sort();
     let more = places.len().saturating_sub(PLACES_MOST);
     places.truncate(PLACES_MOST);

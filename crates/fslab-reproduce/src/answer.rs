@@ -174,17 +174,13 @@ impl Reading {
     fn found(&self, answer: &Value, at: &Way) -> Outcome {
         let missing = || format!("the answer of `{}` has no figure at {at}", self.from);
         match at.follow(answer) {
-            None => Outcome::Missing(self.why_not(answer, at)),
+            None => {
+                let reason = self.reason.as_ref().and_then(|way| way.follow(answer)?.as_str());
+                let nothing = || format!("the answer of `{}` has nothing at {at}", self.from);
+                Outcome::Missing(reason.map_or_else(nothing, str::to_owned))
+            }
             Some(value) => self.told(value).unwrap_or_else(|| Outcome::Missing(missing())),
         }
-    }
-
-    fn why_not(&self, answer: &Value, at: &Way) -> String {
-        let reason = self.reason.as_ref().and_then(|way| way.follow(answer)?.as_str());
-        reason.map_or_else(
-            || format!("the answer of `{}` has nothing at {at}", self.from),
-            str::to_owned,
-        )
     }
 
     fn told(&self, value: &Value) -> Option<Outcome> {

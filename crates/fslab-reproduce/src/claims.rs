@@ -5,7 +5,6 @@
 mod chart;
 mod reader;
 
-use std::collections::BTreeMap;
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
@@ -13,7 +12,6 @@ use serde::{Deserialize, Serialize};
 use super::answer::{Command, Reading};
 use super::published::Published;
 use super::quantity::Quantity;
-use fslab_compare::plan::{Plan, PlanError};
 use fslab_report::bytes;
 
 pub use chart::{Axis, Chart, Form, Line};
@@ -196,20 +194,6 @@ impl Paper {
     pub fn source(&self) -> String {
         let year = self.year.map(|year| format!(", {year}")).unwrap_or_default();
         format!("{}{year}", self.authors)
-    }
-
-    /// Parses a file of claims; `file` is what errors call it, and `plans` are those that claims
-    /// may name, in their full form.
-    ///
-    /// # Errors
-    /// Names file, line, column and key of the first thing that is wrong.
-    pub fn parse(
-        name: &str,
-        file: &str,
-        text: &str,
-        plans: &BTreeMap<String, Plan>,
-    ) -> std::result::Result<Self, PlanError> {
-        reader::paper(name, file, text, plans)
     }
 
     /// What is read from reports.

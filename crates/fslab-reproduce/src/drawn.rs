@@ -12,7 +12,7 @@ use super::marks;
 use fslab_chart::Scale;
 use fslab_chart::{Drawing, FOOT, Mark};
 use fslab_chart::{colour, escape, standalone};
-use fslab_report::significant;
+use fslab_report::{distinct, significant, without_zeros};
 
 const WIDTH: f64 = 680.0;
 /// Height of the plot with the numbers of its horizontal axis.
@@ -63,13 +63,7 @@ impl Drawn {
 
     /// The names of the legend, each once, with its colour.
     fn names(&self) -> Vec<&str> {
-        let mut names: Vec<&str> = Vec::new();
-        for line in &self.chart.lines {
-            if !names.contains(&line.name.as_str()) {
-                names.push(&line.name);
-            }
-        }
-        names
+        distinct(self.chart.lines.iter().map(|line| line.name.as_str()))
     }
 
     fn colour_of(&self, index: usize) -> usize {
@@ -258,12 +252,7 @@ fn short(value: f64) -> String {
     if value.abs() >= LONG {
         return format!("{value:e}");
     }
-    let text = significant(value);
-    if text.contains('.') {
-        text.trim_end_matches('0').trim_end_matches('.').to_owned()
-    } else {
-        text
-    }
+    without_zeros(&significant(value))
 }
 
 fn dot(place: (f64, f64)) -> ((f64, f64), Mark) {

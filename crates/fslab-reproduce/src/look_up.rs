@@ -36,15 +36,9 @@ impl Ran {
 /// What came of running plans and commands.
 #[derive(Debug, Default)]
 pub struct Runs {
-    plans: BTreeMap<String, Reports>,
+    /// What was measured of each plan, or why nothing was.
+    plans: BTreeMap<String, Result<Measured, String>>,
     answers: Answers,
-}
-
-/// What came of one plan.
-#[derive(Debug)]
-enum Reports {
-    Of(Measured),
-    Not(String),
 }
 
 /// The reports of one plan's samples, a quantity each.
@@ -62,7 +56,7 @@ impl Runs {
     pub fn new(papers: &[Paper], ran: BTreeMap<String, Ran>, answers: Answers) -> Self {
         let reports = |(plan, ran): (String, Ran)| {
             let (form, records, broken) = match ran {
-                Ran::Not(reason) => return (plan, Reports::Not(reason)),
+                Ran::Not(reason) => return (plan, Err(reason)),
                 Ran::Records(form, records) => (form, records, None),
                 Ran::Broken(form, records, reason) => (form, records, Some(reason)),
             };
@@ -72,7 +66,7 @@ impl Runs {
             let report =
                 |quantity: Quantity| (quantity, Report::new(&quantity.in_place_of_time(&records)));
             let reports = asked.into_iter().map(report).collect();
-            (plan, Reports::Of(Measured { form, reports, broken }))
+            (plan, Ok(Measured { form, reports, broken }))
         };
         Self { plans: ran.into_iter().map(reports).collect(), answers }
     }
@@ -90,17 +84,15 @@ impl Runs {
 
     /// What was measured of the plan that a query reads, with the report of its quantity.
     pub(super) fn measured(&self, query: &Query) -> Option<(&Measured, &Report)> {
-        match self.plans.get(&query.plan)? {
-            Reports::Of(measured) => Some((measured, measured.reports.get(&query.quantity)?)),
-            Reports::Not(_) => None,
-        }
+        let measured = self.plans.get(&query.plan)?.as_ref().ok()?;
+        Some((measured, measured.reports.get(&query.quantity)?))
     }
 
     fn queried(&self, query: &Query) -> Outcome {
         let Measured { form, reports, .. } = match self.plans.get(&query.plan) {
             None => return Outcome::Missing(format!("plan {} was not run", query.plan)),
-            Some(Reports::Not(reason)) => return Outcome::Missing(reason.clone()),
-            Some(Reports::Of(measured)) => measured,
+            Some(Err(reason)) => return Outcome::Missing(reason.clone()),
+            Some(Ok(measured)) => measured,
         };
         let form = *form;
         let Some(report) = reports.get(&query.quantity) else {

@@ -4,52 +4,59 @@ use super::claims::Claim;
 use super::findings::{Findings, Row};
 use fslab_report::markdown_plain as plain;
 
-pub(super) fn render(findings: &Findings) -> String {
-    let paper = &findings.paper;
-    let mut text = format!(
-        "# {}\n\n{}. {}.\n\n{}\n\n{}\n",
-        plain(&paper.title),
-        plain(&paper.source()),
-        findings.summary(),
-        plain(&paper.about),
-        plain(&findings.form)
-    );
-    for planned in &findings.plans {
-        let page = planned.page.iter().map(|page| format!("[report]({page})"));
-        let trouble = planned.trouble().map(|trouble| plain(&trouble));
-        let what: Vec<String> = page.chain(trouble).collect();
-        text.push_str(&format!("\n- plan {}: {}", planned.name, what.join("; ")));
-    }
-    for command in &paper.commands {
-        let run = format!("fslab {}", command.run.join(" "));
-        text.push_str(&format!("\n- command {}: `{run}`", command.name));
-    }
-    for drawn in findings.charts.iter().filter(|drawn| !drawn.is_empty()) {
-        let (title, file) =
-            (plain(&drawn.chart.title), format!("{}-{}", paper.name, drawn.chart.id));
-        text.push_str(&format!("\n\n![{title}](figures/{file}.svg)"));
-    }
-    text.push_str(
-        "\n\n| claim | where | published | found here | kind | how they stand |\n\
+impl Findings {
+    /// All of it as Markdown.
+    #[must_use]
+    pub fn markdown(&self) -> String {
+        let paper = &self.paper;
+        let mut text = format!(
+            "# {}\n\n{}. {}.\n\n{}\n\n{}\n",
+            plain(&paper.title),
+            plain(&paper.source()),
+            self.summary(),
+            plain(&paper.about),
+            plain(&self.form)
+        );
+        for planned in &self.plans {
+            let page = planned.page.iter().map(|page| format!("[report]({page})"));
+            let trouble = planned.trouble().map(|trouble| plain(&trouble));
+            let what: Vec<String> = page.chain(trouble).collect();
+            text.push_str(&format!("\n- plan {}: {}", planned.name, what.join("; ")));
+        }
+        for command in &paper.commands {
+            let run = format!("fslab {}", command.run.join(" "));
+            text.push_str(&format!("\n- command {}: `{run}`", command.name));
+        }
+        for drawn in self.charts.iter().filter(|drawn| !drawn.is_empty()) {
+            let (title, file) =
+                (plain(&drawn.chart.title), format!("{}-{}", paper.name, drawn.chart.id));
+            text.push_str(&format!("\n\n![{title}](figures/{file}.svg)"));
+        }
+        text.push_str(
+            "\n\n| claim | where | published | found here | kind | how they stand |\n\
          |---|---|---|---|---|---|\n",
-    );
-    for (claim, row) in paper.claims.iter().zip(&findings.rows) {
-        let cells = [
-            format!("{} ({})", plain(&claim.says), claim.id),
-            plain(&claim.place),
-            plain(&row.published),
-            plain(&row.measured),
-            claim.kind.name().to_owned(),
-            plain(&said(claim, row)),
-        ];
-        text.push_str(&format!("| {} |\n", cells.map(|cell| cell.trim().to_owned()).join(" | ")));
+        );
+        for (claim, row) in paper.claims.iter().zip(&self.rows) {
+            let cells = [
+                format!("{} ({})", plain(&claim.says), claim.id),
+                plain(&claim.place),
+                plain(&row.published),
+                plain(&row.measured),
+                claim.kind.name().to_owned(),
+                plain(&said(claim, row)),
+            ];
+            text.push_str(&format!(
+                "| {} |\n",
+                cells.map(|cell| cell.trim().to_owned()).join(" | ")
+            ));
+        }
+        text.push_str("\n## Conditions\n\n| what | in the paper | here |\n|---|---|---|\n");
+        for setting in &paper.settings {
+            let cells = [&setting.what, &setting.paper, &setting.here].map(|cell| plain(cell));
+            text.push_str(&format!("| {} |\n", cells.join(" | ")));
+        }
+        text
     }
-    text.push_str("\n## Conditions\n\n| what | in the paper | here |\n|---|---|---|\n");
-    for setting in &paper.settings {
-        let cells = [&setting.what, &setting.paper, &setting.here].map(|cell| plain(cell));
-        text.push_str(&format!("| {} |\n", cells.join(" | ")));
-    }
-    text
 }
 
 /// How a claim and its figure stand, and what must be known of either.
@@ -58,12 +65,4 @@ fn said(claim: &Claim, row: &Row) -> String {
     let parts = [Some(&*row.sentence), Some(&*marked), claim.note.as_deref()];
     let parts: Vec<&str> = parts.into_iter().flatten().filter(|part| !part.is_empty()).collect();
     parts.join(" ")
-}
-
-impl Findings {
-    /// All of it as Markdown.
-    #[must_use]
-    pub fn markdown(&self) -> String {
-        render(self)
-    }
 }

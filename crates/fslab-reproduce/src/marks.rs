@@ -4,8 +4,8 @@
 use super::claims::{Basis, Place, Query};
 use super::figure::Outcome;
 use super::look_up::Runs;
-use fslab_report::Report;
 use fslab_report::sample::NoteKind;
+use fslab_report::{Report, distinct};
 
 /// What a reader must know of what was found on a basis: sentences without their stop, each once.
 pub(super) fn marks(runs: &Runs, basis: &Basis, outcome: &Outcome) -> Vec<String> {
@@ -13,13 +13,7 @@ pub(super) fn marks(runs: &Runs, basis: &Basis, outcome: &Outcome) -> Vec<String
     let Some((measured, report)) = runs.measured(query) else { return Vec::new() };
     let broken = measured.broken.iter();
     let broken = broken.map(|reason| format!("the run of plan {} broke off: {reason}", query.plan));
-    let mut marks = Vec::new();
-    for mark in failures(report, query).into_iter().chain(broken) {
-        if !marks.contains(&mark) {
-            marks.push(mark);
-        }
-    }
-    marks
+    distinct(failures(report, query).into_iter().chain(broken))
 }
 
 /// What failed of the places a query reads. Samples from before a failure are kept and count.

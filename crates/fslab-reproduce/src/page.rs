@@ -13,17 +13,12 @@ use fslab_report::{Error, Result};
 /// The page of a paper.
 #[derive(Template)]
 #[template(path = "paper.html")]
-pub(super) struct PaperPage<'a> {
+struct PaperPage<'a> {
     findings: &'a Findings,
     rows: Vec<(&'a Claim, &'a Row)>,
 }
 
-impl<'a> PaperPage<'a> {
-    pub fn new(findings: &'a Findings) -> Self {
-        let rows = findings.paper.claims.iter().zip(&findings.rows).collect();
-        Self { findings, rows }
-    }
-
+impl PaperPage<'_> {
     /// How many claims there are, and how many are marked.
     fn counted(&self) -> String {
         let marked = self.rows.iter().filter(|(_, row)| !row.marks.is_empty()).count();
@@ -63,14 +58,8 @@ fn coded(text: &str) -> String {
 /// The page that leads to those of several papers.
 #[derive(Template)]
 #[template(path = "papers.html")]
-pub(super) struct IndexPage<'a> {
+struct IndexPage<'a> {
     papers: Vec<(&'a Findings, String)>,
-}
-
-impl<'a> IndexPage<'a> {
-    pub fn new(all: &'a [Findings]) -> Self {
-        Self { papers: all.iter().map(|findings| (findings, findings.summary())).collect() }
-    }
 }
 
 impl Findings {
@@ -79,7 +68,8 @@ impl Findings {
     /// # Errors
     /// Those of the template.
     pub fn html(&self) -> Result<String> {
-        PaperPage::new(self).render().map_err(Error::Page)
+        let rows = self.paper.claims.iter().zip(&self.rows).collect();
+        PaperPage { findings: self, rows }.render().map_err(Error::Page)
     }
 
     /// A page that leads to those of several papers.
@@ -87,7 +77,8 @@ impl Findings {
     /// # Errors
     /// Those of the template.
     pub fn index(all: &[Self]) -> Result<String> {
-        IndexPage::new(all).render().map_err(Error::Page)
+        let papers = all.iter().map(|findings| (findings, findings.summary())).collect();
+        IndexPage { papers }.render().map_err(Error::Page)
     }
 }
 

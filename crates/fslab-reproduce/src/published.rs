@@ -78,15 +78,13 @@ pub struct Published {
     /// By which share both ends may be missed; `None` where the text itself has the range.
     pub margin: Option<f64>,
     /// The unit of both.
-    #[serde(serialize_with = "unit_name")]
     pub unit: &'static Unit,
 }
 
-fn unit_name<S: serde::Serializer>(
-    unit: &&'static Unit,
-    serializer: S,
-) -> std::result::Result<S::Ok, S::Error> {
-    serializer.serialize_str(unit.name)
+impl Serialize for Unit {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.name)
+    }
 }
 
 /// Half of what the last digit of a number counts, as it is written; whole numbers are counted to

@@ -10,6 +10,8 @@ use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64;
 use statrs::distribution::{ContinuousCDF, Normal, StudentsT};
 
+use super::summary::mean;
+
 /// Where the resampled statistics are cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Method {
@@ -49,9 +51,7 @@ impl Bootstrap {
             Method::Percentile => Correction::default(),
             Method::Bca => Correction::of(values, &statistic, &resampled)?,
         };
-        let normal = Normal::new(0.0, 1.0).ok()?;
-        let end = |quantile| at_level(&resampled, normal.cdf(correction.shift(quantile)));
-        Some((end(-quantile), end(quantile)))
+        correction.ends(&resampled, quantile)
     }
 
     /// The BCa interval of the mean of the strata's means, each resampled within itself; `degrees`
@@ -66,24 +66,22 @@ impl Bootstrap {
         }
         let level = f64::midpoint(1.0, self.confidence);
         let quantile = StudentsT::new(0.0, 1.0, degrees).ok()?.inverse_cdf(level);
-        let centres: Vec<f64> = strata.iter().map(|values| average(values)).collect();
+        let centres: Vec<f64> = strata.iter().map(|values| mean(values)).collect();
         let mut random = Pcg64::seed_from_u64(self.seed);
         let mut draw = || {
             let of = |(values, centre): (&Vec<f64>, &f64)| {
                 let count = values.len();
                 let drawn = |_| values[random.random_range(0..count)];
-                let mean = (0..count).map(drawn).sum::<f64>() / count as f64;
-                centre + (mean - centre) * (count as f64 / (count as f64 - 1.0)).sqrt()
+                let own = (0..count).map(drawn).sum::<f64>() / count as f64;
+                centre + (own - centre) * (count as f64 / (count as f64 - 1.0)).sqrt()
             };
             strata.iter().zip(&centres).map(of).sum::<f64>() / strata.len() as f64
         };
         let mut resampled: Vec<f64> = (0..self.resamples).map(|_| draw()).collect();
         resampled.sort_by(f64::total_cmp);
-        let bias = Correction::bias(average(&centres), &resampled)?;
+        let bias = Correction::bias(mean(&centres), &resampled)?;
         let correction = Correction { bias, acceleration: acceleration_of_strata(strata) };
-        let normal = Normal::new(0.0, 1.0).ok()?;
-        let end = |quantile| at_level(&resampled, normal.cdf(correction.shift(quantile)));
-        Some((end(-quantile), end(quantile)))
+        correction.ends(&resampled, quantile)
     }
 
     /// How many standard errors from the estimate the ends lie.
@@ -136,9 +134,15 @@ impl Correction {
         Some(Normal::new(0.0, 1.0).ok()?.inverse_cdf(share.clamp(1e-9, 1.0 - 1e-9)))
     }
 
-    fn shift(self, quantile: f64) -> f64 {
-        let shifted = self.bias + quantile;
-        self.bias + shifted / (1.0 - self.acceleration * shifted)
+    /// Both ends that are cut off, so many standard errors from the estimate.
+    fn ends(self, resampled: &[f64], quantile: f64) -> Option<(f64, f64)> {
+        let normal = Normal::new(0.0, 1.0).ok()?;
+        let end = |quantile: f64| {
+            let shifted = self.bias + quantile;
+            let shifted = self.bias + shifted / (1.0 - self.acceleration * shifted);
+            at_level(resampled, normal.cdf(shifted))
+        };
+        Some((end(-quantile), end(quantile)))
     }
 }
 
@@ -162,7 +166,7 @@ fn acceleration_of_strata(strata: &[Vec<f64>]) -> f64 {
     let share = strata.len() as f64;
     let sum = |power: i32| {
         let of = |values: &Vec<f64>| {
-            let (centre, count) = (average(values), values.len() as f64);
+            let (centre, count) = (mean(values), values.len() as f64);
             let moments = values.iter().map(|value| ((value - centre) / share).powi(power));
             moments.sum::<f64>() / count.powi(power)
         };
@@ -170,10 +174,6 @@ fn acceleration_of_strata(strata: &[Vec<f64>]) -> f64 {
     };
     let squares = sum(2);
     if squares > 0.0 { sum(3) / (6.0 * squares.powf(1.5)) } else { 0.0 }
-}
-
-fn average(values: &[f64]) -> f64 {
-    values.iter().sum::<f64>() / values.len() as f64
 }
 
 fn at_level(sorted: &[f64], level: f64) -> f64 {

@@ -57,6 +57,7 @@ pub struct Milestone {
 
 /// Times operations that follow each other.
 #[derive(Debug)]
+#[must_use]
 pub struct Stopwatch {
     started: Instant,
     last: Instant,
@@ -72,7 +73,6 @@ pub struct Stopwatch {
 
 impl Stopwatch {
     /// Starts it now.
-    #[must_use]
     pub fn start() -> Self {
         let now = Instant::now();
         Self {
@@ -89,7 +89,6 @@ impl Stopwatch {
 
     /// Starts it now, for about this many operations, and notes how far they have come along
     /// the way.
-    #[must_use]
     pub fn start_along(operations: u64) -> Self {
         let stride = operations.div_ceil(MILESTONES).max(1);
         let along = Vec::with_capacity(MILESTONES as usize);
@@ -103,13 +102,9 @@ impl Stopwatch {
         self.record(now - self.last);
         self.last = now;
         self.laps += 1;
-        if self.stride > 0 {
-            self.come_along(now);
+        if self.stride == 0 {
+            return;
         }
-    }
-
-    #[inline]
-    fn come_along(&mut self, now: Instant) {
         self.to_go -= 1;
         if self.to_go == 0 {
             self.to_go = self.stride;
@@ -125,7 +120,6 @@ impl Stopwatch {
     }
 
     /// Both together. Milestones of several workers say nothing and are dropped.
-    #[must_use]
     pub fn joined_with(mut self, other: Self) -> Self {
         self.laps += other.laps;
         self.longest = self.longest.max(other.longest);
@@ -167,7 +161,6 @@ impl Stopwatch {
     }
 
     /// What a worker process told.
-    #[must_use]
     pub fn from_buckets(longest: u64, buckets: &[(u64, u64)]) -> Self {
         let mut stopwatch = Self { longest, ..Self::start() };
         for (value, count) in buckets {
@@ -222,13 +215,6 @@ impl Directions {
         stopwatch.laps += 1;
         self.last = now;
     }
-
-    /// Both together, each direction for itself.
-    #[must_use]
-    pub fn joined_with(self, other: Self) -> Self {
-        let reads = self.reads.joined_with(other.reads);
-        Self { reads, writes: self.writes.joined_with(other.writes), last: self.last }
-    }
 }
 
 fn buckets(histogram: &Histogram<u64>) -> Vec<(u64, u64)> {
@@ -236,7 +222,9 @@ fn buckets(histogram: &Histogram<u64>) -> Vec<(u64, u64)> {
     recorded.map(|value| (value.value_iterated_to(), value.count_since_last_iteration())).collect()
 }
 
-fn nanoseconds(duration: Duration) -> u64 {
+/// A duration in nanoseconds.
+#[must_use]
+pub fn nanoseconds(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
 
@@ -292,8 +280,10 @@ mod tests {
             }
             directions.lap(is_write);
         }
-        let joined = directions.joined_with(Directions::start());
-        let (reads, writes) = (joined.reads.finish("read").0, joined.writes.finish("write").0);
+        let Directions { reads, writes, .. } = directions;
+        let (reads, writes) =
+            (reads.joined_with(Stopwatch::start()), writes.joined_with(Stopwatch::start()));
+        let (reads, writes) = (reads.finish("read").0, writes.finish("write").0);
         let (reads, writes) = (reads.unwrap(), writes.unwrap());
         assert_eq!((reads.count, writes.count), (40, 10));
         assert!(writes.min_ns >= 1_900_000 && reads.p50_ns < 1_000_000, "{reads:?}, {writes:?}");

@@ -53,15 +53,7 @@ impl RatioInterval {
 /// which tell nothing of the spread, and for values that are not above 0.
 #[must_use]
 pub fn paired_ratio(pairs: &[(f64, f64)], seed: u64) -> Option<RatioInterval> {
-    let logs = logarithms(pairs)?;
-    let (low, high) = interval_of_mean(&logs, seed)?;
-    Some(RatioInterval {
-        ratio: mean(&logs).exp(),
-        low: low.exp(),
-        high: high.exp(),
-        rounds: pairs.len(),
-        p_value: p_value(&logs)?,
-    })
+    stratified_ratio(&[pairs.to_vec()], seed)
 }
 
 /// The ratio over several strata, such as machines, from each stratum's own pairs: the geometric
@@ -74,9 +66,6 @@ pub fn paired_ratio(pairs: &[(f64, f64)], seed: u64) -> Option<RatioInterval> {
 #[must_use]
 pub fn stratified_ratio(strata: &[Vec<(f64, f64)>], seed: u64) -> Option<RatioInterval> {
     let usable: Vec<&Vec<(f64, f64)>> = strata.iter().filter(|pairs| pairs.len() >= 2).collect();
-    if let [pairs] = usable[..] {
-        return paired_ratio(pairs, seed);
-    }
     let rounds = usable.iter().map(|pairs| pairs.len()).sum();
     let logs: Vec<Vec<f64>> =
         usable.into_iter().map(|pairs| logarithms(pairs)).collect::<Option<_>>()?;
@@ -111,20 +100,37 @@ impl Spread {
             .map(|(square, values)| square.powi(2) / (values.len() as f64 - 1.0))
             .sum::<f64>();
         let least = strata.iter().map(|values| values.len() as f64 - 1.0).reduce(f64::min)?;
-        let degrees = (error * count).powi(4) / below;
-        Some(Self { centre, error, degrees: if below > 0.0 { degrees } else { least } })
+        let is_known = strata.len() == 1 || below == 0.0;
+        let degrees = if is_known { least } else { (error * count).powi(4) / below };
+        Some(Self { centre, error, degrees })
+    }
+
+    /// Half the width of Student's interval.
+    fn half_width(&self) -> Option<f64> {
+        let student = StudentsT::new(0.0, 1.0, self.degrees).ok()?;
+        Some(student.inverse_cdf(f64::midpoint(1.0, CONFIDENCE)) * self.error)
     }
 
     fn interval(&self, strata: &[Vec<f64>], seed: u64) -> Option<(f64, f64)> {
-        let student = StudentsT::new(0.0, 1.0, self.degrees).ok()?;
-        let half = student.inverse_cdf(f64::midpoint(1.0, CONFIDENCE)) * self.error;
+        let half = self.half_width()?;
         let is_small = strata.iter().any(|values| values.len() < FEWEST_FOR_BOOTSTRAP);
         if half < EQUAL || is_small {
             return Some((self.centre - half, self.centre + half));
         }
-        bootstrap(seed).interval_of_strata(strata, self.degrees)
+        let bootstrap = Bootstrap {
+            method: Method::Bca,
+            confidence: CONFIDENCE,
+            expanded: true,
+            resamples: RESAMPLES,
+            seed,
+        };
+        match strata {
+            [values] => bootstrap.interval(values, mean),
+            _ => bootstrap.interval_of_strata(strata, self.degrees),
+        }
     }
 
+    /// Of the two-sided t-test that the mean is 0.
     fn p_value(&self) -> Option<f64> {
         if self.error < EQUAL {
             return Some(if self.centre.abs() < EQUAL { 1.0 } else { 0.0 });
@@ -138,7 +144,7 @@ impl Spread {
 /// share by which the ratio may be wrong either way. What a stop rule looks at.
 #[must_use]
 pub fn half_width(pairs: &[(f64, f64)]) -> Option<f64> {
-    student_half_width(&logarithms(pairs)?)
+    Spread::of(&[logarithms(pairs)?])?.half_width()
 }
 
 fn logarithms(pairs: &[(f64, f64)]) -> Option<Vec<f64>> {
@@ -148,48 +154,18 @@ fn logarithms(pairs: &[(f64, f64)]) -> Option<Vec<f64>> {
     Some(pairs.iter().map(|(target, base)| (target / base).ln()).collect())
 }
 
-fn interval_of_mean(values: &[f64], seed: u64) -> Option<(f64, f64)> {
-    let (centre, half) = (mean(values), student_half_width(values)?);
-    if half < EQUAL || values.len() < FEWEST_FOR_BOOTSTRAP {
-        return Some((centre - half, centre + half));
-    }
-    bootstrap(seed).interval(values, mean)
-}
-
-fn bootstrap(seed: u64) -> Bootstrap {
-    Bootstrap {
-        method: Method::Bca,
-        confidence: CONFIDENCE,
-        expanded: true,
-        resamples: RESAMPLES,
-        seed,
-    }
-}
-
-fn student_half_width(values: &[f64]) -> Option<f64> {
-    let student = StudentsT::new(0.0, 1.0, values.len() as f64 - 1.0).ok()?;
-    Some(student.inverse_cdf(f64::midpoint(1.0, CONFIDENCE)) * standard_error(values))
-}
-
-fn standard_error(values: &[f64]) -> f64 {
-    (variance(values) / values.len() as f64).sqrt()
-}
-
-/// Of the two-sided t-test that the mean is 0.
-fn p_value(values: &[f64]) -> Option<f64> {
-    let (centre, error) = (mean(values), standard_error(values));
-    if error < EQUAL {
-        return Some(if centre.abs() < EQUAL { 1.0 } else { 0.0 });
-    }
-    let student = StudentsT::new(0.0, 1.0, values.len() as f64 - 1.0).ok()?;
-    Some(2.0 * student.cdf(-(centre / error).abs()))
-}
-
 #[cfg(test)]
 mod tests {
-    use super::{
-        RatioInterval, half_width, interval_of_mean, p_value, paired_ratio, stratified_ratio,
-    };
+    use super::{RatioInterval, Spread, half_width, paired_ratio, stratified_ratio};
+
+    fn interval_of_mean(values: &[f64], seed: u64) -> Option<(f64, f64)> {
+        let one = [values.to_vec()];
+        Spread::of(&one)?.interval(&one, seed)
+    }
+
+    fn p_value(values: &[f64]) -> Option<f64> {
+        Spread::of(&[values.to_vec()])?.p_value()
+    }
 
     /// Pairs of a ratio, with some swing about it.
     fn pairs(count: usize, ratio: f64, base: f64) -> Vec<(f64, f64)> {

@@ -2,7 +2,6 @@
 
 use std::fs;
 use std::io;
-use std::ops::Sub;
 use std::path::PathBuf;
 
 /// Number of a block device.
@@ -75,24 +74,16 @@ impl BlockCounters {
     }
 }
 
-impl Sub for BlockCounters {
-    type Output = Self;
-
-    /// What happened between two readings. A counter that went back (the device was attached
-    /// anew) counts as nothing.
-    fn sub(self, earlier: Self) -> Self {
-        Self {
-            reads: self.reads.saturating_sub(earlier.reads),
-            reads_merged: self.reads_merged.saturating_sub(earlier.reads_merged),
-            sectors_read: self.sectors_read.saturating_sub(earlier.sectors_read),
-            writes: self.writes.saturating_sub(earlier.writes),
-            writes_merged: self.writes_merged.saturating_sub(earlier.writes_merged),
-            sectors_written: self.sectors_written.saturating_sub(earlier.sectors_written),
-            discards: self.discards.saturating_sub(earlier.discards),
-            flushes: self.flushes.saturating_sub(earlier.flushes),
-        }
-    }
-}
+impl_sub!(BlockCounters {
+    reads,
+    reads_merged,
+    sectors_read,
+    writes,
+    writes_merged,
+    sectors_written,
+    discards,
+    flushes,
+});
 
 #[cfg(test)]
 mod tests {

@@ -11,6 +11,7 @@ const EXCHANGE_RANGE: libc::Ioctl = 0x4028_5881;
 
 /// The kernel's `struct xfs_exchange_range`.
 #[repr(C)]
+#[derive(Default)]
 struct ExchangeRange {
     other: i32,
     padding: u32,
@@ -27,14 +28,8 @@ const _: () = assert!(size_of::<ExchangeRange>() == 40);
 /// # Errors
 /// `ENOTTY` or `EOPNOTSUPP` where the kernel or the file system can't.
 pub fn exchange_ranges(one: impl AsFd, other: impl AsFd, length: u64) -> Result<()> {
-    let argument = ExchangeRange {
-        other: other.as_fd().as_raw_fd(),
-        padding: 0,
-        other_offset: 0,
-        offset: 0,
-        length,
-        flags: 0,
-    };
+    let other = other.as_fd().as_raw_fd();
+    let argument = ExchangeRange { other, length, ..ExchangeRange::default() };
     // SAFETY: the request takes a pointer to the structure that `argument` mirrors (its size is
     // asserted above); the kernel only reads it, and the descriptor in it is open through the call.
     let answer =

@@ -4,6 +4,9 @@ use std::fs::File;
 use std::os::fd::AsRawFd;
 
 use rustix::io::Errno;
+use zerocopy::FromZeros;
+
+use crate::file_handle::check;
 
 /// `FS_IOC_GETFSMAP`.
 const GET_MAP: libc::c_ulong = 0xc0c0_583b;
@@ -20,7 +23,7 @@ const FLAG_LAST: u32 = 0x20;
 
 /// `struct fsmap`.
 #[repr(C)]
-#[derive(Clone, Copy, Default)]
+#[derive(Clone, Copy, Default, FromZeros)]
 struct Record {
     device: u32,
     flags: u32,
@@ -33,6 +36,7 @@ struct Record {
 
 /// `struct fsmap_head`, with the records that follow it.
 #[repr(C)]
+#[derive(FromZeros)]
 struct Head {
     input_flags: u32,
     output_flags: u32,
@@ -62,16 +66,7 @@ pub fn free_pieces(file: &File, each: &mut dyn FnMut(u64, u64)) -> Result<(), Er
         offset: u64::MAX,
         ..Record::default()
     };
-    let mut head = Box::new(Head {
-        input_flags: 0,
-        output_flags: 0,
-        count: RECORDS as u32,
-        entries: 0,
-        reserved: [0; 6],
-        low: Record::default(),
-        high: highest,
-        records: [Record::default(); RECORDS],
-    });
+    let mut head = Box::new(Head { count: RECORDS as u32, high: highest, ..Head::new_zeroed() });
     loop {
         ask(file, &mut head)?;
         let records = &head.records[..RECORDS.min(head.entries as usize)];
@@ -93,8 +88,5 @@ fn ask(file: &File, head: &mut Head) -> Result<(), Errno> {
     // `count` says, which `Head` mirrors (the sizes are asserted above); nothing else uses it
     // during the call, and every bit pattern is a valid record.
     let answer = unsafe { libc::ioctl(file.as_raw_fd(), GET_MAP as _, &raw mut *head) };
-    if answer >= 0 {
-        return Ok(());
-    }
-    Err(Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::IO))
+    check(answer.into()).map(|_| ())
 }

@@ -4,12 +4,17 @@
 use std::os::fd::{AsFd, AsRawFd};
 
 use rustix::io::Errno;
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+use crate::file_handle::check;
 
 const GET: u32 = 0x801c_581f;
 const SET: u32 = 0x401c_5820;
 
 /// The kernel's `struct fsxattr`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout,
+)]
 #[repr(C)]
 pub struct Fsxattr {
     /// `FS_XFLAG_*` bits.
@@ -42,8 +47,7 @@ pub fn get(file: impl AsFd) -> Result<Fsxattr, Errno> {
 /// # Errors
 /// `EPERM` for callers other than the owner and for flags that need a capability, `EOPNOTSUPP` or
 /// `EINVAL` for what the file system does not have.
-pub fn set(file: impl AsFd, attributes: Fsxattr) -> Result<(), Errno> {
-    let mut attributes = attributes;
+pub fn set(file: impl AsFd, mut attributes: Fsxattr) -> Result<(), Errno> {
     call(file, SET, &mut attributes)
 }
 
@@ -52,8 +56,5 @@ fn call(file: impl AsFd, request: u32, attributes: &mut Fsxattr) -> Result<(), E
     let argument: *mut Fsxattr = attributes;
     // SAFETY: the descriptor is open, and both requests read or write one `struct fsxattr`.
     let answer = unsafe { libc::ioctl(descriptor, libc::c_ulong::from(request) as _, argument) };
-    if answer == 0 {
-        return Ok(());
-    }
-    Err(Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::IO))
+    check(answer.into()).map(|_| ())
 }

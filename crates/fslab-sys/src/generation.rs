@@ -6,6 +6,8 @@ use std::os::fd::AsRawFd;
 
 use rustix::io::Errno;
 
+use crate::file_handle::check;
+
 /// `FS_IOC_GETVERSION`, which says that it is about a `long`.
 const GET_VERSION: libc::c_ulong = 0x8008_7601;
 
@@ -19,13 +21,10 @@ pub fn of(file: &File) -> Result<Option<u32>, Errno> {
     // SAFETY: the descriptor is open, and the buffer has the 8 bytes that the call's number claims,
     // which is the most that the kernel writes.
     let answer = unsafe { libc::ioctl(file.as_raw_fd(), GET_VERSION, generation.as_mut_ptr()) };
-    if answer == 0 {
-        return Ok(Some(generation[0]));
-    }
-    match std::io::Error::last_os_error().raw_os_error().map(Errno::from_raw_os_error) {
-        Some(Errno::NOTTY | Errno::NOSYS | Errno::OPNOTSUPP | Errno::INVAL) => Ok(None),
-        Some(error) => Err(error),
-        None => Err(Errno::IO),
+    match check(answer.into()) {
+        Ok(_) => Ok(Some(generation[0])),
+        Err(Errno::NOTTY | Errno::NOSYS | Errno::OPNOTSUPP | Errno::INVAL) => Ok(None),
+        Err(error) => Err(error),
     }
 }
 

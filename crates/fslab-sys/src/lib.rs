@@ -12,6 +12,19 @@
 //! # Ok::<(), std::io::Error>(())
 //! ```
 
+/// What was counted between two readings of counters that only rise.
+macro_rules! impl_sub {
+    ($counters:ident { $($field:ident),* $(,)? }) => {
+        impl std::ops::Sub for $counters {
+            type Output = Self;
+
+            fn sub(self, earlier: Self) -> Self {
+                Self { $($field: self.$field.saturating_sub(earlier.$field),)* }
+            }
+        }
+    };
+}
+
 pub mod block_counters;
 pub mod clone;
 pub mod credentials;
@@ -27,7 +40,6 @@ pub mod fuse_device;
 pub mod fuse_ring;
 pub mod generation;
 pub mod huge_pages;
-pub mod id_map;
 pub mod lease;
 pub mod loop_device;
 pub mod make_file_system;

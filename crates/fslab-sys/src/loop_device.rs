@@ -12,6 +12,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use rustix::io::Errno;
+use zerocopy::FromZeros;
 
 use crate::block_counters::DeviceNumber;
 use crate::file_handle::check;
@@ -34,7 +35,7 @@ const ATTEMPTS: u32 = 64;
 
 /// The kernel's `struct loop_info64`.
 #[repr(C)]
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, FromZeros)]
 struct Info {
     device: u64,
     inode: u64,
@@ -246,7 +247,7 @@ fn configure_once(
     extra_flags: u32,
 ) -> Result<(), Errno> {
     let read_only = if options.read_only { FLAG_READ_ONLY } else { 0 };
-    let mut info = empty_info();
+    let mut info = Info::new_zeroed();
     info.flags = FLAG_AUTOCLEAR | read_only | extra_flags;
     let config = Config {
         descriptor: backing.as_raw_fd() as u32,
@@ -261,7 +262,7 @@ fn configure_once(
 }
 
 fn status_flags(device: &File) -> Result<u32, Errno> {
-    let mut info = empty_info();
+    let mut info = Info::new_zeroed();
     // SAFETY: the request takes a pointer to `struct loop_info64`, which `info` mirrors (the
     // size is asserted above) and which nothing else uses during the call.
     let answer = unsafe { libc::ioctl(device.as_raw_fd(), LOOP_GET_STATUS as _, &raw mut info) };
@@ -273,22 +274,4 @@ fn ioctl(file: &File, request: libc::c_ulong, argument: libc::c_ulong) -> Result
     // SAFETY: the requests passed here take a number or nothing, and touch no memory.
     let answer = unsafe { libc::ioctl(file.as_raw_fd(), request as _, argument) };
     check(answer.into())
-}
-
-fn empty_info() -> Info {
-    Info {
-        device: 0,
-        inode: 0,
-        rdevice: 0,
-        offset: 0,
-        size_limit: 0,
-        number: 0,
-        encrypt_type: 0,
-        encrypt_key_size: 0,
-        flags: 0,
-        file_name: [0; 64],
-        crypt_name: [0; 64],
-        encrypt_key: [0; 32],
-        init: [0; 2],
-    }
 }

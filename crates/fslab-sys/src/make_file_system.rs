@@ -36,6 +36,32 @@ struct Tool {
     version_flag: &'static str,
 }
 
+/// One for each [`Kind`], in their order.
+const TOOLS: [Tool; 7] = [
+    ext("ext2", "mkfs.ext2"),
+    ext("ext3", "mkfs.ext3"),
+    ext("ext4", "mkfs.ext4"),
+    tool("xfs", "xfsprogs", "mkfs.xfs", &["-q", "-f"], "-V"),
+    tool("btrfs", "btrfs-progs", "mkfs.btrfs", &["-q", "-f"], "--version"),
+    tool("squashfs", "squashfs-tools", "mksquashfs", QUIET_SQUASHFS, "-version"),
+    tool("erofs", "erofs-utils", "mkfs.erofs", &[], "--version"),
+];
+const QUIET_SQUASHFS: &[&str] = &["-noappend", "-quiet", "-no-progress"];
+
+const fn ext(name: &'static str, program: &'static str) -> Tool {
+    tool(name, "e2fsprogs", program, &["-q", "-F"], "-V")
+}
+
+const fn tool(
+    name: &'static str,
+    package: &'static str,
+    program: &'static str,
+    flags: &'static [&'static str],
+    version_flag: &'static str,
+) -> Tool {
+    Tool { name, package, program, flags, version_flag }
+}
+
 impl Kind {
     /// All of them.
     pub const ALL: [Self; 7] =
@@ -47,47 +73,8 @@ impl Kind {
         matches!(self, Self::Squashfs | Self::Erofs)
     }
 
-    fn tool(self) -> Tool {
-        let ext = |name, program| Tool {
-            name,
-            package: "e2fsprogs",
-            program,
-            flags: &["-q", "-F"],
-            version_flag: "-V",
-        };
-        match self {
-            Self::Ext2 => ext("ext2", "mkfs.ext2"),
-            Self::Ext3 => ext("ext3", "mkfs.ext3"),
-            Self::Ext4 => ext("ext4", "mkfs.ext4"),
-            Self::Xfs => Tool {
-                name: "xfs",
-                package: "xfsprogs",
-                program: "mkfs.xfs",
-                flags: &["-q", "-f"],
-                version_flag: "-V",
-            },
-            Self::Btrfs => Tool {
-                name: "btrfs",
-                package: "btrfs-progs",
-                program: "mkfs.btrfs",
-                flags: &["-q", "-f"],
-                version_flag: "--version",
-            },
-            Self::Squashfs => Tool {
-                name: "squashfs",
-                package: "squashfs-tools",
-                program: "mksquashfs",
-                flags: &["-noappend", "-quiet", "-no-progress"],
-                version_flag: "-version",
-            },
-            Self::Erofs => Tool {
-                name: "erofs",
-                package: "erofs-utils",
-                program: "mkfs.erofs",
-                flags: &[],
-                version_flag: "--version",
-            },
-        }
+    fn tool(self) -> &'static Tool {
+        &TOOLS[self as usize]
     }
 
     /// The name mount(2) knows it by.
@@ -108,7 +95,7 @@ impl Kind {
     /// [`Error::MissingTool`], or what running it answered.
     pub fn tool_version(self) -> Result<String, Error> {
         let tool = self.tool();
-        let output = run(&tool, &[OsString::from(tool.version_flag)])?;
+        let output = run(tool, &[OsString::from(tool.version_flag)])?;
         let text = [output.stdout, output.stderr].concat();
         Ok(one_line(&text).split("  ").next().unwrap_or_default().to_owned())
     }
@@ -120,22 +107,12 @@ impl fmt::Display for Kind {
     }
 }
 
-/// No file system of this name can be made.
-#[derive(Debug, thiserror::Error, PartialEq, Eq)]
-#[error("unknown file system `{name}`")]
-pub struct UnknownKind {
-    /// What was asked for.
-    pub name: String,
-}
-
 impl FromStr for Kind {
-    type Err = UnknownKind;
+    type Err = String;
 
-    fn from_str(name: &str) -> Result<Self, UnknownKind> {
-        Self::ALL
-            .into_iter()
-            .find(|kind| kind.name() == name)
-            .ok_or_else(|| UnknownKind { name: name.to_owned() })
+    fn from_str(name: &str) -> Result<Self, String> {
+        let found = Self::ALL.into_iter().find(|kind| kind.name() == name);
+        found.ok_or_else(|| format!("unknown file system `{name}`"))
     }
 }
 
@@ -190,7 +167,7 @@ pub fn make(kind: Kind, device: &Path, options: &[String]) -> Result<String, Err
     let mut arguments: Vec<OsString> = tool.flags.iter().map(OsString::from).collect();
     arguments.extend(options.iter().map(OsString::from));
     arguments.push(device.into());
-    run_to_success(&tool, &arguments)
+    run_to_success(tool, &arguments)
 }
 
 /// Options of the tool, with one more that keeps it from discarding the device's blocks.
@@ -235,7 +212,7 @@ pub fn pack(kind: Kind, image: &Path, source: &Path, options: &[String]) -> Resu
             arguments.extend([image.into(), source.into()]);
         }
     }
-    run_to_success(&tool, &arguments)
+    run_to_success(tool, &arguments)
 }
 
 fn run_to_success(tool: &Tool, arguments: &[OsString]) -> Result<String, Error> {

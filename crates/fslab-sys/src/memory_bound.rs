@@ -10,6 +10,8 @@ use std::path::{Path, PathBuf};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
+use crate::mounts;
+
 /// Below this a process of fslab itself would not fit.
 pub const SMALLEST: u64 = 16 << 20;
 
@@ -245,19 +247,12 @@ fn own_group(groups: &str, mounts: &str) -> Result<(Version, PathBuf), Error> {
     Ok((Version::Two, own))
 }
 
-/// Where the group of a path is: fields of mountinfo are root and mount point, and after the
-/// hyphen type, source and options.
+/// Where the group of a path is.
 fn mounted(mounts: &str, kind: &str, option: Option<&str>, path: &str) -> Option<PathBuf> {
-    mounts.lines().find_map(|line| {
-        let (before, after) = line.split_once(" - ")?;
-        let before: Vec<&str> = before.split(' ').collect();
-        let after: Vec<&str> = after.split(' ').collect();
-        let wanted = |wanted: &str| after.get(2).is_some_and(|o| o.split(',').any(|o| o == wanted));
-        if after.first() != Some(&kind) || !option.is_none_or(wanted) {
-            return None;
-        }
-        let below = Path::new(path).strip_prefix(before.get(3)?).ok()?;
-        Some(Path::new(before.get(4)?).join(below))
+    mounts::parse(mounts.as_bytes()).into_iter().find_map(|mount| {
+        let has = |wanted: &str| mount.options.split(',').any(|option| option == wanted);
+        let below = Path::new(path).strip_prefix(&mount.root).ok()?;
+        (mount.file_system == kind && option.is_none_or(has)).then(|| mount.target.join(below))
     })
 }
 

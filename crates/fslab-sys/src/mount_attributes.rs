@@ -23,11 +23,15 @@ const NOT_OF_DIRECTORIES: u64 = 0x80;
 /// The kernel's `struct mount_attr`.
 #[repr(C)]
 #[derive(Default)]
-pub(crate) struct MountAttributes {
-    pub(crate) set: u64,
-    pub(crate) clear: u64,
-    pub(crate) propagation: u64,
-    pub(crate) user_namespace: u64,
+pub struct MountAttributes {
+    /// `MOUNT_ATTR_*` bits to set.
+    pub set: u64,
+    /// Those to clear, before.
+    pub clear: u64,
+    /// How mounts and unmounts below it spread: one of `MS_*`, or 0 to leave that as it is.
+    pub propagation: u64,
+    /// The descriptor of a user namespace by which ids are mapped.
+    pub user_namespace: u64,
 }
 
 impl MountAttributes {
@@ -36,7 +40,7 @@ impl MountAttributes {
     /// # Errors
     /// `EPERM` without CAP_SYS_ADMIN, `EINVAL` for what the kernel or the file system does not
     /// allow, `ENOSYS` before Linux 5.12.
-    pub(crate) fn give_to(&self, tree: impl AsFd, recursive: bool) -> Result<()> {
+    pub fn give_to(&self, tree: impl AsFd, recursive: bool) -> Result<()> {
         let recursive = if recursive { RECURSIVE } else { 0 };
         // SAFETY: the path is a live C string and the structure has the layout and the size that
         // are told; the kernel only reads both.
@@ -54,34 +58,28 @@ impl MountAttributes {
     }
 }
 
-/// Which uses of files change access times, for [`copy_with_access_times`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum AccessTimeChoice {
-    /// `relatime`
-    Relative,
-    /// `relatime,nodiratime`
-    RelativeOfFiles,
-    /// `noatime`
-    Never,
-}
-
 /// A copy of a directory's mount, and of the mounts below it, through which files are used under
-/// another choice. Nobody else sees it; it ends with the last descriptor of what is in it.
+/// another choice: uses of files, or of files and directories, change access times as with
+/// `relatime`. Nobody else sees it; it ends with the last descriptor of what is in it.
 ///
 /// File systems that are mounted below the directory later are not in the copy.
 ///
 /// # Errors
 /// `EPERM` without CAP_SYS_ADMIN, `ENOSYS` before Linux 5.12.
-pub fn copy_with_access_times(directory: impl AsFd, choice: AccessTimeChoice) -> Result<OwnedFd> {
+pub fn copy_with_access_times(
+    directory: impl AsFd,
+    files: bool,
+    directories: bool,
+) -> Result<OwnedFd> {
     let flags = OpenTreeFlags::OPEN_TREE_CLONE
         | OpenTreeFlags::OPEN_TREE_CLOEXEC
         | OpenTreeFlags::AT_EMPTY_PATH
         | OpenTreeFlags::AT_RECURSIVE;
     let tree = open_tree(directory, "", flags)?;
-    let (set, clear) = match choice {
-        AccessTimeChoice::Relative => (RELATIVE, ACCESS_TIME_BITS | NOT_OF_DIRECTORIES),
-        AccessTimeChoice::RelativeOfFiles => (RELATIVE | NOT_OF_DIRECTORIES, ACCESS_TIME_BITS),
-        AccessTimeChoice::Never => (NEVER | NOT_OF_DIRECTORIES, ACCESS_TIME_BITS),
+    let set_of_files = if files { RELATIVE } else { NEVER };
+    let (set, clear) = match directories {
+        true => (set_of_files, ACCESS_TIME_BITS | NOT_OF_DIRECTORIES),
+        false => (set_of_files | NOT_OF_DIRECTORIES, ACCESS_TIME_BITS),
     };
     MountAttributes { set, clear, ..MountAttributes::default() }.give_to(&tree, true)?;
     Ok(tree)

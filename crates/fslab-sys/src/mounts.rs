@@ -221,6 +221,8 @@ pub struct MountEntry {
     pub parent: u64,
     /// Its device number, major and minor.
     pub device: (u32, u32),
+    /// The directory of the file system that is mounted.
+    pub root: PathBuf,
     /// Where it is mounted.
     pub target: PathBuf,
     /// The file system's name ("ext4", "fuse.bindfs").
@@ -335,8 +337,12 @@ fn depth(mount: &MountEntry, all: &[MountEntry]) -> usize {
 /// # Errors
 /// Where /proc/self/mountinfo can't be read.
 pub fn list() -> io::Result<Vec<MountEntry>> {
-    let text = fs::read("/proc/self/mountinfo")?;
-    Ok(text.split(|byte| *byte == b'\n').filter_map(parse_line).collect())
+    Ok(parse(&fs::read("/proc/self/mountinfo")?))
+}
+
+/// The mounts that a text as of /proc/self/mountinfo tells of.
+pub(crate) fn parse(text: &[u8]) -> Vec<MountEntry> {
+    text.split(|byte| *byte == b'\n').filter_map(parse_line).collect()
 }
 
 /// The last thing mounted on exactly this path, if anything is.
@@ -365,8 +371,7 @@ fn parse_line(line: &[u8]) -> Option<MountEntry> {
     let (id, parent) = (number()?, number()?);
     let device = std::str::from_utf8(fields.next()?).ok()?;
     let (major, minor) = device.split_once(':')?;
-    let target = fields.by_ref().nth(1)?;
-    let here = fields.by_ref().next()?;
+    let (root, target, here) = (fields.next()?, fields.next()?, fields.next()?);
     fields.by_ref().find(|field| *field == b"-")?;
     let (file_system, source) = (fields.next()?, fields.next()?);
     let options = fields.next().unwrap_or_default();
@@ -375,6 +380,7 @@ fn parse_line(line: &[u8]) -> Option<MountEntry> {
         id,
         parent,
         device: (major.parse().ok()?, minor.parse().ok()?),
+        root: PathBuf::from(unescape(root)),
         target: PathBuf::from(unescape(target)),
         file_system: String::from_utf8_lossy(file_system).into_owned(),
         source: unescape(source),

@@ -76,16 +76,7 @@ impl ProcessorTime {
     }
 }
 
-impl Sub for ProcessorTime {
-    type Output = Self;
-
-    fn sub(self, earlier: Self) -> Self {
-        Self {
-            user: self.user.saturating_sub(earlier.user),
-            system: self.system.saturating_sub(earlier.system),
-        }
-    }
-}
+impl_sub!(ProcessorTime { user, system });
 
 fn duration(time: libc::timeval) -> Duration {
     Duration::from_secs(time.tv_sec.unsigned_abs())
@@ -171,18 +162,7 @@ impl MachineTime {
     }
 }
 
-impl Sub for MachineTime {
-    type Output = Self;
-
-    fn sub(self, earlier: Self) -> Self {
-        Self {
-            user: self.user.saturating_sub(earlier.user),
-            system: self.system.saturating_sub(earlier.system),
-            input_output_wait: self.input_output_wait.saturating_sub(earlier.input_output_wait),
-            steal: self.steal.saturating_sub(earlier.steal),
-        }
-    }
-}
+impl_sub!(MachineTime { user, system, input_output_wait, steal });
 
 #[cfg(test)]
 mod tests {

@@ -13,6 +13,7 @@ const SHA256: u32 = 1;
 
 /// The kernel's `struct fsverity_enable_arg`.
 #[repr(C)]
+#[derive(Default)]
 struct EnableVerity {
     version: u32,
     hash_algorithm: u32,
@@ -33,17 +34,8 @@ const _: () = assert!(size_of::<EnableVerity>() == 128);
 /// # Errors
 /// `ENOTTY` or `EOPNOTSUPP` where the kernel or the file system has no fs-verity.
 pub fn enable_verity(file: impl AsFd, block_size: u32) -> Result<()> {
-    let argument = EnableVerity {
-        version: 1,
-        hash_algorithm: SHA256,
-        block_size,
-        salt_size: 0,
-        salt: 0,
-        signature_size: 0,
-        reserved: 0,
-        signature: 0,
-        reserved_more: [0; 11],
-    };
+    let argument =
+        EnableVerity { version: 1, hash_algorithm: SHA256, block_size, ..EnableVerity::default() };
     // SAFETY: the request takes a pointer to the structure that `argument` mirrors (its size is
     // asserted above); it holds no pointers but null ones, and the kernel only reads it.
     let answer =

@@ -22,8 +22,9 @@ mod directory;
 pub mod encryption;
 pub mod key;
 mod lease;
-pub mod memory;
 mod open;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
 pub mod unavailable;
 mod writer_record;
 
@@ -34,7 +35,7 @@ pub use directory::DirectoryArchive;
 pub use encryption::EncryptedArchive;
 pub use key::Key;
 pub(crate) use open::key_of;
-pub use open::{open, open_to_read};
+pub use open::{Purpose, open};
 pub use unavailable::ReconnectingArchive;
 pub use writer_record::{Openings, Writer};
 
@@ -59,6 +60,9 @@ pub enum ContainerKind {
     /// The names and attributes of a whole tree.
     Tree,
 }
+
+/// A container of an archive.
+pub type Container = (ContainerKind, Id);
 
 /// Somewhere to keep containers.
 ///
@@ -110,25 +114,19 @@ pub trait Archive: Send + Sync {
     ///
     /// # Errors
     /// Errors of the system.
-    fn begin(&self, kind: ContainerKind, container: Id) -> io::Result<Box<dyn Upload>>;
+    fn begin(&self, container: Container) -> io::Result<Box<dyn Upload>>;
 
     /// Reads at an offset; fewer bytes than asked only at the end.
     ///
     /// # Errors
     /// `NotFound` where there is no such container.
-    fn read(
-        &self,
-        kind: ContainerKind,
-        container: Id,
-        offset: u64,
-        buffer: &mut [u8],
-    ) -> io::Result<usize>;
+    fn read(&self, container: Container, offset: u64, buffer: &mut [u8]) -> io::Result<usize>;
 
     /// Bytes of a container.
     ///
     /// # Errors
     /// `NotFound` where there is no such container.
-    fn length(&self, kind: ContainerKind, container: Id) -> io::Result<u64>;
+    fn length(&self, container: Container) -> io::Result<u64>;
 
     /// Calls `visit` with each container of a kind and its length.
     ///
@@ -137,15 +135,15 @@ pub trait Archive: Send + Sync {
     fn list(&self, kind: ContainerKind, visit: &mut dyn FnMut(Id, u64)) -> io::Result<()>;
 
     /// Drops cached data of a container, so that the next read shows its present bytes.
-    fn forget(&self, kind: ContainerKind, container: Id) {
-        let _ = (kind, container);
+    fn forget(&self, container: Container) {
+        let _ = container;
     }
 
     /// Deletes a container; succeeds if there is none.
     ///
     /// # Errors
     /// Errors of the system.
-    fn delete(&self, kind: ContainerKind, container: Id) -> io::Result<()>;
+    fn delete(&self, container: Container) -> io::Result<()>;
 
     /// Returns where a part of a container lies, for the order of recalls: medium, and place on it.
     fn position(&self, container: Id, offset: u64) -> (u64, u64) {

@@ -141,7 +141,7 @@ impl Catalogue {
     /// # Errors
     /// Errors of the database.
     pub fn has_numbered(&self) -> Result<bool> {
-        self.ask(|transaction| Ok(transaction.open_table(FACTS)?.get(SEQUENCE)?.is_some()))
+        Ok(self.fact(SEQUENCE)?.is_some())
     }
 
     /// Writes rows, all or none, durably. Scans that have begun did not see more than who says
@@ -309,14 +309,6 @@ fn insert(transaction: &redb::WriteTransaction, rows: &[ObjectRow]) -> Result<()
             containers.insert(container, count + 1)?;
         }
     }
-    raise_sequence(transaction, rows)
-}
-
-/// What is numbered from now on is later than what is known.
-fn raise_sequence(
-    transaction: &redb::WriteTransaction,
-    rows: &[ObjectRow],
-) -> Result<(), redb::Error> {
     let Some(greatest) = rows.iter().map(|row| row.version.sequence).max() else { return Ok(()) };
     let mut facts = transaction.open_table(FACTS)?;
     if facts.get(SEQUENCE)?.is_none_or(|last| last.value() < greatest) {

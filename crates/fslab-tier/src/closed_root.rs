@@ -80,7 +80,7 @@ impl ClosedRoot {
         if kept.is_none() {
             let mode = attr.permissions;
             let written = self.marks.write_mode(lower, &request, mode);
-            match written.and_then(|()| sync_root(lower, &request)) {
+            match written.and_then(|()| sync_root(lower)) {
                 Err(error) if takes_no_xattr(error.errno()) => {
                     tracing::warn!(
                         "the tree's root takes no xattr ({error}): it stays open, and released \
@@ -97,17 +97,17 @@ impl ClosedRoot {
             set_mode(lower, &request, below)?;
         }
         // Also where an engine was killed before it had synced this.
-        sync_root(lower, &request)
+        sync_root(lower)
     }
 
     fn open(&self, lower: &dyn FileSystem) -> Result<()> {
         let (request, mut kept) = (own_request(), self.kept.lock());
         let Some(mode) = *kept else { return Ok(()) };
         set_mode(lower, &request, mode)?;
-        sync_root(lower, &request)?;
+        sync_root(lower)?;
         *kept = None;
-        self.marks.remove_mode(lower, &request)?;
-        sync_root(lower, &request)
+        self.marks.remove_mode(lower)?;
+        sync_root(lower)
     }
 
     /// Closes an ordinary user's root after an engine has worked on the tree.
@@ -155,21 +155,11 @@ impl ClosedRoot {
         };
         let below = SetAttr { permissions: Some(self.below(mode)), ..changes.clone() };
         let attr = lower.setattr(request, Ino::ROOT, handle, &below)?;
-        *kept = Some(self.keep(lower, request, mode, &attr)?);
-        lower.getattr(request, Ino::ROOT, handle)
-    }
-
-    /// Keeps a new mode, without special bits that the file system below did not grant.
-    fn keep(
-        &self,
-        lower: &dyn FileSystem,
-        request: &Request,
-        mode: Permissions,
-        attr: &Attr,
-    ) -> Result<Permissions> {
+        // Without special bits that the file system below did not grant.
         let mode = with_special_bits(mode, attr.permissions);
         self.marks.write_mode(lower, request, mode)?;
-        Ok(mode)
+        *kept = Some(mode);
+        lower.getattr(request, Ino::ROOT, handle)
     }
 
     /// Sets an xattr of the root. An access list of a closed one changes the kept mode.
@@ -241,7 +231,7 @@ pub fn close_to_owner(tree: &dyn FileSystem, marks: Marks) -> Result<()> {
     }
     let closed = with_special_bits(Permissions::new(CLOSED), attr.permissions);
     set_mode(tree, &request, closed)?;
-    sync_root(tree, &request)
+    sync_root(tree)
 }
 
 /// Whether only [`open_to_owner`] lets an engine work on a tree.
@@ -257,7 +247,7 @@ pub fn is_closed_to_owner(tree: &dyn FileSystem, marks: Marks) -> Result<bool> {
 /// The mode that the xattr keeps, where the root is closed.
 fn kept(tree: &dyn FileSystem, marks: Marks, attr: &Attr) -> Result<Option<Permissions>> {
     match attr.permissions.bits() & CHANGED {
-        CLOSED | IN_USE => marks.read_mode(tree, &own_request()),
+        CLOSED | IN_USE => marks.read_mode(tree),
         _ => Ok(None),
     }
 }

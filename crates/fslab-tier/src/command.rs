@@ -12,8 +12,8 @@ use serde::{Deserialize, Serialize};
 pub use crate::engine::PIN_NAME;
 use crate::engine::{Expired, Tier};
 use crate::error::{Error, Result};
-pub use crate::event::{Event, EventSink, FileSummary, Residence, WaitingProgram};
-use crate::event::{go_on, report_done, total};
+pub use crate::event::{ArchiveState, Event, EventSink, FileSummary, Residence, WaitingProgram};
+use crate::event::{report_done, report_problems, total};
 use crate::rate_limit::RateLimit;
 use crate::stored::BLOCK_BYTES;
 
@@ -23,13 +23,6 @@ mod inspect;
 mod recall;
 mod undelete_all;
 mod verify;
-
-use archive::archive;
-use each_file::each_file;
-use inspect::{archives, queue, states, usage, versions};
-use recall::recall;
-use undelete_all::{undelete, undelete_all};
-use verify::{scan, scrub};
 
 /// What is asked. Paths are from the root of the tree.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -160,72 +153,78 @@ pub fn execute(
     request: &Request,
     tell: &mut EventSink<'_>,
 ) -> Result<()> {
-    match command {
-        Command::Archive { paths, rate, bundled } => {
-            let limit = RateLimit::new(*rate, &tier.surroundings().clock);
-            archive(tier, paths, (limit.as_ref(), *bundled), request, tell)
-        }
-        Command::Release { paths, keep_bytes } => {
-            tier.check_copy_targets()?;
-            let kept = keep_bytes.div_ceil(BLOCK_BYTES);
-            each_file(tier, paths, request, tell, &mut |place, tell| match tier
-                .release(place.found.ino(), place.path, kept)?
-                .bytes
-            {
-                0 => Ok(()),
-                bytes => report_done(tell, "released", place.path, bytes),
-            })
-        }
-        Command::Recall { paths, range, rate } => {
-            let limit = RateLimit::new(*rate, &tier.surroundings().clock);
-            recall(tier, paths, *range, limit.as_ref(), request, tell)
-        }
-        Command::Wait { paths } => each_file(tier, paths, request, tell, &mut |place, _| {
-            let waited = tier.wait_for_recalls(place.found.ino(), request);
-            waited.or(Err(Error::Interrupted))
-        }),
-        Command::State { paths, recursive } => states(tier, paths, *recursive, request, tell),
-        Command::Du { paths } => paths.iter().try_for_each(|path| usage(tier, path, request, tell)),
-        Command::Queue => queue(tier, tell),
-        Command::Cancel { paths } => {
-            each_file(tier, paths, request, tell, &mut |place, tell| match tier
-                .cancel(place.found.ino())
-            {
-                0 => Ok(()),
-                count => report_done(tell, "cancelled", place.path, count * BLOCK_BYTES),
-            })
-        }
-        Command::Pin { paths, stays } => {
-            each_file(tier, paths, request, tell, &mut |place, tell| {
+    Execution { tier, request, tell }.run(command)
+}
+
+/// A command that is being executed.
+struct Execution<'a> {
+    tier: &'a Arc<Tier>,
+    request: &'a Request,
+    tell: &'a mut EventSink<'a>,
+}
+
+impl Execution<'_> {
+    fn run(&mut self, command: &Command) -> Result<()> {
+        let (tier, request) = (self.tier, self.request);
+        let limit = |rate| RateLimit::new(rate, &tier.surroundings().clock);
+        match command {
+            Command::Archive { paths, rate, bundled } => {
+                self.archive(paths, limit(*rate).as_ref(), *bundled)
+            }
+            Command::Release { paths, keep_bytes } => {
+                tier.check_copy_targets()?;
+                let kept = keep_bytes.div_ceil(BLOCK_BYTES);
+                self.each_file(paths, &mut |place, tell| match tier
+                    .release(place.found.ino(), place.path, kept)?
+                    .bytes
+                {
+                    0 => Ok(()),
+                    bytes => report_done(tell, "released", place.path, bytes),
+                })
+            }
+            Command::Recall { paths, range, rate } => {
+                self.recall(paths, *range, limit(*rate).as_ref())
+            }
+            Command::Wait { paths } => self.each_file(paths, &mut |place, _| {
+                let waited = tier.wait_for_recalls(place.found.ino(), request);
+                waited.or(Err(Error::Interrupted))
+            }),
+            Command::State { paths, recursive } => self.states(paths, *recursive),
+            Command::Du { paths } => paths.iter().try_for_each(|path| self.usage(path)),
+            Command::Queue => self.queue(),
+            Command::Cancel { paths } => {
+                self.each_file(paths, &mut |place, tell| match tier.cancel(place.found.ino()) {
+                    0 => Ok(()),
+                    count => report_done(tell, "cancelled", place.path, count * BLOCK_BYTES),
+                })
+            }
+            Command::Pin { paths, stays } => self.each_file(paths, &mut |place, tell| {
                 let pinned = tier.set_pinned(place.found.ino(), *stays);
                 pinned.map_err(Error::below(place.path))?;
                 let what = if *stays { "pinned" } else { "unpinned" };
                 report_done(tell, what, place.path, place.found.attr.size)
-            })
-        }
-        Command::Versions { path } => versions(tier, path, tell),
-        Command::Undelete { object, path } => undelete(tier, (*object, path), request, tell),
-        Command::UndeleteAll { path } => undelete_all(tier, path, request, tell),
-        Command::Scan => scan(tier, request, tell),
-        Command::Scrub { rate } => {
-            let limit = RateLimit::new(*rate, &tier.surroundings().clock);
-            scrub(tier, limit.as_ref(), request, tell)
-        }
-        Command::Archives => archives(tier, tell),
-        Command::Expire => {
-            let expired = tier.expire(request)?;
-            let Expired { objects, containers, repacked } = expired;
-            total(tell, &[("objects", objects), ("containers", containers), ("repacked", repacked)])
-        }
-        Command::Tree => {
-            let archived = tier.archive_tree(request)?;
-            let mut problems = archived.problems.into_iter();
-            problems.try_for_each(|what| go_on(tell(Event::Problem { what })))?;
-            total(tell, &[("entries", archived.entries)])
-        }
-        Command::Policy { rules, dry_run } => {
-            let rules = rules.as_ref().map(|(rules, origin)| (&rules[..], &origin[..]));
-            crate::policy::run(tier, rules, *dry_run, request, tell)
+            }),
+            Command::Versions { path } => self.versions(path),
+            Command::Undelete { object, path } => self.undelete(*object, path),
+            Command::UndeleteAll { path } => self.undelete_all(path),
+            Command::Scan => self.scan(),
+            Command::Scrub { rate } => self.scrub(limit(*rate).as_ref()),
+            Command::Archives => self.archives(),
+            Command::Expire => {
+                let Expired { objects, containers, repacked } = tier.expire(request)?;
+                let figures =
+                    [("objects", objects), ("containers", containers), ("repacked", repacked)];
+                total(self.tell, &figures)
+            }
+            Command::Tree => {
+                let archived = tier.archive_tree(request)?;
+                report_problems(self.tell, archived.problems)?;
+                total(self.tell, &[("entries", archived.entries)])
+            }
+            Command::Policy { rules, dry_run } => {
+                let rules = rules.as_ref().map(|(rules, origin)| (&rules[..], &origin[..]));
+                crate::policy::run(tier, rules, *dry_run, request, self.tell)
+            }
         }
     }
 }

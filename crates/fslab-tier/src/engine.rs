@@ -24,7 +24,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use fslab_vfs::{Attr, Errno, FileSystem, Handle, Ino, LockMode, Request};
-use parking_lot::RwLock;
+use parking_lot::{Mutex, RwLock};
 
 use crate::archive::{Archive, ArchiveEntry};
 use crate::catalogue::Catalogue;
@@ -34,7 +34,7 @@ use crate::engine::recall::queue::{Fifo, Order};
 use crate::environment::Environment;
 use crate::error::{Error, Result};
 use crate::id::Id;
-use crate::lower::{OwnFile, own_request, request_at};
+use crate::lower::{OwnFile, request_at};
 use crate::stored::{Marks, TreeMark};
 
 mod archives;
@@ -52,7 +52,6 @@ mod release;
 mod shutdown;
 mod tree;
 
-pub use archives::ArchiveState;
 pub(crate) use background::BackgroundThread;
 pub use copies::scrubbing::{ProgressSink, Scrubbed};
 pub use expiry::Expired;
@@ -66,7 +65,7 @@ pub use recall::Recall;
 pub use release::Released;
 pub use tree::archived_tree::ArchivedTree;
 pub use tree::scan::Scanned;
-pub use tree::walk::{SkippedDirectories, Visit, WalkEntry};
+pub use tree::walk::{Visit, WalkEntry};
 
 /// Settings of an engine.
 #[derive(Clone, Debug)]
@@ -163,7 +162,9 @@ pub struct Tier {
     outbound: outbound::Outbound,
     releases: release::Releases,
     tree: tree::TreeState,
-    expiry: expiry::ExpiryLock,
+    /// Held by whoever finds out which objects nobody needs, deletes or moves them, or needs one
+    /// again.
+    expiry: Mutex<()>,
     counters: metrics::Counters,
     lifecycle: shutdown::Lifecycle,
 }
@@ -184,7 +185,11 @@ impl Tier {
         check_mark(&*lower, settings.tier, around.marks)?;
         let root = ClosedRoot::enter(&*lower, around.marks, settings.treatment());
         let root = root.map_err(Error::below(b""))?;
-        let known = tree::archived_tree::last_number_known(&catalogue, &archives)?;
+        // A catalogue that is new takes numbers from archives.
+        let known = match catalogue.has_numbered()? {
+            true => 0,
+            false => tree::archived_tree::last_number(&archives),
+        };
         let first_sequence = catalogue.next_sequence(around.calendar.now(), known)?;
         // Tests have none: nothing is recalled then.
         let least = if settings.movers == 0 { 0 } else { archives.len() };
@@ -209,7 +214,7 @@ impl Tier {
             outbound,
             releases,
             tree: tree::TreeState::default(),
-            expiry: expiry::ExpiryLock::default(),
+            expiry: Mutex::default(),
             counters: metrics::Counters::default(),
             lifecycle: shutdown::Lifecycle::default(),
         });
@@ -305,7 +310,7 @@ pub(crate) fn claim(lower: &dyn FileSystem) -> Result<()> {
 
 /// Fails if a tree does not belong to a tier.
 pub(crate) fn check_mark(lower: &dyn FileSystem, tier: Id, marks: Marks) -> Result<()> {
-    let mark = marks.read_tree(lower, &own_request());
+    let mark = marks.read_tree(lower);
     let mark = mark.map_err(|error| Error::Refused { what: format!("the tree: {error}") })?;
     match mark {
         Some(mark) if mark.tier == tier => Ok(()),

@@ -27,12 +27,6 @@ pub struct Environment {
     pub marks: Marks,
 }
 
-impl std::fmt::Debug for Environment {
-    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        formatter.debug_struct("Environment").finish_non_exhaustive()
-    }
-}
-
 impl Environment {
     /// Whether an identity that was written down is that of an inode.
     #[must_use]

@@ -93,7 +93,7 @@ pub enum Error {
     /// Not enough archives can take a copy.
     #[error(
         "{wanted} copies are asked for, which needs as many archives, and there are {found}{}",
-        for_now(away)
+        for_now(unavailable)
     )]
     TooFewArchives {
         /// Copies asked for.
@@ -101,7 +101,7 @@ pub enum Error {
         /// Archives there are.
         found: usize,
         /// Others that are unavailable.
-        away: Vec<String>,
+        unavailable: Vec<String>,
     },
     /// Archives that are attached hold fewer copies than are asked for.
     #[error(
@@ -277,8 +277,11 @@ fn besides(missing: &[String]) -> String {
 }
 
 /// Archives that would be of use if they were there.
-fn for_now(away: &[String]) -> String {
-    if away.is_empty() { String::new() } else { format!("; away for now: {}", away.join(", ")) }
+fn for_now(unavailable: &[String]) -> String {
+    match unavailable {
+        [] => String::new(),
+        archives => format!("; unavailable for now: {}", archives.join(", ")),
+    }
 }
 
 /// A path of the tree for messages. One that is no UTF-8 has its other bytes as `\xNN` and each

@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result, shown};
+use crate::id::Id;
 
 /// What users are told, a line each.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -74,26 +75,7 @@ pub enum Event {
         modified: i64,
     },
     /// An archive of the tier.
-    Archive {
-        /// Its identity.
-        archive: String,
-        /// Its directory, where that is known.
-        path: Option<String>,
-        /// Whether it can be used.
-        attached: bool,
-        /// Why it is only read, where another tree writes to it.
-        refusal: Option<String>,
-        /// Why it is unavailable, where it is: it is attached again as soon as it is there.
-        away: Option<String>,
-        /// Whether it is known to be encrypted.
-        encrypted: bool,
-        /// Bytes that are free there, as far as that can be told.
-        free_bytes: Option<u64>,
-        /// Last versions of files that it has a copy of.
-        objects: u64,
-        /// Their bytes, as they are stored.
-        bytes: u64,
-    },
+    Archive(ArchiveState),
     /// Figures so far, of what takes long.
     Progress {
         /// Name and value, in order.
@@ -111,6 +93,29 @@ pub enum Event {
         /// The exit code of `fslab tier`.
         code: u8,
     },
+}
+
+/// The state of an archive of the tier.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ArchiveState {
+    /// Its identity.
+    pub archive: Id,
+    /// Its directory, where the tier's home names one.
+    pub path: Option<String>,
+    /// Whether it can be used.
+    pub attached: bool,
+    /// Why it is only read, where another tree writes to it.
+    pub refusal: Option<String>,
+    /// Why it is unavailable, where it is: it is attached again as soon as it is there.
+    pub away: Option<String>,
+    /// Whether it is known to be encrypted.
+    pub encrypted: bool,
+    /// Bytes that are free there, as far as that can be told.
+    pub free_bytes: Option<u64>,
+    /// Last versions of files that it has a copy of.
+    pub objects: u64,
+    /// Their bytes, as they are stored.
+    pub bytes: u64,
 }
 
 /// A program that waits for a recall.
@@ -197,6 +202,13 @@ pub(crate) fn report_done(
     bytes: u64,
 ) -> Result<()> {
     go_on(tell(Event::Done { what: what.to_owned(), path: shown(path), bytes }))
+}
+
+pub(crate) fn report_problems(
+    tell: &mut EventSink<'_>,
+    problems: impl IntoIterator<Item = String>,
+) -> Result<()> {
+    problems.into_iter().try_for_each(|what| go_on(tell(Event::Problem { what })))
 }
 
 /// Tells what went wrong with one file; that who asked is gone is wrong with all of it.

@@ -16,19 +16,18 @@ use fslab_vfs::{Errno, FileSystem};
 use serde::{Deserialize, Serialize};
 
 pub use crate::archive::ArchiveEntry;
-use crate::archive::unavailable::{Opener, ReconnectingArchive};
+use crate::archive::unavailable::ReconnectingArchive;
 use crate::archive::{
-    self, Archive, ArchiveDescription, DirectoryArchive, Key, Writer, key_of, settings_text,
+    self, Archive, ArchiveDescription, DirectoryArchive, Key, Purpose, key_of, settings_text,
 };
 use crate::atomic_write::write_durably;
 use crate::catalogue::Catalogue;
 use crate::closed_root::{self, ClosedRoot, Treatment};
 use crate::deny_list::{DenyList, Programs};
 use crate::engine::{BUNDLED_BYTES_MAX, Settings, Tier, check_mark, claim};
-use crate::environment::{Environment, Identities};
+use crate::environment::Environment;
 use crate::error::{Error, Result, line_of};
 use crate::id::Id;
-use crate::lower::own_request;
 use crate::private;
 use crate::stored::format::COPIES_MAX;
 use crate::stored::{Marks, TreeMark};
@@ -68,10 +67,10 @@ pub struct TierDescription {
     #[serde(default = "usual_keep")]
     pub keep_seconds: u64,
     /// Whether the tree is open to programs while it is not mounted.
-    #[serde(default, skip_serializing_if = "Umount::is_usual")]
+    #[serde(default, skip_serializing_if = "is_usual")]
     pub umount: Umount,
     /// Whether released files show poison below.
-    #[serde(default, skip_serializing_if = "Poison::is_usual")]
+    #[serde(default, skip_serializing_if = "is_usual")]
     pub poison: Poison,
     /// Programs that do not recall, as [`DenyList::new`] takes them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -85,30 +84,25 @@ impl TierDescription {
     /// The key of a value that can't be, and what to do about it.
     fn wrong(&self) -> Option<(&'static str, String)> {
         let archives = self.archives.len();
-        if self.version != VERSION {
-            let what = format!("version {} is not known to this fslab", self.version);
-            return Some(("version", what));
-        }
-        if self.copies == 0 {
-            let what = "copies is at least 1: bytes would go that no archive holds";
-            return Some(("copies", what.to_owned()));
-        }
-        if self.copies > archives {
+        let (key, what) = if self.version != VERSION {
+            ("version", format!("version {} is not known to this fslab", self.version))
+        } else if self.copies == 0 {
+            ("copies", "copies is at least 1: bytes would go that no archive holds".to_owned())
+        } else if self.copies > archives {
             let what = format!(
                 "copies is {}, and there are {archives} [[archive]] tables: make it less, and \
                  attach archives with `fslab tier attach` before it is made more",
                 self.copies
             );
-            return Some(("copies", what));
-        }
-        if !(0..=ZSTD_LEVEL_MAX).contains(&self.zstd_level) {
-            let what = format!("zstd_level is from 0, for none, to {ZSTD_LEVEL_MAX}");
-            return Some(("zstd_level", what));
-        }
-        if self.bundled_bytes > BUNDLED_BYTES_MAX {
-            return Some(("bundled_bytes", "bundled_bytes is at most 1 MiB".to_owned()));
-        }
-        None
+            ("copies", what)
+        } else if !(0..=ZSTD_LEVEL_MAX).contains(&self.zstd_level) {
+            ("zstd_level", format!("zstd_level is from 0, for none, to {ZSTD_LEVEL_MAX}"))
+        } else if self.bundled_bytes > BUNDLED_BYTES_MAX {
+            ("bundled_bytes", "bundled_bytes is at most 1 MiB".to_owned())
+        } else {
+            return None;
+        };
+        Some((key, what))
     }
 }
 
@@ -123,13 +117,6 @@ pub enum Umount {
     Open,
 }
 
-impl Umount {
-    #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
-    fn is_usual(&self) -> bool {
-        *self == Self::default()
-    }
-}
-
 /// What released files show below the mount: see [`crate::poison`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -141,11 +128,8 @@ pub enum Poison {
     Off,
 }
 
-impl Poison {
-    #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
-    fn is_usual(&self) -> bool {
-        *self == Self::default()
-    }
+fn is_usual<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
 }
 
 fn usual_level() -> i32 {
@@ -219,10 +203,9 @@ impl Home {
         wish: &InitOptions,
         around: &Environment,
     ) -> Result<Self> {
-        check_options(wish)?;
-        let mark = around.marks.read_tree(tree, &own_request());
-        let mark = mark.map_err(|error| refused(format!("the tree: {error}")))?;
-        if let Some(TreeMark { tier, home }) = mark {
+        check_copies(wish.copies, wish.archives.len())?;
+        check_number(wish.archives.len())?;
+        if let Some(TreeMark { tier, home }) = mark_of(tree, around.marks)? {
             let home = String::from_utf8_lossy(&home).into_owned();
             return Err(refused(format!("the tree belongs to tier {tier} already ({home})")));
         }
@@ -318,8 +301,7 @@ impl Home {
     /// # Errors
     /// Where it belongs to another tier; what marking it answers.
     pub fn adopt(&self, tree: &dyn FileSystem, around: &Environment) -> Result<()> {
-        let mark = around.marks.read_tree(tree, &own_request());
-        match mark.map_err(|error| refused(format!("the tree: {error}")))? {
+        match mark_of(tree, around.marks)? {
             Some(mark) if mark.tier == self.description.tier => Ok(()),
             Some(mark) => Err(refused(format!("the tree belongs to tier {}", mark.tier))),
             None => self.mark(tree, around, Origin::Rebuilt),
@@ -394,9 +376,7 @@ impl Home {
             let shown = archive.display();
             return Err(refused(format!("{shown} belongs to tier {}", found.owner)));
         }
-        if self.description.archives.len() >= COPIES_MAX {
-            return Err(refused(format!("a tier has at most {COPIES_MAX} archives")));
-        }
+        check_number(self.description.archives.len() + 1)?;
         let path = archive.canonicalize().map_err(Error::file(archive))?;
         let is_alive = |other: &&ArchiveEntry| {
             other.id == found.id
@@ -481,7 +461,7 @@ impl Home {
         let mark = TreeMark { tier: self.description.tier, home };
         // A tree that belongs to the tier is known as one by then.
         let known = writer_identity::begin(tree, around, mark.tier, origin);
-        let marked = known.and_then(|()| marks.write_tree(tree, &own_request(), &mark));
+        let marked = known.and_then(|()| marks.write_tree(tree, &mark));
         marked.map_err(|error| match error.errno() {
             Errno::PERM if marks != Marks::Trusted => {
                 refused("the tree belongs to another user, who may make a tier of it".to_owned())
@@ -502,24 +482,21 @@ impl Home {
     /// Where none can be opened.
     pub fn archives(
         &self,
-        writer: Option<&Writer>,
-        around: &Environment,
-    ) -> Result<Vec<Arc<dyn Archive>>> {
-        self.archives_for(ArchiveUse::Write(writer.cloned()), around)
-    }
-
-    fn archives_for(
-        &self,
-        used: ArchiveUse,
+        purpose: &Purpose,
         around: &Environment,
     ) -> Result<Vec<Arc<dyn Archive>>> {
         let mut archives: Vec<Arc<dyn Archive>> = Vec::new();
         let mut problems = Vec::new();
         for attached in &self.description.archives {
             let known = (attached.id, attached.path.display().to_string());
-            let opener = self.opener(attached, used.clone(), &around.identities);
+            let (home, attached, purpose) = (self.clone(), attached.clone(), purpose.clone());
+            let (tier, identities) = (self.description.tier, Arc::clone(&around.identities));
+            let open = Box::new(move || {
+                let key = home.key_file(&attached);
+                archive::open(&attached.path, (tier, &purpose), key, &identities)
+            });
             let (archive, problem) =
-                ReconnectingArchive::new(known, opener, Arc::clone(&around.clock));
+                ReconnectingArchive::new(known, open, Arc::clone(&around.clock));
             archives.push(Arc::new(archive));
             problems.extend(problem);
         }
@@ -529,33 +506,10 @@ impl Home {
             problems.iter().for_each(|error| tracing::warn!("an archive can't be used: {error}"));
             return Err(problem);
         }
-        problems.iter().for_each(|error| tracing::warn!("an archive is away for now: {error}"));
+        problems
+            .iter()
+            .for_each(|error| tracing::warn!("an archive is unavailable for now: {error}"));
         Ok(archives)
-    }
-
-    fn opener(
-        &self,
-        attached: &ArchiveEntry,
-        used: ArchiveUse,
-        identities: &Arc<dyn Identities>,
-    ) -> Opener {
-        let (home, attached, identities) = (self.clone(), attached.clone(), Arc::clone(identities));
-        Box::new(move || home.open_archive(&attached, &used, &identities))
-    }
-
-    fn open_archive(
-        &self,
-        attached: &ArchiveEntry,
-        used: &ArchiveUse,
-        identities: &Arc<dyn Identities>,
-    ) -> Result<Arc<dyn Archive>> {
-        let (key, tier) = (self.key_file(attached), self.description.tier);
-        match used {
-            ArchiveUse::Write(writer) => {
-                archive::open(&attached.path, (tier, writer.as_ref()), key, identities)
-            }
-            ArchiveUse::Read => archive::open_to_read(&attached.path, tier, key, identities),
-        }
     }
 
     /// The file with the key of an archive: the one that was given, where it is the right one, as
@@ -629,13 +583,11 @@ impl Home {
         }
         private::warn_if_open(&self.path, &[CATALOGUE]);
         // A tree that must not change writes to no archive either.
-        let archives = match settings.read_only {
-            true => self.archives_for(ArchiveUse::Read, &around)?,
-            false => {
-                let writer = writer_identity::writer_of(&tree, &around)?;
-                self.archives(writer.as_ref(), &around)?
-            }
+        let purpose = match settings.read_only {
+            true => Purpose::Read,
+            false => Purpose::Write(writer_of(&tree, &around)?),
         };
+        let archives = self.archives(&purpose, &around)?;
         self.warn_if_catalogue_is_lost();
         Tier::open(tree, settings, archives, self.catalogue()?, around)
     }
@@ -684,21 +636,9 @@ impl Home {
     }
 }
 
-/// How an engine uses the archives of its tier.
-#[derive(Clone)]
-enum ArchiveUse {
-    /// For a tree, as far as that can be told.
-    Write(Option<Writer>),
-    /// For a tree that must not change.
-    Read,
-}
-
 fn must_be_homeless(tree: &dyn FileSystem, tier: Id, marks: Marks) -> Result<()> {
     use std::os::unix::ffi::OsStringExt;
-    let mark = marks.read_tree(tree, &own_request());
-    let Some(mark) = mark.map_err(|error| refused(format!("the tree: {error}")))? else {
-        return Ok(());
-    };
+    let Some(mark) = mark_of(tree, marks)? else { return Ok(()) };
     if mark.tier != tier {
         return Err(refused(format!("the tree belongs to tier {}", mark.tier)));
     }
@@ -722,10 +662,8 @@ fn init_archive(
     made: &mut Cleanup,
 ) -> Result<()> {
     let new = absent(archive, &DirectoryArchive::parts());
-    let done = match key {
-        Some(key) => DirectoryArchive::init_encrypted(archive, id, tier, &Key::read(key)?),
-        None => DirectoryArchive::init(archive, id, tier),
-    };
+    let key = key.map(Key::read).transpose()?;
+    let done = DirectoryArchive::init(archive, id, tier, key.as_ref());
     if !done.as_ref().is_err_and(is_taken) {
         made.add(new);
     }
@@ -735,18 +673,23 @@ fn init_archive(
 fn check_copies(copies: usize, found: usize) -> Result<()> {
     match copies {
         0 => Err(refused("a tier has at least one copy of what it archives".to_owned())),
-        wanted if wanted > found => Err(Error::TooFewArchives { wanted, found, away: Vec::new() }),
+        wanted if wanted > found => {
+            Err(Error::TooFewArchives { wanted, found, unavailable: Vec::new() })
+        }
         _ => Ok(()),
     }
 }
 
-fn check_options(wish: &InitOptions) -> Result<()> {
-    let found = wish.archives.len();
-    check_copies(wish.copies, found)?;
-    if found > COPIES_MAX {
-        return Err(refused(format!("a tier has at most {COPIES_MAX} archives")));
+fn check_number(archives: usize) -> Result<()> {
+    match archives {
+        0..=COPIES_MAX => Ok(()),
+        _ => Err(refused(format!("a tier has at most {COPIES_MAX} archives"))),
     }
-    Ok(())
+}
+
+/// What the root of a tree says.
+fn mark_of(tree: &dyn FileSystem, marks: Marks) -> Result<Option<TreeMark>> {
+    marks.read_tree(tree).map_err(|error| refused(format!("the tree: {error}")))
 }
 
 /// Whether somebody else has made something where it was to be made.

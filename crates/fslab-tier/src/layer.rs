@@ -19,6 +19,9 @@ use crate::stored::marks::is_ours;
 mod attributes;
 mod open;
 
+/// How often a creation is tried while others make and remove its name.
+const CREATE_ATTEMPTS_MAX: u32 = 1000;
+
 /// A tree whose files may be in archives, as a file system.
 pub struct TierFs {
     tier: Arc<Tier>,
@@ -160,7 +163,10 @@ impl FileSystem for TierFs {
     }
 
     fn open(&self, request: &Request, ino: Ino, mode: OpenMode) -> Result<Opened> {
-        self.open_file(request, ino, mode)
+        let used = self.tier.enter(ino);
+        let open = |lower: &Arc<dyn FileSystem>| lower.open(request, ino, mode);
+        let opened = self.tier.open_below(&used.file, mode, open)?;
+        Ok(self.entered(used, opened, mode))
     }
 
     fn create(
@@ -171,7 +177,20 @@ impl FileSystem for TierFs {
         mode: u32,
         flags: OpenMode,
     ) -> Result<(Entry, Opened)> {
-        self.create_file(request, parent, name, mode, flags)
+        let exclusive = flags | OpenMode::EXCLUSIVE;
+        for _ in 0..CREATE_ATTEMPTS_MAX {
+            match self.lower.create(request, parent, name, mode, exclusive) {
+                Err(error)
+                    if error.errno() == Errno::EXIST && !flags.contains(OpenMode::EXCLUSIVE) => {}
+                created => return Ok(self.enter_created(created?, flags)),
+            }
+            match self.open_existing(request, parent, name, flags) {
+                // Somebody has removed the name since.
+                Err(error) if matches!(error.errno(), Errno::NOENT | Errno::STALE) => {}
+                opened => return opened,
+            }
+        }
+        Err(Errno::NOENT.into())
     }
 
     fn tmpfile(
@@ -229,7 +248,10 @@ impl FileSystem for TierFs {
     }
 
     fn release(&self, request: &Request, ino: Ino, handle: Handle) -> Result<()> {
-        self.close_file(request, ino, handle)
+        let open = self.handles.remove(handle)?;
+        let closed = self.lower.release(request, ino, open.handle);
+        self.tier.closed(&open.used.file, open.mode);
+        closed
     }
 
     fn fsync(&self, request: &Request, _ino: Ino, handle: Handle, data_only: bool) -> Result<()> {

@@ -59,9 +59,8 @@ pub use calendar::age;
 pub use deny_list::{DenyList, Program, Programs};
 pub use engine::recall::queue;
 pub use engine::{
-    ArchiveState, Archived, ArchivedTree, Archiver, BUNDLED_BYTES_MAX, Expired, KnownResidency,
-    OutcomeSink, ProgressSink, Recall, Released, Scanned, Scrubbed, Settings, SkippedDirectories,
-    Tier, Visit, WalkEntry,
+    Archived, ArchivedTree, Archiver, BUNDLED_BYTES_MAX, Expired, KnownResidency, OutcomeSink,
+    ProgressSink, Recall, Released, Scanned, Scrubbed, Settings, Tier, Visit, WalkEntry,
 };
 pub use environment::{
     Calendar, Environment, Identities, InodeIdentity, inode_by_number_and_birth,

@@ -39,12 +39,6 @@ pub struct OwnFile {
     handle: Handle,
 }
 
-impl std::fmt::Debug for OwnFile {
-    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(formatter, "OwnFile({})", self.ino.0)
-    }
-}
-
 impl OwnFile {
     /// Opens a file for reading, and for writing where asked. Its time of access stays.
     ///
@@ -58,9 +52,16 @@ impl OwnFile {
     ) -> Result<Self> {
         let mode = if writes { OpenMode::READ_WRITE } else { OpenMode::empty() };
         let request = request_at(&**calendar);
-        let opened = match open_quietly(&**fs, &request, ino, mode) {
+        let open = || open_quietly(&**fs, &request, ino, mode);
+        let opened = match open() {
+            // Its owner may not write to it, who is not root and has to put its bytes back.
             Err(error) if error.errno() == Errno::ACCESS => {
-                open_with_leave(&**fs, &request, ino, mode)?
+                let (opened, restored) = with_leave(&**fs, &request, ino, open)?;
+                if let Err(error) = restored {
+                    fs.release(&request, ino, opened.handle)?;
+                    return Err(error);
+                }
+                opened
             }
             opened => opened?,
         };
@@ -255,22 +256,6 @@ fn open_quietly(
         Err(error) if error.errno() == Errno::PERM => fs.open(request, ino, mode),
         opened => opened,
     }
-}
-
-/// Opens a file that its owner may not write to, who is not root and has to put its bytes back.
-fn open_with_leave(
-    fs: &dyn FileSystem,
-    request: &Request,
-    ino: Ino,
-    mode: OpenMode,
-) -> Result<Opened> {
-    let open = || open_quietly(fs, request, ino, mode);
-    let (opened, restored) = with_leave(fs, request, ino, open)?;
-    if let Err(error) = restored {
-        fs.release(request, ino, opened.handle)?;
-        return Err(error);
-    }
-    Ok(opened)
 }
 
 /// Does something to a file that its owner may not read or write, who is not root: it is his to say

@@ -17,6 +17,7 @@ use parking_lot::Mutex;
 use rustix::process::{Resource, getrlimit};
 
 use crate::lower::own_request;
+use crate::runs::Runs;
 use crate::stored::BLOCK_BYTES;
 
 /// The text, again and again from the first byte of a file on.
@@ -57,22 +58,11 @@ pub fn fill(offset: u64, buffer: &mut [u8]) {
 /// A sector is poison as a whole or was changed. Neighbouring changed sectors are one change, which
 /// begins and ends where the first and the last byte differ from poison.
 pub fn changed_in(offset: u64, bytes: &[u8]) -> Vec<Range<u64>> {
-    let (mut poison, mut changes) = (vec![0; bytes.len()], Vec::<Range<u64>>::new());
+    let (mut poison, mut changes) = (vec![0; bytes.len()], Runs::new());
     fill(offset, &mut poison);
-    let end = offset + bytes.len() as u64;
-    let mut next = offset;
-    while next < end {
-        let sector = next..end.min((next / SECTOR_BYTES + 1) * SECTOR_BYTES);
-        next = sector.end;
-        let within = (sector.start - offset) as usize..(sector.end - offset) as usize;
-        if bytes[within.clone()] == poison[within] {
-            continue;
-        }
-        match changes.last_mut().filter(|last| last.end == sector.start) {
-            Some(last) => last.end = sector.end,
-            None => changes.push(sector),
-        }
-    }
+    let is_poison = |within: Range<usize>| bytes[within.clone()] == poison[within];
+    differing_sectors(offset, bytes.len(), &mut changes, is_poison);
+    let mut changes: Vec<_> = changes.iter().collect();
     let differs = |at: &u64| bytes[(at - offset) as usize] != poison[(at - offset) as usize];
     for change in &mut changes {
         let start = change.clone().find(differs).unwrap_or(change.start);
@@ -86,6 +76,23 @@ pub fn changed_in(offset: u64, bytes: &[u8]) -> Vec<Range<u64>> {
         }
     }
     changes
+}
+
+/// Adds the sectors of some bytes of a file that are not the same as what is expected there.
+pub(crate) fn differing_sectors(
+    offset: u64,
+    length: usize,
+    differing: &mut Runs,
+    is_same: impl Fn(Range<usize>) -> bool,
+) {
+    let (mut next, end) = (offset, offset + length as u64);
+    while next < end {
+        let sector = next..end.min((next / SECTOR_BYTES + 1) * SECTOR_BYTES);
+        next = sector.end;
+        if !is_same((sector.start - offset) as usize..(sector.end - offset) as usize) {
+            differing.insert(sector);
+        }
+    }
 }
 
 /// Whether a file system can share blocks, as two new files show.
@@ -169,7 +176,8 @@ impl Poison {
         }
         let mut text = vec![0; length as usize];
         fill(range.start, &mut text);
-        write(&*self.fs, file, range.start, &text)?;
+        let (request, options) = (own_request(), WriteOptions::default());
+        self.fs.write_all(&request, file.0, file.1, range.start, &text, options)?;
         Ok(length)
     }
 
@@ -274,18 +282,6 @@ fn is_full(error: &fslab_vfs::Error) -> bool {
     matches!(error.errno(), Errno::NOSPC | Errno::DQUOT)
 }
 
-fn write(fs: &dyn FileSystem, file: (Ino, Handle), offset: u64, bytes: &[u8]) -> Result<()> {
-    let (request, options, mut done) = (own_request(), WriteOptions::default(), 0);
-    while done < bytes.len() {
-        let (at, rest) = (offset + done as u64, &bytes[done..]);
-        match fs.write(&request, file.0, file.1, at, rest, options)? {
-            0 => return Err(Errno::IO.into()),
-            count => done += count,
-        }
-    }
-    Ok(())
-}
-
 /// A file without a name that is all poison.
 struct Source {
     fs: Arc<dyn FileSystem>,
@@ -323,7 +319,9 @@ impl Source {
         fill(0, &mut text);
         for offset in (0..self.bytes).step_by(BLOCK_BYTES as usize) {
             let length = BLOCK_BYTES.min(self.bytes - offset) as usize;
-            write(&*self.fs, (self.ino, self.handle), offset, &text[..length])?;
+            let (request, options) = (own_request(), WriteOptions::default());
+            let text = &text[..length];
+            self.fs.write_all(&request, self.ino, self.handle, offset, text, options)?;
         }
         Ok(())
     }

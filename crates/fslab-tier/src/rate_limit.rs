@@ -81,22 +81,29 @@ impl RateLimit {
     }
 }
 
-impl std::fmt::Debug for RateLimit {
-    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(formatter, "RateLimit({} bytes a second)", self.bytes_per_second)
-    }
+/// What a transfer keeps to: the limits of the engine and of its requester, while that one waits.
+#[derive(Clone, Copy)]
+pub struct Pace<'a> {
+    /// Ends the transfer when it is cancelled.
+    pub request: &'a Request,
+    /// The limits.
+    pub limits: [Option<&'a RateLimit>; 2],
 }
 
-/// The limits that something keeps to: the engine's own, and that of whoever asked.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct RateLimits<'a>(pub [Option<&'a RateLimit>; 2]);
-
-impl RateLimits<'_> {
+impl Pace<'_> {
     /// Waits until more may go by each limit, and counts it.
     ///
     /// # Errors
     /// As [`RateLimit::pass`].
-    pub fn pass(self, bytes: u64, request: &Request) -> Result<()> {
-        self.0.into_iter().flatten().try_for_each(|limit| limit.pass(bytes, request))
+    pub fn pass(self, bytes: u64) -> Result<()> {
+        self.limits.into_iter().flatten().try_for_each(|limit| limit.pass(bytes, self.request))
+    }
+
+    /// Checks that the transfer goes on.
+    ///
+    /// # Errors
+    /// [`Error::Interrupted`].
+    pub fn check(self) -> Result<()> {
+        self.request.cancellation.check().or(Err(Error::Interrupted))
     }
 }

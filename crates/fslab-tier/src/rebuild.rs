@@ -136,21 +136,6 @@ pub struct Options {
 /// Where no archive can be listed, or the catalogue or the tree fails; what goes wrong with one
 /// archive or one file is reported.
 pub fn rebuild(
-    lower: &Arc<dyn FileSystem>,
-    archives: &[Arc<dyn Archive>],
-    catalogue: &Catalogue,
-    around: &Environment,
-    tier: Id,
-    request: &Request,
-) -> Result<Rebuilt> {
-    rebuild_with(Options::default(), lower, archives, catalogue, (around, tier), request)
-}
-
-/// The same in some way.
-///
-/// # Errors
-/// As [`rebuild`].
-pub fn rebuild_with(
     options: Options,
     lower: &Arc<dyn FileSystem>,
     archives: &[Arc<dyn Archive>],
@@ -246,7 +231,7 @@ impl<'a> Rebuilder<'a> {
 
     /// What a file says of itself, if it is one of this tier's and means this very inode.
     fn own_residency(&self, found: &Found) -> Option<Residency> {
-        let known = self.around.marks.read(&**self.lower, &self.request(), found.ino());
+        let known = self.around.marks.read(&**self.lower, found.ino());
         let is_own = |known: &Residency| {
             known.tier == self.tier && self.around.is_of(known.inode, &found.attr)
         };

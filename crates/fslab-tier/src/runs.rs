@@ -85,15 +85,7 @@ impl Runs {
             return;
         }
         let (mut start, mut end) = (range.start, range.end);
-        let touching: Vec<(u64, u64)> = self
-            .runs
-            .range(..=end)
-            .rev()
-            .take_while(|(_, run_end)| **run_end >= start)
-            .map(|(run_start, run_end)| (*run_start, *run_end))
-            .collect();
-        for (run_start, run_end) in touching {
-            self.runs.remove(&run_start);
+        for (run_start, run_end) in self.take_met(start.saturating_sub(1), end.saturating_add(1)) {
             (start, end) = (start.min(run_start), end.max(run_end));
         }
         self.runs.insert(start, end);
@@ -104,15 +96,7 @@ impl Runs {
         if range.is_empty() {
             return;
         }
-        let meeting: Vec<(u64, u64)> = self
-            .runs
-            .range(..range.end)
-            .rev()
-            .take_while(|(_, run_end)| **run_end > range.start)
-            .map(|(run_start, run_end)| (*run_start, *run_end))
-            .collect();
-        for (run_start, run_end) in meeting {
-            self.runs.remove(&run_start);
+        for (run_start, run_end) in self.take_met(range.start, range.end) {
             if run_start < range.start {
                 self.runs.insert(run_start, range.start);
             }
@@ -120,6 +104,16 @@ impl Runs {
                 self.runs.insert(range.end, run_end);
             }
         }
+    }
+
+    /// Takes the runs out that have blocks between two.
+    fn take_met(&mut self, start: u64, end: u64) -> Vec<(u64, u64)> {
+        let met = self.runs.range(..end).rev().take_while(|(_, run_end)| **run_end > start);
+        let met: Vec<(u64, u64)> = met.map(|(start, end)| (*start, *end)).collect();
+        for (start, _) in &met {
+            self.runs.remove(start);
+        }
+        met
     }
 
     /// Keeps only blocks below `end`.

@@ -42,12 +42,13 @@ impl Anonymiser {
     /// Takes the key from a file: at least 16 bytes that nobody can guess.
     ///
     /// # Errors
-    /// [`Error::ShortKey`], or what the system answers.
+    /// [`Error::Unfit`], or what the system answers.
     pub fn from_key_file(path: &Path) -> Result<Self> {
         let secret = std::fs::read(path).map_err(Error::file(path))?;
         if secret.len() < KEY_BYTES_MIN {
-            let (path, length) = (path.to_owned(), secret.len());
-            return Err(Error::ShortKey { path, length, least: KEY_BYTES_MIN });
+            let length = secret.len();
+            let what = format!("is no key: {length} bytes; a key has at least {KEY_BYTES_MIN}");
+            return Err(Error::unfit(path, what));
         }
         Ok(Self { key: blake3::derive_key(CONTEXT, &secret) })
     }

@@ -9,18 +9,6 @@ pub type Result<T> = std::result::Result<T, Error>;
 /// Why a trace can't be written or read.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The place of a new trace is taken.
-    #[error("{} is not empty: a trace needs a new or empty directory", path.display())]
-    Taken {
-        /// The directory.
-        path: PathBuf,
-    },
-    /// What was named is no trace.
-    #[error("{} is no trace: it holds no segment such as 000001.parquet", path.display())]
-    NoTrace {
-        /// The directory or file.
-        path: PathBuf,
-    },
     /// A file could not be used.
     #[error("{}: {source}", path.display())]
     File {
@@ -39,53 +27,13 @@ pub enum Error {
         #[source]
         source: parquet::errors::ParquetError,
     },
-    /// A segment is a Parquet file that can't be one of a trace.
-    #[error("{}: {what}", path.display())]
-    NotASegment {
-        /// The segment.
+    /// What was named can't be used for a trace.
+    #[error("{} {what}", path.display())]
+    Unfit {
+        /// The file or directory.
         path: PathBuf,
         /// What is wrong with it.
-        what: &'static str,
-    },
-    /// A segment lacks a column, or has it with another type.
-    #[error("{}: no column '{column}' of the type that a trace has", path.display())]
-    Column {
-        /// The segment.
-        path: PathBuf,
-        /// The column.
-        column: &'static str,
-    },
-    /// A value can't stand where it does.
-    #[error("{}, row {row}: {column} can't be so", path.display())]
-    Value {
-        /// The segment.
-        path: PathBuf,
-        /// The row, from 0.
-        row: usize,
-        /// The column.
-        column: &'static str,
-    },
-    /// The trace was written by a later fslab.
-    #[error(
-        "{}: its format is {found}, and this fslab knows up to {}",
-        path.display(),
-        crate::format::VERSION
-    )]
-    NewerFormat {
-        /// The segment.
-        path: PathBuf,
-        /// The format it has.
-        found: u32,
-    },
-    /// A key for names is too short to keep a secret.
-    #[error("key {}: {length} bytes; a key has at least {least}", path.display())]
-    ShortKey {
-        /// The key file.
-        path: PathBuf,
-        /// Its length in bytes.
-        length: usize,
-        /// The least there must be.
-        least: usize,
+        what: String,
     },
     /// Records could not be saved and are gone.
     #[error("{}: {records} records were lost: {reason}", path.display())]
@@ -109,6 +57,10 @@ pub enum Error {
 }
 
 impl Error {
+    pub(crate) fn unfit(path: &Path, what: impl Into<String>) -> Self {
+        Self::Unfit { path: path.to_owned(), what: what.into() }
+    }
+
     /// For `map_err` on what the system answers about a file.
     pub(crate) fn file<E: Into<io::Error>>(path: &Path) -> impl FnOnce(E) -> Self {
         let path = path.to_owned();

@@ -99,134 +99,95 @@ pub(crate) enum Cell {
     Bytes(Vec<u8>),
 }
 
-impl Cell {
-    fn number<T>(value: Option<T>, bits: impl FnOnce(T) -> i64) -> Self {
-        value.map_or(Self::Null, |value| Self::Number(bits(value)))
+/// The type of a field of [`Record`], to and from a [`Cell`].
+trait Field: Sized {
+    /// Whether every row has a value.
+    const REQUIRED: bool = true;
+
+    fn to_cell(&self, kind: Kind) -> Cell;
+
+    /// `None` where the cell can't be a value of this type.
+    fn from_cell(cell: Cell, kind: Kind) -> Option<Self>;
+}
+
+impl Field for i64 {
+    fn to_cell(&self, _: Kind) -> Cell {
+        Cell::Number(*self)
     }
 
-    fn text(value: Option<&Vec<u8>>) -> Self {
-        value.map_or(Self::Null, |value| Self::Bytes(escape(value).into_bytes()))
+    fn from_cell(cell: Cell, _: Kind) -> Option<Self> {
+        if let Cell::Number(bits) = cell { Some(bits) } else { None }
+    }
+}
+
+impl Field for u64 {
+    fn to_cell(&self, _: Kind) -> Cell {
+        Cell::Number(self.cast_signed())
     }
 
-    fn to_u32(&self) -> Option<Option<u32>> {
-        match self {
-            Self::Null => Some(None),
-            Self::Number(bits) => u32::try_from(*bits).ok().map(Some),
-            Self::Bytes(_) => None,
-        }
+    fn from_cell(cell: Cell, kind: Kind) -> Option<Self> {
+        i64::from_cell(cell, kind).map(i64::cast_unsigned)
+    }
+}
+
+impl Field for u32 {
+    fn to_cell(&self, _: Kind) -> Cell {
+        Cell::Number((*self).into())
     }
 
-    fn to_i64(&self) -> Option<Option<i64>> {
-        match self {
-            Self::Null => Some(None),
-            Self::Number(bits) => Some(Some(*bits)),
-            Self::Bytes(_) => None,
-        }
+    fn from_cell(cell: Cell, kind: Kind) -> Option<Self> {
+        i64::from_cell(cell, kind)?.try_into().ok()
+    }
+}
+
+impl Field for Vec<u8> {
+    fn to_cell(&self, kind: Kind) -> Cell {
+        let is_text = kind == Kind::Text;
+        Cell::Bytes(if is_text { escape(self).into_bytes() } else { self.clone() })
     }
 
-    fn to_u64(&self) -> Option<Option<u64>> {
-        Some(self.to_i64()?.map(i64::cast_unsigned))
+    fn from_cell(cell: Cell, kind: Kind) -> Option<Self> {
+        let Cell::Bytes(bytes) = cell else { return None };
+        if kind == Kind::Text { unescape(&bytes) } else { Some(bytes) }
+    }
+}
+
+impl Field for Operation {
+    fn to_cell(&self, _: Kind) -> Cell {
+        Cell::Bytes(self.name().as_bytes().to_vec())
     }
 
-    fn into_bytes(self) -> Option<Option<Vec<u8>>> {
-        match self {
-            Self::Null => Some(None),
-            Self::Bytes(bytes) => Some(Some(bytes)),
-            Self::Number(_) => None,
-        }
+    fn from_cell(cell: Cell, kind: Kind) -> Option<Self> {
+        std::str::from_utf8(&Vec::from_cell(cell, kind)?).ok()?.parse().ok()
+    }
+}
+
+impl<T: Field> Field for Option<T> {
+    const REQUIRED: bool = false;
+
+    fn to_cell(&self, kind: Kind) -> Cell {
+        self.as_ref().map_or(Cell::Null, |value| value.to_cell(kind))
     }
 
-    fn into_text(self) -> Option<Option<Vec<u8>>> {
-        match self.into_bytes()? {
-            None => Some(None),
-            Some(text) => unescape(&text).map(Some),
-        }
+    fn from_cell(cell: Cell, kind: Kind) -> Option<Self> {
+        if cell == Cell::Null { Some(None) } else { T::from_cell(cell, kind).map(Some) }
     }
+}
+
+const fn is_required<T: Field>(_: fn(&Record) -> &T) -> bool {
+    T::REQUIRED
 }
 
 /// A column for a field of [`Record`] that has its name.
 macro_rules! column {
-    ($field:ident: required U64) => {
-        Column {
-            name: stringify!($field),
-            kind: Kind::U64,
-            required: true,
-            get: |record| Cell::Number(record.$field.cast_signed()),
-            set: |record, cell| {
-                record.$field = cell.to_u64()??;
-                Some(())
-            },
-        }
-    };
-    ($field:ident: required U32) => {
-        Column {
-            name: stringify!($field),
-            kind: Kind::U32,
-            required: true,
-            get: |record| Cell::Number(record.$field.into()),
-            set: |record, cell| {
-                record.$field = cell.to_u32()??;
-                Some(())
-            },
-        }
-    };
-    ($field:ident: U64) => {
-        Column {
-            name: stringify!($field),
-            kind: Kind::U64,
-            required: false,
-            get: |record| Cell::number(record.$field, u64::cast_signed),
-            set: |record, cell| {
-                record.$field = cell.to_u64()?;
-                Some(())
-            },
-        }
-    };
-    ($field:ident: U32) => {
-        Column {
-            name: stringify!($field),
-            kind: Kind::U32,
-            required: false,
-            get: |record| Cell::number(record.$field, i64::from),
-            set: |record, cell| {
-                record.$field = cell.to_u32()?;
-                Some(())
-            },
-        }
-    };
-    ($field:ident: Text) => {
-        Column {
-            name: stringify!($field),
-            kind: Kind::Text,
-            required: false,
-            get: |record| Cell::text(record.$field.as_ref()),
-            set: |record, cell| {
-                record.$field = cell.into_text()?;
-                Some(())
-            },
-        }
-    };
-    ($field:ident: Bytes) => {
-        Column {
-            name: stringify!($field),
-            kind: Kind::Bytes,
-            required: false,
-            get: |record| record.$field.clone().map_or(Cell::Null, Cell::Bytes),
-            set: |record, cell| {
-                record.$field = cell.into_bytes()?;
-                Some(())
-            },
-        }
-    };
-    // Signed: `I64`, or `Time`.
     ($field:ident: $kind:ident) => {
         Column {
             name: stringify!($field),
             kind: Kind::$kind,
-            required: false,
-            get: |record| Cell::number(record.$field, |value| value),
+            required: is_required(|record| &record.$field),
+            get: |record| record.$field.to_cell(Kind::$kind),
             set: |record, cell| {
-                record.$field = cell.to_i64()?;
+                record.$field = Field::from_cell(cell, Kind::$kind)?;
                 Some(())
             },
         }
@@ -235,21 +196,12 @@ macro_rules! column {
 
 /// Every column, in the order of the schema.
 pub const COLUMNS: &[Column] = &[
-    column!(sequence: required U64),
-    column!(start_ns: required U64),
-    column!(duration_ns: required U64),
+    column!(sequence: U64),
+    column!(start_ns: U64),
+    column!(duration_ns: U64),
     column!(time_ns: Time),
-    column!(thread: required U32),
-    Column {
-        name: "operation",
-        kind: Kind::Text,
-        required: true,
-        get: |record| Cell::Bytes(record.operation.name().as_bytes().to_vec()),
-        set: |record, cell| {
-            record.operation = to_operation(&cell.into_bytes()??)?;
-            Some(())
-        },
-    },
+    column!(thread: U32),
+    column!(operation: Text),
     column!(pid: U32),
     column!(uid: U32),
     column!(gid: U32),
@@ -277,17 +229,13 @@ pub const COLUMNS: &[Column] = &[
     column!(text: Text),
     column!(checksum: U64),
     column!(data: Bytes),
-    column!(errno: required U32),
+    column!(errno: U32),
     column!(result: U64),
     column!(result_inode: U64),
     column!(result_handle: U64),
     column!(result_mode: U32),
     column!(result_size: U64),
 ];
-
-fn to_operation(name: &[u8]) -> Option<Operation> {
-    std::str::from_utf8(name).ok()?.parse().ok()
-}
 
 /// How much of what is written a trace keeps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -301,17 +249,13 @@ pub enum DataMode {
 }
 
 impl DataMode {
-    /// Every mode, by name.
+    /// The name of every mode, in order.
     pub const NAMES: &[&str] = &["none", "checksum", "full"];
 
-    /// The word for it.
+    /// Its name.
     #[must_use]
     pub fn name(self) -> &'static str {
-        match self {
-            Self::None => "none",
-            Self::Checksum => "checksum",
-            Self::Full => "full",
-        }
+        Self::NAMES[self as usize]
     }
 }
 
@@ -324,26 +268,6 @@ impl FromStr for DataMode {
     }
 }
 
-/// Whether a trace holds the names themselves.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum NameMode {
-    /// As they are.
-    Plain,
-    /// Keyed hashes of them.
-    Anonymised,
-}
-
-impl NameMode {
-    /// The word for it.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Plain => "plain",
-            Self::Anonymised => "anonymised",
-        }
-    }
-}
-
 /// What a segment says about itself and the trace so far, as key-value pairs of its footer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Metadata {
@@ -353,8 +277,8 @@ pub struct Metadata {
     pub segment: u64,
     /// What is kept of writes.
     pub data: DataMode,
-    /// What is kept of names.
-    pub names: NameMode,
+    /// Whether it holds keyed hashes instead of the names.
+    pub anonymised: bool,
     /// Records lost up to the end of this segment.
     pub lost: u64,
     /// This is the last segment, and the trace was closed in good order.
@@ -370,11 +294,12 @@ const KEY_CLOSED: &str = "fslab.trace.closed";
 
 impl Metadata {
     pub(crate) fn to_pairs(self) -> [(&'static str, String); 6] {
+        let names = if self.anonymised { "anonymised" } else { "plain" };
         [
             (KEY_VERSION, self.version.to_string()),
             (KEY_SEGMENT, self.segment.to_string()),
             (KEY_DATA, self.data.name().to_owned()),
-            (KEY_NAMES, self.names.name().to_owned()),
+            (KEY_NAMES, names.to_owned()),
             (KEY_LOST, self.lost.to_string()),
             (KEY_CLOSED, self.closed.to_string()),
         ]
@@ -386,9 +311,9 @@ impl Metadata {
             version: value(KEY_VERSION)?.parse().ok()?,
             segment: value(KEY_SEGMENT)?.parse().ok()?,
             data: value(KEY_DATA)?.parse().ok()?,
-            names: match value(KEY_NAMES)? {
-                "plain" => NameMode::Plain,
-                "anonymised" => NameMode::Anonymised,
+            anonymised: match value(KEY_NAMES)? {
+                "plain" => false,
+                "anonymised" => true,
                 _ => return None,
             },
             lost: value(KEY_LOST)?.parse().ok()?,

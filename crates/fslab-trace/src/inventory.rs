@@ -15,7 +15,6 @@ use fslab_vfs::{
 use crate::error::{Error, Result};
 use crate::escape::escape;
 use crate::record::Record;
-use crate::replay::Owner;
 
 /// Files are written in pieces of so many bytes.
 const PIECE_BYTES: u64 = 1 << 20;
@@ -107,14 +106,11 @@ impl Inventory {
     pub fn make(
         &self,
         target: &dyn FileSystem,
-        owner: &Owner,
+        owner: Option<Credentials>,
         fill: &mut dyn FnMut(&Record, &mut [u8]),
     ) -> Result<usize> {
-        let credentials = match owner {
-            Owner::Recorded => Credentials::default(),
-            Owner::Instead(credentials) => credentials.clone(),
-        };
-        let mut maker = Maker { target, request: request(credentials), fill, made: HashMap::new() };
+        let request = request(owner.unwrap_or_default());
+        let mut maker = Maker { target, request, fill, made: HashMap::new() };
         maker.made.insert(ROOT, Ino::ROOT);
         let result = self.nodes.iter().enumerate().try_for_each(|(id, node)| maker.make(id, node));
         let count = maker.made.len() - 1;
@@ -335,9 +331,8 @@ mod tests {
         ]);
         assert_eq!(inventory.len(), 2);
         let target = fslab_vfs::MemFs::default();
-        let owner = Owner::Recorded;
         let mut fill = |_: &Record, buffer: &mut [u8]| buffer.fill(7);
-        assert_eq!(inventory.make(&target, &owner, &mut fill).unwrap(), 2);
+        assert_eq!(inventory.make(&target, None, &mut fill).unwrap(), 2);
         let request = request(Credentials::default());
         let name = |name: &'static str| Name::new(OsStr::new(name)).unwrap();
         let directory = target.lookup(&request, Ino::ROOT, name("dir")).unwrap().attr;

@@ -10,12 +10,12 @@
 //! parameters.
 //!
 //! ```
-//! use fslab_trace::{Owner, Record, Replayer, Settings};
+//! use fslab_trace::{Record, Replayer, Settings};
 //! use fslab_vfs::MemFs;
 //!
 //! let target = MemFs::default();
 //! let mut fill = |_record: &Record, bytes: &mut [u8]| bytes.fill(0);
-//! let settings = Settings { owner: Owner::Recorded, fill: &mut fill };
+//! let settings = Settings { owner: None, fill: &mut fill };
 //! let replayed = Replayer::new(&target, settings).finish();
 //! assert_eq!(replayed.diverged, 0);
 //! ```
@@ -40,13 +40,13 @@ pub use anonymise::{Anonymiser, KNOWN_EXTENSIONS};
 pub use dump::Line;
 pub use error::{Error, Result};
 pub use filter::{Filter, Fits, Pattern, pattern};
-pub use format::{COLUMNS, Column, DataMode, Kind, Metadata, NameMode, Shown, VERSION};
+pub use format::{COLUMNS, Column, DataMode, Kind, Metadata, Shown, VERSION};
 pub use inventory::Inventory;
 pub use noise::noise;
 pub use paths::Paths;
 pub use reader::{Reader, SegmentInfo};
 pub use record::{Record, flag as record_flag};
 pub use recorder::{Recorder, RecorderOptions, RecorderState, WhenFull};
-pub use replay::{Divergence, Owner, Replayed, Replayer, Settings};
+pub use replay::{Divergence, Replayed, Replayer, Settings};
 pub use segment::ROWS_MAX;
 pub use writer::TraceWriter;

@@ -48,7 +48,7 @@ impl Reader {
     /// Opens a trace, or one segment of it.
     ///
     /// # Errors
-    /// [`Error::NoTrace`], or what the system answers.
+    /// [`Error::Unfit`], or what the system answers.
     pub fn open(path: &Path) -> Result<Self> {
         let status = path.metadata().map_err(Error::file(path))?;
         let segments = if status.is_dir() { segments_in(path)? } else { vec![path.to_owned()] };
@@ -68,14 +68,6 @@ impl Reader {
     pub fn missing(&self) -> u64 {
         self.missing
     }
-
-    fn next_segment(&mut self) -> Option<Result<()>> {
-        let path = self.segments.next()?;
-        Some(read_segment(&path).map(|(info, records)| {
-            self.last = Some(info);
-            self.rows = records.into_iter();
-        }))
-    }
 }
 
 impl Iterator for Reader {
@@ -89,8 +81,10 @@ impl Iterator for Reader {
                 self.next_sequence = record.sequence.saturating_add(1);
                 return Some(Ok(record));
             }
-            if let Err(error) = self.next_segment()? {
-                return Some(Err(error));
+            let path = self.segments.next()?;
+            match read_segment(&path) {
+                Ok((info, records)) => (self.last, self.rows) = (Some(info), records.into_iter()),
+                Err(error) => return Some(Err(error)),
             }
         }
     }
@@ -105,7 +99,8 @@ fn segments_in(path: &Path) -> Result<Vec<PathBuf>> {
         }
     }
     if segments.is_empty() {
-        return Err(Error::NoTrace { path: path.to_owned() });
+        let what = "is no trace: it holds no segment such as 000001.parquet";
+        return Err(Error::unfit(path, what));
     }
     segments.sort();
     Ok(segments.into_iter().map(|(_, path)| path).collect())
@@ -114,11 +109,7 @@ fn segments_in(path: &Path) -> Result<Vec<PathBuf>> {
 /// A whole segment.
 fn read_segment(path: &Path) -> Result<(SegmentInfo, Vec<Record>)> {
     let read = catch_unwind(AssertUnwindSafe(|| read_segment_of_any_kind(path)));
-    read.unwrap_or_else(|_panic| Err(not_a_segment(path, "is damaged beyond reading")))
-}
-
-fn not_a_segment(path: &Path, what: &'static str) -> Error {
-    Error::NotASegment { path: path.to_owned(), what }
+    read.unwrap_or_else(|_panic| Err(Error::unfit(path, "is damaged beyond reading")))
 }
 
 fn read_segment_of_any_kind(path: &Path) -> Result<(SegmentInfo, Vec<Record>)> {
@@ -141,10 +132,15 @@ fn metadata_of(reader: &dyn FileReader, path: &Path) -> Result<Metadata> {
         pair.value.as_deref()
     };
     match Metadata::version_of(value) {
-        None => Err(not_a_segment(path, "is a Parquet file, but of no trace")),
-        Some(found) if found > VERSION => Err(Error::NewerFormat { path: path.to_owned(), found }),
+        None => Err(Error::unfit(path, "is a Parquet file, but of no trace")),
+        Some(found) if found > VERSION => {
+            let what = format!(
+                "can't be read: its format is {found}, and this fslab knows up to {VERSION}"
+            );
+            Err(Error::unfit(path, what))
+        }
         Some(_) => Metadata::from_pairs(value)
-            .ok_or_else(|| not_a_segment(path, "its footer says what a trace can't")),
+            .ok_or_else(|| Error::unfit(path, "says in its footer what a trace can't")),
     }
 }
 
@@ -154,7 +150,7 @@ fn read_group(group: &dyn RowGroupReader, path: &Path, records: &mut Vec<Record>
     if !(0..=GROUP_ROWS_MAX).contains(&rows)
         || !(0..=GROUP_BYTES_MAX).contains(&told.total_byte_size())
     {
-        return Err(not_a_segment(path, "claims more than a segment may hold"));
+        return Err(Error::unfit(path, "claims more than a segment may hold"));
     }
     let start = records.len();
     // Every record has an operation, which replaces this one.
@@ -172,8 +168,10 @@ fn read_column(
     records: &mut [Record],
 ) -> Result<()> {
     let schema = group.metadata().schema_descr();
-    let unfit = || Error::Column { path: path.to_owned(), column: column.name };
-    let is_it = |index: &usize| schema.column(*index).path().parts() == [column.name];
+    let name = column.name;
+    let unfit =
+        || Error::unfit(path, format!("has no column '{name}' of the type that a trace has"));
+    let is_it = |index: &usize| schema.column(*index).path().parts() == [name];
     let Some(index) = (0..schema.num_columns()).find(is_it) else {
         return if column.required { Err(unfit()) } else { Ok(()) };
     };
@@ -182,7 +180,7 @@ fn read_column(
     }
     let cells = cells_of(group, index, records.len()).map_err(Error::parquet(path))?;
     for (row, (record, cell)) in records.iter_mut().zip(cells).enumerate() {
-        let wrong = || Error::Value { path: path.to_owned(), row, column: column.name };
+        let wrong = || Error::unfit(path, format!("has a {name} in row {row} that can't be so"));
         (column.set)(record, cell).ok_or_else(wrong)?;
     }
     Ok(())

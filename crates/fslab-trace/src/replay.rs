@@ -8,7 +8,7 @@ mod numbers;
 mod outcome;
 mod perform;
 
-use fslab_vfs::{Credentials, Errno, FileSystem, Ino, Operation, Request};
+use fslab_vfs::{Credentials, Errno, FileSystem, Ino, Operation, Request, Timestamp};
 
 use crate::dump::errno_name;
 use crate::record::Record;
@@ -19,19 +19,11 @@ use outcome::{Done, OpenFile, Unfit};
 /// So many cases that came out otherwise are kept.
 const DIVERGENCES_MAX: usize = 20;
 
-/// In whose name the operations are done.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Owner {
-    /// Of whoever asked for them when they were recorded; needs root.
-    Recorded,
-    /// Of this user; changes of ownership are left out.
-    Instead(Credentials),
-}
-
 /// What a replay must be told.
 pub struct Settings<'a> {
-    /// In whose name.
-    pub owner: Owner,
+    /// In whose name the operations are done, and changes of ownership left out; without it they
+    /// are done in the name of whoever asked for them when they were recorded, which needs root.
+    pub owner: Option<Credentials>,
     /// Makes what was written, where the trace doesn't hold it: fills the buffer, whose length is
     /// that of the write.
     pub fill: &'a mut dyn FnMut(&Record, &mut [u8]),
@@ -134,14 +126,11 @@ impl<'a> Replayer<'a> {
     }
 
     fn request(&self, record: &Record) -> Request {
-        let credentials = match &self.settings.owner {
-            Owner::Recorded => Credentials {
-                uid: record.uid.unwrap_or_default(),
-                gid: record.gid.unwrap_or_default(),
-            },
-            Owner::Instead(credentials) => credentials.clone(),
+        let recorded = || Credentials {
+            uid: record.uid.unwrap_or_default(),
+            gid: record.gid.unwrap_or_default(),
         };
-        request_of(credentials, record)
+        request_of(self.settings.owner.clone().unwrap_or_else(recorded), record)
     }
 
     fn compare(&mut self, record: &Record, answer: Result<&Done, Errno>) {
@@ -197,14 +186,16 @@ impl<'a> Replayer<'a> {
     }
 
     fn close(&self, request: &Request, open: OpenFile) {
-        let OpenFile { ino, handle, is_directory, .. } = open;
-        let closed = if is_directory {
-            self.target.releasedir(request, ino, handle)
-        } else {
-            self.target.release(request, ino, handle)
-        };
-        if let Err(error) = closed {
+        if let Err(error) = self.release(request, open) {
             tracing::warn!(%error, "closing a file after a replay");
+        }
+    }
+
+    fn release(&self, request: &Request, open: OpenFile) -> fslab_vfs::Result<()> {
+        let OpenFile { ino, handle, is_directory, .. } = open;
+        match is_directory {
+            true => self.target.releasedir(request, ino, handle),
+            false => self.target.release(request, ino, handle),
         }
     }
 
@@ -223,8 +214,9 @@ impl<'a> Replayer<'a> {
     }
 
     /// Gives back lookups, as far as they are held here.
-    fn forget(&mut self, number: u64, lookups: u64) {
-        let Some(known) = self.inodes.oldest_mut(number) else { return };
+    fn forget(&mut self, number: Option<u64>, lookups: Option<u64>) -> Result<(), Unfit> {
+        let (number, lookups) = number.zip(lookups).ok_or(Unfit::Incomplete)?;
+        let Some(known) = self.inodes.oldest_mut(number) else { return Ok(()) };
         let given = lookups.min(known.lookups);
         known.lookups -= given;
         let (ino, left) = (known.ino, known.lookups);
@@ -232,15 +224,12 @@ impl<'a> Replayer<'a> {
         if left == 0 {
             self.inodes.free(number);
         }
+        Ok(())
     }
 }
 
 fn request_of(credentials: Credentials, record: &Record) -> Request {
-    let time_ns = record.time_ns.unwrap_or_default();
-    let now = fslab_vfs::Timestamp {
-        seconds: time_ns.div_euclid(1_000_000_000),
-        nanoseconds: time_ns.rem_euclid(1_000_000_000) as u32,
-    };
+    let now = Timestamp::from_ns(record.time_ns.unwrap_or_default());
     let umask = record.umask.unwrap_or_default();
     Request { credentials, umask, now, ..Request::default() }
 }

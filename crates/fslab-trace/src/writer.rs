@@ -40,7 +40,7 @@ impl TraceWriter {
     /// only what is kept of data and names counts.
     ///
     /// # Errors
-    /// [`Error::Taken`], or what the system answers.
+    /// [`Error::Unfit`], or what the system answers.
     pub fn create(path: &Path, metadata: Metadata) -> Result<Self> {
         let path = std::path::absolute(path).map_err(Error::file(path))?;
         make_directory(&path)?;
@@ -121,7 +121,6 @@ impl TraceWriter {
     pub fn finish_segment(&mut self) -> Result<()> {
         self.write(true)?;
         self.next_segment();
-        self.finished_bytes += std::mem::take(&mut self.segment_bytes);
         Ok(())
     }
 
@@ -130,7 +129,6 @@ impl TraceWriter {
         self.metadata.lost += self.unsaved() as u64;
         if self.saved_rows > 0 {
             self.next_segment();
-            self.finished_bytes += std::mem::take(&mut self.segment_bytes);
         } else {
             self.segment.clear();
         }
@@ -147,6 +145,7 @@ impl TraceWriter {
 
     fn next_segment(&mut self) {
         self.metadata.segment += 1;
+        self.finished_bytes += std::mem::take(&mut self.segment_bytes);
         self.segment.clear();
         self.saved_rows = 0;
     }
@@ -196,7 +195,7 @@ fn require_empty(directory: &OwnedFd, path: &Path) -> Result<()> {
     for entry in Dir::read_from(directory).map_err(Error::file(path))? {
         let entry = entry.map_err(Error::file(path))?;
         if !matches!(entry.file_name().to_bytes(), b"." | b"..") {
-            return Err(Error::Taken { path: path.to_owned() });
+            return Err(Error::unfit(path, "is not empty: a trace needs a new or empty directory"));
         }
     }
     Ok(())

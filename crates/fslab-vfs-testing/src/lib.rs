@@ -1,6 +1,7 @@
 //! Tests that any file system can be put through.
 //!
 //! - [`conformance`]: named cases, each about one promise of the trait.
+//! - [`id_map`]: mounts of which users see other owners than are stored.
 //! - [`model`]: random operations, compared with [`fslab_vfs::MemFs`].
 //! - [`crash`]: doubles that show what a crash may leave.
 //! - [`environment`]: seeds, and how much is tried.
@@ -33,6 +34,7 @@ pub mod conformance;
 pub mod crash;
 pub mod environment;
 pub mod flag;
+pub mod id_map;
 pub mod model;
 pub mod mutants;
 pub mod scratch;

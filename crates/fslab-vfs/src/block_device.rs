@@ -6,12 +6,13 @@
 //! [`BlockDevice::flush`].
 
 use std::fs::File;
-use std::path::Path;
+use std::os::unix::fs::FileExt;
 
 use parking_lot::RwLock;
-use rustix::fs::{FallocateFlags, Mode, OFlags, SeekFrom};
+use rustix::fs::{FallocateFlags, SeekFrom};
 
 use crate::error::{Errno, Result};
+use crate::memory::{Capacity, Data, PAGE_BYTES, Space};
 
 /// A store of a fixed number of bytes.
 ///
@@ -58,36 +59,29 @@ fn check(size: u64, offset: u64, length: u64, outside: Errno) -> Result<()> {
 #[derive(Debug)]
 pub struct MemoryDevice {
     size: u64,
-    pages: RwLock<std::collections::HashMap<u64, Box<[u8; MemoryDevice::PAGE_BYTES]>>>,
+    keeps_data: bool,
+    contents: RwLock<(Data, Space)>,
 }
 
 impl MemoryDevice {
-    const PAGE_BYTES: usize = 4096;
-
     /// A device of zeros; `size` is in bytes.
     #[must_use]
     pub fn new(size: u64) -> Self {
-        Self { size, pages: RwLock::default() }
+        let space = Space::new(Capacity { bytes: u64::MAX, inodes: 0 });
+        Self { size, keeps_data: true, contents: RwLock::new((Data::default(), space)) }
+    }
+
+    /// A device that keeps what a file system needs to find its files, and none of their bytes:
+    /// they read as zeros. For simulation, where contents would only fill memory.
+    #[must_use]
+    pub fn of_metadata(size: u64) -> Self {
+        Self { keeps_data: false, ..Self::new(size) }
     }
 
     /// Memory taken by what was written, in bytes.
     #[must_use]
     pub fn allocated(&self) -> u64 {
-        (self.pages.read().len() * Self::PAGE_BYTES) as u64
-    }
-
-    /// Cuts a range at page borders: page number, offset within the page, length.
-    fn pieces(offset: u64, length: u64) -> impl Iterator<Item = (u64, usize, usize)> {
-        let page_bytes = Self::PAGE_BYTES as u64;
-        let end = offset + length;
-        let mut next = offset;
-        std::iter::from_fn(move || {
-            let start = next % page_bytes;
-            let piece = (page_bytes - start).min(end - next);
-            let answer = (next / page_bytes, start as usize, piece as usize);
-            next += piece;
-            (piece > 0).then_some(answer)
-        })
+        self.contents.read().0.pages() * PAGE_BYTES
     }
 }
 
@@ -98,95 +92,39 @@ impl BlockDevice for MemoryDevice {
 
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<()> {
         check(self.size, offset, buffer.len() as u64, Errno::INVAL)?;
-        let pages = self.pages.read();
-        let mut rest = buffer;
-        for (number, start, length) in Self::pieces(offset, rest.len() as u64) {
-            let (piece, behind) = rest.split_at_mut(length);
-            match pages.get(&number) {
-                Some(page) => piece.copy_from_slice(&page[start..start + length]),
-                None => piece.fill(0),
-            }
-            rest = behind;
-        }
+        let read = self.contents.read().0.read(offset, buffer);
+        buffer[read..].fill(0);
         Ok(())
     }
 
     fn write_at(&self, offset: u64, data: &[u8]) -> Result<()> {
         check(self.size, offset, data.len() as u64, Errno::NOSPC)?;
-        let mut pages = self.pages.write();
-        let mut rest = data;
-        for (number, start, length) in Self::pieces(offset, data.len() as u64) {
-            let (piece, behind) = rest.split_at(length);
-            let page = pages.entry(number).or_insert_with(|| Box::new([0; Self::PAGE_BYTES]));
-            page[start..start + length].copy_from_slice(piece);
-            rest = behind;
-        }
+        let (contents, space) = &mut *self.contents.write();
+        contents.write(space, offset, data)?;
         Ok(())
-    }
-
-    fn discard(&self, offset: u64, length: u64) -> Result<()> {
-        check(self.size, offset, length, Errno::NOSPC)?;
-        let end = offset + length;
-        let page_bytes = Self::PAGE_BYTES as u64;
-        self.pages.write().retain(|number, page| {
-            let page_start = number * page_bytes;
-            let start = offset.clamp(page_start, page_start + page_bytes) - page_start;
-            let stop = end.clamp(page_start, page_start + page_bytes) - page_start;
-            page[start as usize..stop as usize].fill(0);
-            stop - start < page_bytes
-        });
-        Ok(())
-    }
-
-    fn flush(&self) -> Result<()> {
-        Ok(())
-    }
-}
-
-/// A sparse device in memory that keeps what a file system needs to find its files, and none of
-/// their bytes: they read as zeros. For simulation, where contents would only fill memory.
-#[derive(Debug)]
-pub struct MetadataDevice(MemoryDevice);
-
-impl MetadataDevice {
-    /// A device of zeros; `size` is in bytes.
-    #[must_use]
-    pub fn new(size: u64) -> Self {
-        Self(MemoryDevice::new(size))
-    }
-
-    /// Memory taken by what was written, in bytes.
-    #[must_use]
-    pub fn allocated(&self) -> u64 {
-        self.0.allocated()
-    }
-}
-
-impl BlockDevice for MetadataDevice {
-    fn size(&self) -> u64 {
-        self.0.size()
-    }
-
-    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<()> {
-        self.0.read_at(offset, buffer)
-    }
-
-    fn write_at(&self, offset: u64, data: &[u8]) -> Result<()> {
-        self.0.write_at(offset, data)
     }
 
     fn read_data_at(&self, offset: u64, buffer: &mut [u8]) -> Result<()> {
-        check(self.size(), offset, buffer.len() as u64, Errno::INVAL)?;
+        if self.keeps_data {
+            return self.read_at(offset, buffer);
+        }
+        check(self.size, offset, buffer.len() as u64, Errno::INVAL)?;
         buffer.fill(0);
         Ok(())
     }
 
     fn write_data_at(&self, offset: u64, data: &[u8]) -> Result<()> {
-        check(self.size(), offset, data.len() as u64, Errno::NOSPC)
+        if self.keeps_data {
+            return self.write_at(offset, data);
+        }
+        check(self.size, offset, data.len() as u64, Errno::NOSPC)
     }
 
     fn discard(&self, offset: u64, length: u64) -> Result<()> {
-        self.0.discard(offset, length)
+        check(self.size, offset, length, Errno::NOSPC)?;
+        let (contents, space) = &mut *self.contents.write();
+        contents.punch(space, offset, length);
+        Ok(())
     }
 
     fn flush(&self) -> Result<()> {
@@ -202,27 +140,6 @@ pub struct FileDevice {
 }
 
 impl FileDevice {
-    /// Opens an image or device for reading and writing.
-    ///
-    /// # Errors
-    /// Those of `open(2)`; `EINVAL` for what is neither a regular file nor a block device.
-    pub fn open(path: &Path) -> Result<Self> {
-        Self::open_with(path, OFlags::RDWR)
-    }
-
-    /// Opens an image or device for reading; writing to it then fails with `EBADF`.
-    ///
-    /// # Errors
-    /// As [`open`](Self::open).
-    pub fn open_read_only(path: &Path) -> Result<Self> {
-        Self::open_with(path, OFlags::RDONLY)
-    }
-
-    fn open_with(path: &Path, flags: OFlags) -> Result<Self> {
-        let flags = flags | OFlags::CLOEXEC | OFlags::NONBLOCK;
-        Self::from_file(File::from(rustix::fs::open(path, flags, Mode::empty())?))
-    }
-
     /// Takes over an open image or device. Its size is fixed from now on.
     ///
     /// # Errors
@@ -258,31 +175,13 @@ impl BlockDevice for FileDevice {
 
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<()> {
         check(self.size, offset, buffer.len() as u64, Errno::INVAL)?;
-        let mut done = 0;
-        while done < buffer.len() {
-            match rustix::io::pread(&self.file, &mut buffer[done..], offset + done as u64) {
-                // The file was cut behind our back; what is gone can't be read as zeros.
-                Ok(0) => return Err(Errno::IO.into()),
-                Ok(length) => done += length,
-                Err(Errno::INTR) => {}
-                Err(errno) => return Err(errno.into()),
-            }
-        }
-        Ok(())
+        // Of a file that was cut behind our back, what is gone can't be read as zeros.
+        Ok(self.file.read_exact_at(buffer, offset)?)
     }
 
     fn write_at(&self, offset: u64, data: &[u8]) -> Result<()> {
         check(self.size, offset, data.len() as u64, Errno::NOSPC)?;
-        let mut done = 0;
-        while done < data.len() {
-            match rustix::io::pwrite(&self.file, &data[done..], offset + done as u64) {
-                Ok(0) => return Err(Errno::IO.into()),
-                Ok(length) => done += length,
-                Err(Errno::INTR) => {}
-                Err(errno) => return Err(errno.into()),
-            }
-        }
-        Ok(())
+        Ok(self.file.write_all_at(data, offset)?)
     }
 
     fn discard(&self, offset: u64, length: u64) -> Result<()> {

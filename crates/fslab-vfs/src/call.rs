@@ -1,75 +1,12 @@
-//! Operations as values: what was asked, and what was answered.
+//! What operations answer, as values.
 
 use std::ffi::{OsStr, OsString};
 
 use crate::error::Errno;
-use crate::file_attr::{FileAttr, FileAttrForm};
+use crate::file_attr::FileAttr;
 use crate::file_system::FileSystem;
-use crate::operation::Operation;
-use crate::types::{
-    Attr, Entry, FallocateMode, Handle, Ino, Name, OpenMode, Opened, RenameMode, Request, SeekTo,
-    SetAttr, StatFs, WriteOptions, XattrMode,
-};
-
-/// Declares [`Call`], whose variants have the names of operations.
-macro_rules! calls {
-    ($($name:ident { $($arguments:tt)* }),* $(,)?) => {
-        /// An operation with its arguments.
-        #[derive(Clone, Copy, Debug)]
-        #[allow(missing_docs, reason = "they are those of [`FileSystem`]")]
-        pub enum Call<'a> {
-            $($name { $($arguments)* },)*
-        }
-
-        impl Call<'_> {
-            /// The operation.
-            #[must_use]
-            pub fn operation(&self) -> Operation {
-                match self {
-                    $(Self::$name { .. } => Operation::$name,)*
-                }
-            }
-        }
-    };
-}
-
-calls! {
-    Lookup { parent: Ino, name: Name<'a> },
-    Forget { ino: Ino, lookups: u64 },
-    Getattr { ino: Ino, handle: Option<Handle> },
-    Setattr { ino: Ino, handle: Option<Handle>, changes: &'a SetAttr },
-    Readlink { ino: Ino },
-    Mknod { parent: Ino, name: Name<'a>, mode: u32, device: u32 },
-    Mkdir { parent: Ino, name: Name<'a>, mode: u32 },
-    Symlink { parent: Ino, name: Name<'a>, target: &'a OsStr },
-    Unlink { parent: Ino, name: Name<'a> },
-    Rmdir { parent: Ino, name: Name<'a> },
-    Rename { parent: Ino, name: Name<'a>, new_parent: Ino, new_name: Name<'a>, mode: RenameMode },
-    Link { ino: Ino, new_parent: Ino, new_name: Name<'a> },
-    Open { ino: Ino, mode: OpenMode },
-    Create { parent: Ino, name: Name<'a>, mode: u32, flags: OpenMode },
-    Tmpfile { parent: Ino, mode: u32, flags: OpenMode },
-    Read { ino: Ino, handle: Handle, offset: u64, size: usize },
-    Write { ino: Ino, handle: Handle, offset: u64, data: &'a [u8], options: WriteOptions },
-    Flush { ino: Ino, handle: Handle },
-    Release { ino: Ino, handle: Handle },
-    Fsync { ino: Ino, handle: Handle, data_only: bool },
-    Opendir { ino: Ino },
-    Readdir { ino: Ino, handle: Handle, offset: u64 },
-    Releasedir { ino: Ino, handle: Handle },
-    Fsyncdir { ino: Ino, handle: Handle, data_only: bool },
-    Syncfs { ino: Ino },
-    Statfs { ino: Ino },
-    Getxattr { ino: Ino, name: &'a OsStr },
-    Setxattr { ino: Ino, name: &'a OsStr, value: &'a [u8], mode: XattrMode },
-    Listxattr { ino: Ino },
-    Removexattr { ino: Ino, name: &'a OsStr },
-    FileattrGet { ino: Ino, form: FileAttrForm },
-    FileattrSet { ino: Ino, attr: &'a FileAttr },
-    Fallocate { ino: Ino, handle: Handle, offset: u64, length: u64, mode: FallocateMode },
-    Lseek { ino: Ino, handle: Handle, offset: u64, to: SeekTo },
-    CopyFileRange { source: (Ino, Handle, u64), target: (Ino, Handle, u64), length: u64 },
-}
+use crate::operation::Call;
+use crate::types::{Attr, Entry, Handle, Opened, Request, StatFs};
 
 /// What an operation answered.
 #[derive(Clone, Copy, Debug)]
@@ -116,67 +53,6 @@ impl Answer<'_> {
 /// How an operation ended.
 pub type Outcome<'a> = Result<Answer<'a>, Errno>;
 
-/// A path that an operation names.
-#[derive(Clone, Copy, Debug)]
-pub enum Named<'a> {
-    /// That of an inode.
-    Inode(Ino),
-    /// That of a name in a directory.
-    Entry(Ino, &'a OsStr),
-}
-
-impl<'a> Call<'a> {
-    /// The paths that it names, one or two.
-    #[must_use]
-    pub fn named(&self) -> [Option<Named<'a>>; 2] {
-        let entry = |parent, name: Name<'a>| Some(Named::Entry(parent, name.as_os_str()));
-        let first = match *self {
-            Self::Lookup { parent, name }
-            | Self::Mknod { parent, name, .. }
-            | Self::Mkdir { parent, name, .. }
-            | Self::Symlink { parent, name, .. }
-            | Self::Unlink { parent, name }
-            | Self::Rmdir { parent, name }
-            | Self::Create { parent, name, .. } => entry(parent, name),
-            Self::Rename { parent, name, new_parent, new_name, .. } => {
-                return [entry(parent, name), entry(new_parent, new_name)];
-            }
-            Self::Link { ino, new_parent, new_name } => {
-                return [Some(Named::Inode(ino)), entry(new_parent, new_name)];
-            }
-            Self::CopyFileRange { source, target, .. } => {
-                return [source.0, target.0].map(|ino| Some(Named::Inode(ino)));
-            }
-            Self::Tmpfile { parent: ino, .. }
-            | Self::Forget { ino, .. }
-            | Self::Getattr { ino, .. }
-            | Self::Setattr { ino, .. }
-            | Self::Readlink { ino }
-            | Self::Open { ino, .. }
-            | Self::Read { ino, .. }
-            | Self::Write { ino, .. }
-            | Self::Flush { ino, .. }
-            | Self::Release { ino, .. }
-            | Self::Fsync { ino, .. }
-            | Self::Opendir { ino }
-            | Self::Readdir { ino, .. }
-            | Self::Releasedir { ino, .. }
-            | Self::Fsyncdir { ino, .. }
-            | Self::Syncfs { ino }
-            | Self::Statfs { ino }
-            | Self::Getxattr { ino, .. }
-            | Self::Setxattr { ino, .. }
-            | Self::Listxattr { ino }
-            | Self::Removexattr { ino, .. }
-            | Self::FileattrGet { ino, .. }
-            | Self::FileattrSet { ino, .. }
-            | Self::Fallocate { ino, .. }
-            | Self::Lseek { ino, .. } => Some(Named::Inode(ino)),
-        };
-        [first, None]
-    }
-}
-
 /// A value that an operation answers.
 pub trait Reply: Sized {
     /// The value as an observer sees it.
@@ -190,6 +66,11 @@ pub trait Reply: Sized {
     /// Bytes of a file or an xattr in it.
     fn bytes(&mut self) -> &mut [u8] {
         &mut []
+    }
+
+    /// The file that was opened, if one was.
+    fn opened(&mut self) -> Option<&mut Opened> {
+        None
     }
 }
 
@@ -245,14 +126,19 @@ impl Reply for u64 {
     }
 }
 
-/// Replies that an observer sees in one way.
+/// Replies that an observer sees in one way, and the opened file in some of them.
 macro_rules! replies {
-    ($($answer:ty: |$value:ident| $seen:expr;)*) => {$(
+    ($($answer:ty: |$value:ident| $seen:expr $(, $opened:expr)?;)*) => {$(
         impl Reply for $answer {
             fn seen(&self, _: &Call<'_>) -> Answer<'_> {
                 let $value = self;
                 $seen
             }
+
+            $(fn opened(&mut self) -> Option<&mut Opened> {
+                let $value = self;
+                Some($opened)
+            })?
         }
     )*};
 }
@@ -260,8 +146,8 @@ macro_rules! replies {
 replies! {
     Attr: |attr| Answer::Attr(attr);
     Entry: |entry| Answer::Entry(entry);
-    Opened: |opened| Answer::Opened(opened);
-    (Entry, Opened): |created| Answer::Created(&created.0, &created.1);
+    Opened: |opened| Answer::Opened(opened), opened;
+    (Entry, Opened): |created| Answer::Created(&created.0, &created.1), &mut created.1;
     Handle: |handle| Answer::Directory(*handle);
     StatFs: |_stat| Answer::Done;
     FileAttr: |attr| Answer::Number(attr.flags().into());

@@ -1,5 +1,8 @@
 //! Inode flags as `lsattr` and `chattr` know them, in both of the kernel's forms.
 
+pub use fslab_sys::fsxattr::Fsxattr as ExtendedAttr;
+use zerocopy::{FromBytes, IntoBytes};
+
 /// Which form of the flags is asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FileAttrForm {
@@ -16,21 +19,6 @@ pub enum FileAttr {
     Flags(u32),
     /// `struct fsxattr`
     Extended(ExtendedAttr),
-}
-
-/// The kernel's `struct fsxattr`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct ExtendedAttr {
-    /// `FS_XFLAG_*` bits.
-    pub xflags: u32,
-    /// Extent size hint, in bytes.
-    pub extent_size: u32,
-    /// Number of extents; ignored when set.
-    pub extents: u32,
-    /// Project identifier.
-    pub project: u32,
-    /// Extent size hint for copy-on-write, in bytes.
-    pub cow_extent_size: u32,
 }
 
 /// `FS_*_FL` bits and the `FS_XFLAG_*` bits of the same meaning: sync, immutable, append only, no
@@ -50,11 +38,6 @@ impl FileAttr {
     pub const IMMUTABLE: u32 = 0x10;
     /// `FS_APPEND_FL`: bytes may only be added at the end.
     pub const APPEND: u32 = 0x20;
-
-    /// Bytes of the shorter form.
-    const FLAGS_BYTES: usize = 4;
-    /// Bytes of the longer form, of which the last eight are zeros.
-    const EXTENDED_BYTES: usize = 28;
 
     /// The flags that both forms have, as `FS_*_FL` bits.
     #[must_use]
@@ -95,33 +78,18 @@ impl FileAttr {
     pub fn to_bytes(&self) -> Vec<u8> {
         match self {
             Self::Flags(flags) => flags.to_ne_bytes().to_vec(),
-            Self::Extended(attributes) => {
-                let ExtendedAttr { xflags, extent_size, extents, project, cow_extent_size } =
-                    *attributes;
-                let words = [xflags, extent_size, extents, project, cow_extent_size, 0, 0];
-                words.iter().flat_map(|word| word.to_ne_bytes()).collect()
-            }
+            Self::Extended(attributes) => attributes.as_bytes().to_vec(),
         }
     }
 
     /// Reads what [`to_bytes`](Self::to_bytes) wrote; `None` for any other number of bytes.
     #[must_use]
     pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
-        let mut words = bytes
-            .chunks_exact(4)
-            .map(|word| u32::from_ne_bytes(word.try_into().unwrap_or_default()));
-        let mut next = || words.next().unwrap_or_default();
-        match bytes.len() {
-            Self::FLAGS_BYTES => Some(Self::Flags(next())),
-            Self::EXTENDED_BYTES => Some(Self::Extended(ExtendedAttr {
-                xflags: next(),
-                extent_size: next(),
-                extents: next(),
-                project: next(),
-                cow_extent_size: next(),
-            })),
-            _ => None,
+        if let Ok(flags) = u32::read_from_bytes(bytes) {
+            return Some(Self::Flags(flags));
         }
+        let attributes = ExtendedAttr::read_from_bytes(bytes).ok()?;
+        Some(Self::Extended(ExtendedAttr { padding: [0; 8], ..attributes }))
     }
 }
 
@@ -137,6 +105,7 @@ mod tests {
             extents: 3,
             project: 42,
             cow_extent_size: 1 << 17,
+            ..ExtendedAttr::default()
         };
         for attr in [FileAttr::Flags(0x8008_0030), FileAttr::Extended(extended)] {
             assert_eq!(FileAttr::from_bytes(&attr.to_bytes()), Some(attr));

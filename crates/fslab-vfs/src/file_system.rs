@@ -24,6 +24,18 @@ macro_rules! forward {
     };
 }
 
+/// Operations that are passed on to the file system that the method named behind them answers, or
+/// [`FileSystem::fallback`].
+macro_rules! passed_on {
+    ($($(#[$doc:meta])* $operation:ident($($argument:ident: $type:ty),*) -> $answer:ty
+        $(, $below:ident)?;)*) => {$(
+        $(#[$doc])*
+        fn $operation(&self, request: &Request, $($argument: $type),*) -> Result<$answer> {
+            forward!(self.$operation(request, $($argument),*) $(, self.$below())?)
+        }
+    )*};
+}
+
 /// Receives the entries of a directory; answers `false` when it has no room for one.
 ///
 /// An entry that was refused has not been delivered: the next `readdir` starts with it.
@@ -192,12 +204,12 @@ pub trait FileSystem: Send + Sync {
         }
     }
 
-    /// Finds a name in a directory. A success counts as one lookup of the inode.
-    ///
-    /// # Errors
-    /// `ENOENT` where there is no such name.
-    fn lookup(&self, request: &Request, parent: Ino, name: Name<'_>) -> Result<Entry> {
-        forward!(self.lookup(request, parent, name))
+    passed_on! {
+        /// Finds a name in a directory. A success counts as one lookup of the inode.
+        ///
+        /// # Errors
+        /// `ENOENT` where there is no such name.
+        lookup(parent: Ino, name: Name<'_>) -> Entry;
     }
 
     /// Gives back `lookups` lookups of an inode. When all are returned, the inode number may
@@ -224,291 +236,132 @@ pub trait FileSystem: Send + Sync {
         }
     }
 
-    /// The attributes of an inode, through an open file where there is one.
-    fn getattr(&self, request: &Request, ino: Ino, handle: Option<Handle>) -> Result<Attr> {
-        forward!(self.getattr(request, ino, handle))
-    }
+    passed_on! {
+        /// The attributes of an inode, through an open file where there is one.
+        getattr(ino: Ino, handle: Option<Handle>) -> Attr;
 
-    /// Changes attributes and answers the new ones.
-    fn setattr(
-        &self,
-        request: &Request,
-        ino: Ino,
-        handle: Option<Handle>,
-        changes: &SetAttr,
-    ) -> Result<Attr> {
-        forward!(self.setattr(request, ino, handle, changes))
-    }
+        /// Changes attributes and answers the new ones.
+        setattr(ino: Ino, handle: Option<Handle>, changes: &SetAttr) -> Attr;
 
-    /// The target of a symbolic link.
-    fn readlink(&self, request: &Request, ino: Ino) -> Result<OsString> {
-        forward!(self.readlink(request, ino), self.tree_fallback())
-    }
+        /// The target of a symbolic link.
+        readlink(ino: Ino) -> OsString, tree_fallback;
 
-    /// Creates a file of any kind but directory and link. `mode` is as in `st_mode`, before the
-    /// umask; `device` is used for device nodes.
-    fn mknod(
-        &self,
-        request: &Request,
-        parent: Ino,
-        name: Name<'_>,
-        mode: u32,
-        device: u32,
-    ) -> Result<Entry> {
-        forward!(self.mknod(request, parent, name, mode, device))
-    }
+        /// Creates a file of any kind but directory and link. `mode` is as in `st_mode`, before the
+        /// umask; `device` is used for device nodes.
+        mknod(parent: Ino, name: Name<'_>, mode: u32, device: u32) -> Entry;
 
-    /// Creates a directory; `mode` is before the umask.
-    fn mkdir(&self, request: &Request, parent: Ino, name: Name<'_>, mode: u32) -> Result<Entry> {
-        forward!(self.mkdir(request, parent, name, mode), self.tree_fallback())
-    }
+        /// Creates a directory; `mode` is before the umask.
+        mkdir(parent: Ino, name: Name<'_>, mode: u32) -> Entry, tree_fallback;
 
-    /// Creates a symbolic link.
-    fn symlink(
-        &self,
-        request: &Request,
-        parent: Ino,
-        name: Name<'_>,
-        target: &std::ffi::OsStr,
-    ) -> Result<Entry> {
-        forward!(self.symlink(request, parent, name, target), self.tree_fallback())
-    }
+        /// Creates a symbolic link.
+        symlink(parent: Ino, name: Name<'_>, target: &std::ffi::OsStr) -> Entry, tree_fallback;
 
-    /// Removes the name of anything but a directory.
-    fn unlink(&self, request: &Request, parent: Ino, name: Name<'_>) -> Result<()> {
-        forward!(self.unlink(request, parent, name), self.tree_fallback())
-    }
+        /// Removes the name of anything but a directory.
+        unlink(parent: Ino, name: Name<'_>) -> (), tree_fallback;
 
-    /// Removes an empty directory.
-    fn rmdir(&self, request: &Request, parent: Ino, name: Name<'_>) -> Result<()> {
-        forward!(self.rmdir(request, parent, name), self.tree_fallback())
-    }
+        /// Removes an empty directory.
+        rmdir(parent: Ino, name: Name<'_>) -> (), tree_fallback;
 
-    /// Moves a name, replacing or exchanging as `mode` says.
-    fn rename(
-        &self,
-        request: &Request,
-        parent: Ino,
-        name: Name<'_>,
-        new_parent: Ino,
-        new_name: Name<'_>,
-        mode: RenameMode,
-    ) -> Result<()> {
-        forward!(
-            self.rename(request, parent, name, new_parent, new_name, mode),
-            self.tree_fallback()
-        )
-    }
+        /// Moves a name, replacing or exchanging as `mode` says.
+        rename(
+            parent: Ino, name: Name<'_>, new_parent: Ino, new_name: Name<'_>, mode: RenameMode
+        ) -> (), tree_fallback;
 
-    /// Gives an inode one more name. Counts as one lookup of the inode.
-    fn link(
-        &self,
-        request: &Request,
-        ino: Ino,
-        new_parent: Ino,
-        new_name: Name<'_>,
-    ) -> Result<Entry> {
-        forward!(self.link(request, ino, new_parent, new_name))
-    }
+        /// Gives an inode one more name. Counts as one lookup of the inode.
+        link(ino: Ino, new_parent: Ino, new_name: Name<'_>) -> Entry;
 
-    /// Opens a file. With [`OpenMode::TRUNCATE`] it is emptied.
-    fn open(&self, request: &Request, ino: Ino, mode: OpenMode) -> Result<Opened> {
-        forward!(self.open(request, ino, mode))
-    }
+        /// Opens a file. With [`OpenMode::TRUNCATE`] it is emptied.
+        open(ino: Ino, mode: OpenMode) -> Opened;
 
-    /// Creates and opens a regular file, or opens the one that has the name unless `flags`
-    /// hold [`OpenMode::EXCLUSIVE`]. Counts as one lookup.
-    fn create(
-        &self,
-        request: &Request,
-        parent: Ino,
-        name: Name<'_>,
-        mode: u32,
-        flags: OpenMode,
-    ) -> Result<(Entry, Opened)> {
-        forward!(self.create(request, parent, name, mode, flags))
-    }
+        /// Creates and opens a regular file, or opens the one that has the name unless `flags`
+        /// hold [`OpenMode::EXCLUSIVE`]. Counts as one lookup.
+        create(parent: Ino, name: Name<'_>, mode: u32, flags: OpenMode) -> (Entry, Opened);
 
-    /// Creates and opens a regular file that has no name. Counts as one lookup.
-    fn tmpfile(
-        &self,
-        request: &Request,
-        parent: Ino,
-        mode: u32,
-        flags: OpenMode,
-    ) -> Result<(Entry, Opened)> {
-        forward!(self.tmpfile(request, parent, mode, flags))
-    }
+        /// Creates and opens a regular file that has no name. Counts as one lookup.
+        tmpfile(parent: Ino, mode: u32, flags: OpenMode) -> (Entry, Opened);
 
-    /// Reads at an offset. Answers less than asked only at the end of the file.
-    fn read(
-        &self,
-        request: &Request,
-        ino: Ino,
-        handle: Handle,
-        offset: u64,
-        buffer: &mut [u8],
-    ) -> Result<usize> {
-        forward!(self.read(request, ino, handle, offset, buffer))
-    }
+        /// Reads at an offset. Answers less than asked only at the end of the file.
+        read(ino: Ino, handle: Handle, offset: u64, buffer: &mut [u8]) -> usize;
 
-    /// Writes at an offset (at the end, where [`WriteOptions::append`] says so) and answers
-    /// how many bytes were taken, at least one unless `data` is empty.
-    fn write(
-        &self,
-        request: &Request,
-        ino: Ino,
-        handle: Handle,
-        offset: u64,
-        data: &[u8],
-        options: WriteOptions,
-    ) -> Result<usize> {
-        forward!(self.write(request, ino, handle, offset, data, options))
-    }
+        /// Writes at an offset (at the end, where [`WriteOptions::append`] says so) and answers
+        /// how many bytes were taken, at least one unless `data` is empty.
+        write(ino: Ino, handle: Handle, offset: u64, data: &[u8], options: WriteOptions) -> usize;
 
-    /// Called at each close(2) of a descriptor; reports errors that can't wait.
-    fn flush(&self, request: &Request, ino: Ino, handle: Handle) -> Result<()> {
-        forward!(self.flush(request, ino, handle))
-    }
+        /// Called at each close(2) of a descriptor; reports errors that can't wait.
+        flush(ino: Ino, handle: Handle) -> ();
 
-    /// Called once when an open file is no longer used. Its handle is free afterwards, whatever
-    /// is answered.
-    fn release(&self, request: &Request, ino: Ino, handle: Handle) -> Result<()> {
-        forward!(self.release(request, ino, handle))
-    }
+        /// Called once when an open file is no longer used. Its handle is free afterwards, whatever
+        /// is answered.
+        release(ino: Ino, handle: Handle) -> ();
 
-    /// Makes a file durable; with `data_only`, what is needed to read its bytes.
-    fn fsync(&self, request: &Request, ino: Ino, handle: Handle, data_only: bool) -> Result<()> {
-        forward!(self.fsync(request, ino, handle, data_only))
-    }
+        /// Makes a file durable; with `data_only`, what is needed to read its bytes.
+        fsync(ino: Ino, handle: Handle, data_only: bool) -> ();
 
-    /// Opens a directory.
-    fn opendir(&self, request: &Request, ino: Ino) -> Result<Handle> {
-        forward!(self.opendir(request, ino), self.tree_fallback())
-    }
+        /// Opens a directory.
+        opendir(ino: Ino) -> Handle, tree_fallback;
 
-    /// Lists a directory from `offset` (0 for the start, else the `next_offset` of an entry)
-    /// until the sink refuses or the end. An entry that exists through the whole listing is
-    /// delivered exactly once, whatever is created or removed meanwhile.
-    fn readdir(
-        &self,
-        request: &Request,
-        ino: Ino,
-        handle: Handle,
-        offset: u64,
-        sink: &mut DirectorySink<'_>,
-    ) -> Result<()> {
-        forward!(self.readdir(request, ino, handle, offset, sink), self.tree_fallback())
-    }
+        /// Lists a directory from `offset` (0 for the start, else the `next_offset` of an entry)
+        /// until the sink refuses or the end. An entry that exists through the whole listing is
+        /// delivered exactly once, whatever is created or removed meanwhile.
+        readdir(
+            ino: Ino, handle: Handle, offset: u64, sink: &mut DirectorySink<'_>
+        ) -> (), tree_fallback;
 
-    /// Called once when an open directory is no longer used.
-    fn releasedir(&self, request: &Request, ino: Ino, handle: Handle) -> Result<()> {
-        forward!(self.releasedir(request, ino, handle), self.tree_fallback())
-    }
+        /// Called once when an open directory is no longer used.
+        releasedir(ino: Ino, handle: Handle) -> (), tree_fallback;
 
-    /// Makes a directory durable.
-    fn fsyncdir(&self, request: &Request, ino: Ino, handle: Handle, data_only: bool) -> Result<()> {
-        forward!(self.fsyncdir(request, ino, handle, data_only), self.tree_fallback())
-    }
+        /// Makes a directory durable.
+        fsyncdir(ino: Ino, handle: Handle, data_only: bool) -> (), tree_fallback;
 
-    /// Makes everything durable that was acknowledged before the call.
-    fn syncfs(&self, request: &Request, ino: Ino) -> Result<()> {
-        forward!(self.syncfs(request, ino), self.tree_fallback())
-    }
+        /// Makes everything durable that was acknowledged before the call.
+        syncfs(ino: Ino) -> (), tree_fallback;
 
-    /// Space and inodes of the file system.
-    fn statfs(&self, request: &Request, ino: Ino) -> Result<StatFs> {
-        forward!(self.statfs(request, ino), self.tree_fallback())
-    }
+        /// Space and inodes of the file system.
+        statfs(ino: Ino) -> StatFs, tree_fallback;
 
-    /// The value of an extended attribute.
-    ///
-    /// # Errors
-    /// `ENODATA` where there is none of this name.
-    fn getxattr(&self, request: &Request, ino: Ino, name: &std::ffi::OsStr) -> Result<Vec<u8>> {
-        forward!(self.getxattr(request, ino, name))
-    }
+        /// The value of an extended attribute.
+        ///
+        /// # Errors
+        /// `ENODATA` where there is none of this name.
+        getxattr(ino: Ino, name: &std::ffi::OsStr) -> Vec<u8>;
 
-    /// Sets an extended attribute.
-    fn setxattr(
-        &self,
-        request: &Request,
-        ino: Ino,
-        name: &std::ffi::OsStr,
-        value: &[u8],
-        mode: XattrMode,
-    ) -> Result<()> {
-        forward!(self.setxattr(request, ino, name, value, mode))
-    }
+        /// Sets an extended attribute.
+        setxattr(ino: Ino, name: &std::ffi::OsStr, value: &[u8], mode: XattrMode) -> ();
 
-    /// The names of all extended attributes, each ended by a zero byte.
-    fn listxattr(&self, request: &Request, ino: Ino) -> Result<Vec<u8>> {
-        forward!(self.listxattr(request, ino))
-    }
+        /// The names of all extended attributes, each ended by a zero byte.
+        listxattr(ino: Ino) -> Vec<u8>;
 
-    /// Removes an extended attribute.
-    fn removexattr(&self, request: &Request, ino: Ino, name: &std::ffi::OsStr) -> Result<()> {
-        forward!(self.removexattr(request, ino, name))
-    }
+        /// Removes an extended attribute.
+        removexattr(ino: Ino, name: &std::ffi::OsStr) -> ();
 
-    /// The inode flags of a file or directory.
-    ///
-    /// # Errors
-    /// `ENOTTY` or `EOPNOTSUPP` where there are none, and for special files and symbolic links.
-    fn fileattr_get(&self, request: &Request, ino: Ino, form: FileAttrForm) -> Result<FileAttr> {
-        forward!(self.fileattr_get(request, ino, form))
-    }
+        /// The inode flags of a file or directory.
+        ///
+        /// # Errors
+        /// `ENOTTY` or `EOPNOTSUPP` where there are none, and for special files and symbolic links.
+        fileattr_get(ino: Ino, form: FileAttrForm) -> FileAttr;
 
-    /// Sets the inode flags of a file or directory. Whether the caller may (the owner, and
-    /// CAP_LINUX_IMMUTABLE for some flags) was checked by the sender.
-    ///
-    /// # Errors
-    /// `EOPNOTSUPP` for flags that the file system does not have.
-    fn fileattr_set(&self, request: &Request, ino: Ino, attr: &FileAttr) -> Result<()> {
-        forward!(self.fileattr_set(request, ino, attr))
-    }
+        /// Sets the inode flags of a file or directory. Whether the caller may (the owner, and
+        /// CAP_LINUX_IMMUTABLE for some flags) was checked by the sender.
+        ///
+        /// # Errors
+        /// `EOPNOTSUPP` for flags that the file system does not have.
+        fileattr_set(ino: Ino, attr: &FileAttr) -> ();
 
-    /// Reserves, punches, zeroes or moves a range.
-    ///
-    /// # Errors
-    /// `EOPNOTSUPP` for a mode the file system does not have.
-    fn fallocate(
-        &self,
-        request: &Request,
-        ino: Ino,
-        handle: Handle,
-        offset: u64,
-        length: u64,
-        mode: FallocateMode,
-    ) -> Result<()> {
-        forward!(self.fallocate(request, ino, handle, offset, length, mode))
-    }
+        /// Reserves, punches, zeroes or moves a range.
+        ///
+        /// # Errors
+        /// `EOPNOTSUPP` for a mode the file system does not have.
+        fallocate(ino: Ino, handle: Handle, offset: u64, length: u64, mode: FallocateMode) -> ();
 
-    /// Finds the next data or hole at or after `offset`.
-    ///
-    /// # Errors
-    /// `ENXIO` behind the end, and for data where only a hole follows.
-    fn lseek(
-        &self,
-        request: &Request,
-        ino: Ino,
-        handle: Handle,
-        offset: u64,
-        to: SeekTo,
-    ) -> Result<u64> {
-        forward!(self.lseek(request, ino, handle, offset, to))
-    }
+        /// Finds the next data or hole at or after `offset`.
+        ///
+        /// # Errors
+        /// `ENXIO` behind the end, and for data where only a hole follows.
+        lseek(ino: Ino, handle: Handle, offset: u64, to: SeekTo) -> u64;
 
-    /// Copies between two open files and answers how much was copied. That nothing is copied to a
-    /// file that appends is for the caller to see to, who knows whether it does by now.
-    fn copy_file_range(
-        &self,
-        request: &Request,
-        source: (Ino, Handle, u64),
-        target: (Ino, Handle, u64),
-        length: u64,
-    ) -> Result<u64> {
-        forward!(self.copy_file_range(request, source, target, length))
+        /// Copies between two open files and answers how much was copied. That nothing is copied to
+        /// a file that appends is for the caller to see to, who knows whether it does by now.
+        copy_file_range(source: (Ino, Handle, u64), target: (Ino, Handle, u64), length: u64) -> u64;
     }
 }
 

@@ -49,7 +49,7 @@ use crate::file_attr::{FileAttr, FileAttrForm};
 use crate::file_system::{DirectorySink, FileSystem};
 use crate::handle_table::HandleTable;
 use crate::host::directory::OpenDirectory;
-use crate::host::lower::{ITSELF, Lower, proc_path, reopen_as_path};
+use crate::host::lower::{ITSELF, Lower, name_of, proc_path, reopen_as_path};
 use crate::layout::Layout;
 use crate::types::{
     Attr, DirectoryEntry, Entry, FallocateMode, FileKind, Handle, Ino, LockMode, Name, OpenMode,
@@ -436,7 +436,8 @@ impl FileSystem for HostFs {
         take_up_fsetid()?;
         let directory = self.lower.directory(parent)?;
         // Exclusive means for an unnamed file that it can never be given a name.
-        let how = to_flags(flags) | exclusive(flags) | OFlags::TMPFILE | OFlags::CLOEXEC;
+        let how = to_flags(flags) | OFlags::TMPFILE | OFlags::CLOEXEC;
+        let how = how | OFlags::from_bits_retain((flags & OpenMode::EXCLUSIVE).bits());
         let mode = Mode::from_raw_mode(mode);
         let file = as_caller(request, || rustix::fs::openat(&directory, ".", how, mode))?;
         xattr::label(request, &file)?;
@@ -737,18 +738,8 @@ fn unlink_or_say(directory: &OwnedFd, name: Name<'_>, kind: FileKind) {
     }
 }
 
-/// The path of an open directory, as far as the kernel knows one.
-fn name_of(directory: &OwnedFd) -> Option<PathBuf> {
-    let path = rustix::fs::readlink(proc_path(directory), Vec::new()).ok()?;
-    Some(OsString::from_vec(path.into_bytes()).into())
-}
-
 fn to_flags(mode: OpenMode) -> OFlags {
     OFlags::from_bits_retain((mode & LOWER_FLAGS).bits())
-}
-
-fn exclusive(mode: OpenMode) -> OFlags {
-    if mode.contains(OpenMode::EXCLUSIVE) { OFlags::EXCL } else { OFlags::empty() }
 }
 
 fn synchronize(file: impl AsFd, data_only: bool) -> Result<()> {

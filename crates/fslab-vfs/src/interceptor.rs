@@ -6,10 +6,11 @@
 use std::ffi::{OsStr, OsString};
 use std::sync::Arc;
 
-use crate::call::{Call, Outcome, Reply};
+use crate::call::{Outcome, Reply};
 use crate::error::{Errno, Result};
 use crate::file_attr::{FileAttr, FileAttrForm};
 use crate::file_system::{DirectorySink, FileSystem};
+use crate::operation::Call;
 use crate::types::{
     Attr, Entry, FallocateMode, Handle, Ino, Name, OpenMode, Opened, RenameMode, Request, SeekTo,
     SetAttr, StatFs, WriteOptions, XattrMode,
@@ -32,12 +33,6 @@ pub trait Interceptor: Send + Sync {
 
     /// May change how an opened file is used.
     fn opened(&self, opened: &mut Opened);
-
-    /// An opened file, used as [`Self::opened`] has it.
-    fn checked(&self, mut opened: Opened) -> Opened {
-        self.opened(&mut opened);
-        opened
-    }
 
     /// Called once after the last operation.
     ///
@@ -136,13 +131,23 @@ pub struct Intercepted<I> {
     pub interceptor: I,
 }
 
+impl<I: Interceptor> Intercepted<I> {
+    /// An answer whose opened file is used as the interceptor has it.
+    fn checked<T: Reply>(&self, mut answer: T) -> T {
+        answer.opened().into_iter().for_each(|opened| self.interceptor.opened(opened));
+        answer
+    }
+}
+
 /// Operations that are passed on: method, arguments, answer, and the call as a value.
 macro_rules! passed_on {
     ($($method:ident($($argument:ident: $type:ty),*) -> $answer:ty = $call:ident;)*) => {$(
         fn $method(&self, request: &Request, $($argument: $type),*) -> Result<$answer> {
             let call = Call::$call { $($argument),* };
             self.interceptor.around(&*self.inner, Some(request), call, |call| match *call {
-                Call::$call { $($argument),* } => self.inner.$method(request, $($argument),*),
+                Call::$call { $($argument),* } => {
+                    self.inner.$method(request, $($argument),*).map(|answer| self.checked(answer))
+                }
                 // No interceptor changes the operation.
                 _ => Err(Errno::IO.into()),
             })
@@ -185,6 +190,11 @@ impl<I: Interceptor> FileSystem for Intercepted<I> {
             parent: Ino, name: Name<'_>, new_parent: Ino, new_name: Name<'_>, mode: RenameMode
         ) -> () = Rename;
         link(ino: Ino, new_parent: Ino, new_name: Name<'_>) -> Entry = Link;
+        open(ino: Ino, mode: OpenMode) -> Opened = Open;
+        create(
+            parent: Ino, name: Name<'_>, mode: u32, flags: OpenMode
+        ) -> (Entry, Opened) = Create;
+        tmpfile(parent: Ino, mode: u32, flags: OpenMode) -> (Entry, Opened) = Tmpfile;
         write(
             ino: Ino, handle: Handle, offset: u64, data: &[u8], options: WriteOptions
         ) -> usize = Write;
@@ -209,51 +219,6 @@ impl<I: Interceptor> FileSystem for Intercepted<I> {
         copy_file_range(
             source: (Ino, Handle, u64), target: (Ino, Handle, u64), length: u64
         ) -> u64 = CopyFileRange;
-    }
-
-    fn open(&self, request: &Request, ino: Ino, mode: OpenMode) -> Result<Opened> {
-        let call = Call::Open { ino, mode };
-        self.interceptor.around(&*self.inner, Some(request), call, |call| match *call {
-            Call::Open { ino, mode } => {
-                Ok(self.interceptor.checked(self.inner.open(request, ino, mode)?))
-            }
-            _ => Err(Errno::IO.into()),
-        })
-    }
-
-    fn create(
-        &self,
-        request: &Request,
-        parent: Ino,
-        name: Name<'_>,
-        mode: u32,
-        flags: OpenMode,
-    ) -> Result<(Entry, Opened)> {
-        let call = Call::Create { parent, name, mode, flags };
-        self.interceptor.around(&*self.inner, Some(request), call, |call| match *call {
-            Call::Create { parent, name, mode, flags } => {
-                let (entry, opened) = self.inner.create(request, parent, name, mode, flags)?;
-                Ok((entry, self.interceptor.checked(opened)))
-            }
-            _ => Err(Errno::IO.into()),
-        })
-    }
-
-    fn tmpfile(
-        &self,
-        request: &Request,
-        parent: Ino,
-        mode: u32,
-        flags: OpenMode,
-    ) -> Result<(Entry, Opened)> {
-        let call = Call::Tmpfile { parent, mode, flags };
-        self.interceptor.around(&*self.inner, Some(request), call, |call| match *call {
-            Call::Tmpfile { parent, mode, flags } => {
-                let (entry, opened) = self.inner.tmpfile(request, parent, mode, flags)?;
-                Ok((entry, self.interceptor.checked(opened)))
-            }
-            _ => Err(Errno::IO.into()),
-        })
     }
 
     fn read(

@@ -33,9 +33,10 @@ mod space;
 mod tree;
 mod xattr;
 
+pub(crate) use data::Data;
 use handles::Open;
-use rename::Place;
 pub use space::Capacity;
+pub(crate) use space::{PAGE_BYTES, Space};
 use tree::Tree;
 
 /// Entries that are copied out of a directory under one hold of the lock.
@@ -100,7 +101,48 @@ impl MemFs {
     }
 }
 
+/// Operations that the tree does under its lock.
+macro_rules! by_tree {
+    ($($lock:ident: $method:ident($($argument:ident: $type:ty),*) -> $answer:ty;)*) => {$(
+        fn $method(&self, request: &Request, $($argument: $type),*) -> Result<$answer> {
+            self.tree.$lock().$method(request, $($argument),*)
+        }
+    )*};
+}
+
 impl FileSystem for MemFs {
+    by_tree! {
+        write: setattr(ino: Ino, handle: Option<Handle>, changes: &SetAttr) -> Attr;
+        write: mknod(parent: Ino, name: Name<'_>, mode: u32, device: u32) -> Entry;
+        write: mkdir(parent: Ino, name: Name<'_>, mode: u32) -> Entry;
+        write: symlink(parent: Ino, name: Name<'_>, target: &OsStr) -> Entry;
+        write: create(
+            parent: Ino, name: Name<'_>, mode: u32, flags: OpenMode
+        ) -> (Entry, Opened);
+        write: tmpfile(parent: Ino, mode: u32, flags: OpenMode) -> (Entry, Opened);
+        write: unlink(parent: Ino, name: Name<'_>) -> ();
+        write: rmdir(parent: Ino, name: Name<'_>) -> ();
+        write: rename(
+            parent: Ino, name: Name<'_>, new_parent: Ino, new_name: Name<'_>, mode: RenameMode
+        ) -> ();
+        write: link(ino: Ino, new_parent: Ino, new_name: Name<'_>) -> Entry;
+        write: open(ino: Ino, mode: OpenMode) -> Opened;
+        write: write(
+            ino: Ino, handle: Handle, offset: u64, data: &[u8], options: WriteOptions
+        ) -> usize;
+        read: getxattr(ino: Ino, name: &OsStr) -> Vec<u8>;
+        write: setxattr(ino: Ino, name: &OsStr, value: &[u8], mode: XattrMode) -> ();
+        read: listxattr(ino: Ino) -> Vec<u8>;
+        write: removexattr(ino: Ino, name: &OsStr) -> ();
+        write: fallocate(
+            ino: Ino, handle: Handle, offset: u64, length: u64, mode: FallocateMode
+        ) -> ();
+        read: lseek(ino: Ino, handle: Handle, offset: u64, to: SeekTo) -> u64;
+        write: copy_file_range(
+            source: (Ino, Handle, u64), target: (Ino, Handle, u64), length: u64
+        ) -> u64;
+    }
+
     fn shutdown(&self) -> Result<()> {
         Ok(())
     }
@@ -137,105 +179,10 @@ impl FileSystem for MemFs {
         self.tree.read().attr(ino)
     }
 
-    fn setattr(
-        &self,
-        request: &Request,
-        ino: Ino,
-        _: Option<Handle>,
-        changes: &SetAttr,
-    ) -> Result<Attr> {
-        self.tree.write().setattr(request, ino, changes)
-    }
-
     fn readlink(&self, request: &Request, ino: Ino) -> Result<OsString> {
         let mut tree = self.tree.write();
         tree.touch_access(ino, request.now);
         tree.readlink(ino)
-    }
-
-    fn mknod(
-        &self,
-        request: &Request,
-        parent: Ino,
-        name: Name<'_>,
-        mode: u32,
-        device: u32,
-    ) -> Result<Entry> {
-        self.tree.write().mknod(request, parent, name, mode, device)
-    }
-
-    fn mkdir(&self, request: &Request, parent: Ino, name: Name<'_>, mode: u32) -> Result<Entry> {
-        self.tree.write().mkdir(request, parent, name, mode)
-    }
-
-    fn symlink(
-        &self,
-        request: &Request,
-        parent: Ino,
-        name: Name<'_>,
-        target: &OsStr,
-    ) -> Result<Entry> {
-        self.tree.write().symlink(request, parent, name, target)
-    }
-
-    fn unlink(&self, request: &Request, parent: Ino, name: Name<'_>) -> Result<()> {
-        self.tree.write().unlink(parent, name, request.now)
-    }
-
-    fn rmdir(&self, request: &Request, parent: Ino, name: Name<'_>) -> Result<()> {
-        self.tree.write().rmdir(parent, name, request.now)
-    }
-
-    fn rename(
-        &self,
-        request: &Request,
-        parent: Ino,
-        name: Name<'_>,
-        new_parent: Ino,
-        new_name: Name<'_>,
-        mode: RenameMode,
-    ) -> Result<()> {
-        let to = Place { parent: new_parent, name: new_name };
-        self.tree.write().rename(Place { parent, name }, to, mode, request.now)
-    }
-
-    fn link(
-        &self,
-        request: &Request,
-        ino: Ino,
-        new_parent: Ino,
-        new_name: Name<'_>,
-    ) -> Result<Entry> {
-        let mut tree = self.tree.write();
-        tree.link(ino, new_parent, new_name, request.now)?;
-        tree.enter(ino)
-    }
-
-    fn open(&self, request: &Request, ino: Ino, mode: OpenMode) -> Result<Opened> {
-        self.tree.write().open(request, ino, mode).map(opened)
-    }
-
-    fn create(
-        &self,
-        request: &Request,
-        parent: Ino,
-        name: Name<'_>,
-        mode: u32,
-        flags: OpenMode,
-    ) -> Result<(Entry, Opened)> {
-        let (entry, handle) = self.tree.write().create_open(request, parent, name, mode, flags)?;
-        Ok((entry, opened(handle)))
-    }
-
-    fn tmpfile(
-        &self,
-        request: &Request,
-        parent: Ino,
-        mode: u32,
-        flags: OpenMode,
-    ) -> Result<(Entry, Opened)> {
-        let (entry, handle) = self.tree.write().tmpfile(request, parent, mode, flags)?;
-        Ok((entry, opened(handle)))
     }
 
     fn read(
@@ -251,18 +198,6 @@ impl FileSystem for MemFs {
             self.tree.write().touch_access(ino, request.now);
         }
         Ok(length)
-    }
-
-    fn write(
-        &self,
-        request: &Request,
-        _: Ino,
-        handle: Handle,
-        offset: u64,
-        data: &[u8],
-        options: WriteOptions,
-    ) -> Result<usize> {
-        self.tree.write().write(request, handle, offset, data, options)
     }
 
     fn flush(&self, _: &Request, _: Ino, handle: Handle) -> Result<()> {
@@ -339,56 +274,6 @@ impl FileSystem for MemFs {
             name_max: Name::MAX_LEN as u32,
         })
     }
-
-    fn getxattr(&self, _: &Request, ino: Ino, name: &OsStr) -> Result<Vec<u8>> {
-        self.tree.read().getxattr(ino, name)
-    }
-
-    fn setxattr(
-        &self,
-        request: &Request,
-        ino: Ino,
-        name: &OsStr,
-        value: &[u8],
-        mode: XattrMode,
-    ) -> Result<()> {
-        self.tree.write().setxattr(request, ino, name, value, mode)
-    }
-
-    fn listxattr(&self, _: &Request, ino: Ino) -> Result<Vec<u8>> {
-        self.tree.read().listxattr(ino)
-    }
-
-    fn removexattr(&self, request: &Request, ino: Ino, name: &OsStr) -> Result<()> {
-        self.tree.write().removexattr(request, ino, name)
-    }
-
-    fn fallocate(
-        &self,
-        request: &Request,
-        _: Ino,
-        handle: Handle,
-        offset: u64,
-        length: u64,
-        mode: FallocateMode,
-    ) -> Result<()> {
-        self.tree.write().fallocate(request, handle, offset, length, mode)
-    }
-
-    fn lseek(&self, _: &Request, _: Ino, handle: Handle, offset: u64, to: SeekTo) -> Result<u64> {
-        self.tree.read().lseek(handle, offset, to)
-    }
-
-    fn copy_file_range(
-        &self,
-        request: &Request,
-        source: (Ino, Handle, u64),
-        target: (Ino, Handle, u64),
-        length: u64,
-    ) -> Result<u64> {
-        let (source, target) = ((source.1, source.2), (target.1, target.2));
-        self.tree.write().copy_file_range(request, source, target, length)
-    }
 }
 
 impl MemFs {
@@ -402,8 +287,4 @@ impl MemFs {
         }
         Ok(node.directory()?.list(ino, offset, end, LISTING_PIECE))
     }
-}
-
-fn opened(handle: Handle) -> Opened {
-    Opened { no_flush: true, ..Opened::new(handle) }
 }

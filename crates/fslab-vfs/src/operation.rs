@@ -1,11 +1,31 @@
-//! The operations of a file system as values, for whoever counts, records or selects them.
+//! The operations of a file system as values, for whoever counts, records or selects them, and
+//! with their arguments, for whoever comes between.
 
+use std::ffi::OsStr;
 use std::fmt;
 use std::str::FromStr;
 
+use crate::file_attr::{FileAttr, FileAttrForm};
+use crate::types::{
+    FallocateMode, Handle, Ino, Name, OpenMode, RenameMode, SeekTo, SetAttr, WriteOptions,
+    XattrMode,
+};
+
+/// A path that an operation names.
+#[derive(Clone, Copy, Debug)]
+pub enum Named<'a> {
+    /// That of an inode.
+    Inode(Ino),
+    /// That of a name in a directory.
+    Entry(Ino, &'a OsStr),
+}
+
+/// Declares [`Operation`] and [`Call`] by one row an operation: the name of its method, its
+/// arguments, and the one or two paths that it names.
 macro_rules! operations {
-    ($($variant:ident $name:literal),* $(,)?) => {
-        /// An operation of [`crate::FileSystem`]; its name is that of the method.
+    ($($variant:ident $name:literal { $($argument:ident: $type:ty),* }
+        [$first:expr $(, $second:expr)?]),* $(,)?) => {
+        /// An operation of [`FileSystem`](crate::FileSystem); its name is that of the method.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
         pub enum Operation {
             $(#[doc = concat!("`", $name, "`")] $variant,)*
@@ -23,45 +43,105 @@ macro_rules! operations {
                 }
             }
         }
+
+        /// An operation with its arguments.
+        #[derive(Clone, Copy, Debug)]
+        #[allow(missing_docs, reason = "they are those of [`FileSystem`](crate::FileSystem)")]
+        pub enum Call<'a> {
+            $($variant { $($argument: $type),* },)*
+        }
+
+        impl<'a> Call<'a> {
+            /// The operation.
+            #[must_use]
+            pub fn operation(&self) -> Operation {
+                match self {
+                    $(Self::$variant { .. } => Operation::$variant,)*
+                }
+            }
+
+            /// The paths that it names, one or two.
+            #[must_use]
+            #[allow(unused_variables, reason = "most arguments name no path")]
+            pub fn named(&self) -> [Option<Named<'a>>; 2] {
+                match *self {
+                    $(Self::$variant { $($argument),* } => {
+                        [Some($first), None$(.or(Some($second)))?]
+                    })*
+                }
+            }
+        }
     };
 }
 
+fn entry(parent: Ino, name: Name<'_>) -> Named<'_> {
+    Named::Entry(parent, name.as_os_str())
+}
+
 operations! {
-    Lookup "lookup",
-    Forget "forget",
-    Getattr "getattr",
-    Setattr "setattr",
-    Readlink "readlink",
-    Mknod "mknod",
-    Mkdir "mkdir",
-    Symlink "symlink",
-    Unlink "unlink",
-    Rmdir "rmdir",
-    Rename "rename",
-    Link "link",
-    Open "open",
-    Create "create",
-    Tmpfile "tmpfile",
-    Read "read",
-    Write "write",
-    Flush "flush",
-    Release "release",
-    Fsync "fsync",
-    Opendir "opendir",
-    Readdir "readdir",
-    Releasedir "releasedir",
-    Fsyncdir "fsyncdir",
-    Syncfs "syncfs",
-    Statfs "statfs",
-    Getxattr "getxattr",
-    Setxattr "setxattr",
-    Listxattr "listxattr",
-    Removexattr "removexattr",
-    FileattrGet "fileattr_get",
-    FileattrSet "fileattr_set",
-    Fallocate "fallocate",
-    Lseek "lseek",
-    CopyFileRange "copy_file_range",
+    Lookup "lookup" { parent: Ino, name: Name<'a> } [entry(parent, name)],
+    Forget "forget" { ino: Ino, lookups: u64 } [Named::Inode(ino)],
+    Getattr "getattr" { ino: Ino, handle: Option<Handle> } [Named::Inode(ino)],
+    Setattr "setattr" { ino: Ino, handle: Option<Handle>, changes: &'a SetAttr }
+        [Named::Inode(ino)],
+    Readlink "readlink" { ino: Ino } [Named::Inode(ino)],
+    Mknod "mknod" { parent: Ino, name: Name<'a>, mode: u32, device: u32 } [entry(parent, name)],
+    Mkdir "mkdir" { parent: Ino, name: Name<'a>, mode: u32 } [entry(parent, name)],
+    Symlink "symlink" { parent: Ino, name: Name<'a>, target: &'a OsStr } [entry(parent, name)],
+    Unlink "unlink" { parent: Ino, name: Name<'a> } [entry(parent, name)],
+    Rmdir "rmdir" { parent: Ino, name: Name<'a> } [entry(parent, name)],
+    Rename "rename" {
+        parent: Ino, name: Name<'a>, new_parent: Ino, new_name: Name<'a>, mode: RenameMode
+    } [entry(parent, name), entry(new_parent, new_name)],
+    Link "link" { ino: Ino, new_parent: Ino, new_name: Name<'a> }
+        [Named::Inode(ino), entry(new_parent, new_name)],
+    Open "open" { ino: Ino, mode: OpenMode } [Named::Inode(ino)],
+    Create "create" { parent: Ino, name: Name<'a>, mode: u32, flags: OpenMode }
+        [entry(parent, name)],
+    Tmpfile "tmpfile" { parent: Ino, mode: u32, flags: OpenMode } [Named::Inode(parent)],
+    Read "read" { ino: Ino, handle: Handle, offset: u64, size: usize } [Named::Inode(ino)],
+    Write "write" { ino: Ino, handle: Handle, offset: u64, data: &'a [u8], options: WriteOptions }
+        [Named::Inode(ino)],
+    Flush "flush" { ino: Ino, handle: Handle } [Named::Inode(ino)],
+    Release "release" { ino: Ino, handle: Handle } [Named::Inode(ino)],
+    Fsync "fsync" { ino: Ino, handle: Handle, data_only: bool } [Named::Inode(ino)],
+    Opendir "opendir" { ino: Ino } [Named::Inode(ino)],
+    Readdir "readdir" { ino: Ino, handle: Handle, offset: u64 } [Named::Inode(ino)],
+    Releasedir "releasedir" { ino: Ino, handle: Handle } [Named::Inode(ino)],
+    Fsyncdir "fsyncdir" { ino: Ino, handle: Handle, data_only: bool } [Named::Inode(ino)],
+    Syncfs "syncfs" { ino: Ino } [Named::Inode(ino)],
+    Statfs "statfs" { ino: Ino } [Named::Inode(ino)],
+    Getxattr "getxattr" { ino: Ino, name: &'a OsStr } [Named::Inode(ino)],
+    Setxattr "setxattr" { ino: Ino, name: &'a OsStr, value: &'a [u8], mode: XattrMode }
+        [Named::Inode(ino)],
+    Listxattr "listxattr" { ino: Ino } [Named::Inode(ino)],
+    Removexattr "removexattr" { ino: Ino, name: &'a OsStr } [Named::Inode(ino)],
+    FileattrGet "fileattr_get" { ino: Ino, form: FileAttrForm } [Named::Inode(ino)],
+    FileattrSet "fileattr_set" { ino: Ino, attr: &'a FileAttr } [Named::Inode(ino)],
+    Fallocate "fallocate" {
+        ino: Ino, handle: Handle, offset: u64, length: u64, mode: FallocateMode
+    } [Named::Inode(ino)],
+    Lseek "lseek" { ino: Ino, handle: Handle, offset: u64, to: SeekTo } [Named::Inode(ino)],
+    CopyFileRange "copy_file_range" {
+        source: (Ino, Handle, u64), target: (Ino, Handle, u64), length: u64
+    } [Named::Inode(source.0), Named::Inode(target.0)],
+}
+
+impl Operation {
+    /// Whether it changes the file system.
+    #[must_use]
+    pub fn changes(self) -> bool {
+        use Operation as Op;
+        match self {
+            Op::Lookup | Op::Forget | Op::Getattr | Op::Readlink | Op::Open | Op::Read => false,
+            Op::Flush | Op::Release | Op::Fsync | Op::Opendir | Op::Readdir => false,
+            Op::Releasedir | Op::Fsyncdir | Op::Syncfs | Op::Statfs | Op::Getxattr => false,
+            Op::Listxattr | Op::FileattrGet | Op::Lseek => false,
+            Op::Setattr | Op::Mknod | Op::Mkdir | Op::Symlink | Op::Unlink | Op::Rmdir => true,
+            Op::Rename | Op::Link | Op::Create | Op::Tmpfile | Op::Write | Op::Setxattr => true,
+            Op::Removexattr | Op::FileattrSet | Op::Fallocate | Op::CopyFileRange => true,
+        }
+    }
 }
 
 /// The first one, for a record that is still to be filled in.
@@ -71,23 +151,14 @@ impl Default for Operation {
     }
 }
 
-/// No operation has this name.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "there is no operation '{name}'; there are {}",
-    Operation::ALL.iter().map(|one| one.name()).collect::<Vec<_>>().join(", ")
-)]
-pub struct UnknownOperation {
-    /// The name given.
-    pub name: String,
-}
-
 impl FromStr for Operation {
-    type Err = UnknownOperation;
+    type Err = String;
 
-    fn from_str(name: &str) -> Result<Self, Self::Err> {
-        let found = Self::ALL.iter().copied().find(|operation| operation.name() == name);
-        found.ok_or_else(|| UnknownOperation { name: name.to_owned() })
+    fn from_str(name: &str) -> Result<Self, String> {
+        Self::ALL.iter().copied().find(|operation| operation.name() == name).ok_or_else(|| {
+            let names: Vec<_> = Self::ALL.iter().map(|operation| operation.name()).collect();
+            format!("there is no operation '{name}'; there are {}", names.join(", "))
+        })
     }
 }
 
@@ -120,7 +191,9 @@ mod tests {
         let (_, methods) = source.split_once("fn shutdown(").unwrap();
         let named: Vec<_> = methods
             .lines()
-            .filter_map(|line| line.strip_prefix("    fn ")?.split_once('(').map(|(name, _)| name))
+            .filter_map(|line| line.strip_prefix("    fn ").or(line.strip_prefix("        ")))
+            .filter_map(|line| line.split_once('(').map(|(name, _)| name))
+            .filter(|name| name.chars().all(|one| one.is_ascii_lowercase() || one == '_'))
             .filter(|name| !OF_SERVERS.contains(name))
             .collect();
         let listed: Vec<_> = Operation::ALL.iter().map(|operation| operation.name()).collect();

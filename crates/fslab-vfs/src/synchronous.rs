@@ -2,10 +2,11 @@
 
 use std::sync::Arc;
 
-use crate::call::{Answer, Call, Reply};
+use crate::call::{Answer, Reply};
 use crate::error::Result;
 use crate::file_system::FileSystem;
 use crate::interceptor::{Intercepted, Interceptor};
+use crate::operation::Call;
 use crate::types::{Entry, FileKind, Handle, Ino, OpenMode, Opened, Request};
 
 /// What is made durable before it is answered.

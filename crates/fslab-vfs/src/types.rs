@@ -5,7 +5,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use rustix::io::Errno;
 
@@ -59,53 +59,46 @@ impl<'a> Name<'a> {
     }
 }
 
-/// What an inode is.
+/// What an inode is, by the format bits of `st_mode`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum FileKind {
     /// A file of bytes.
-    Regular,
+    Regular = 0o100_000,
     /// A directory.
-    Directory,
+    Directory = 0o040_000,
     /// A symbolic link.
-    Symlink,
+    Symlink = 0o120_000,
     /// A named pipe.
-    Fifo,
+    Fifo = 0o010_000,
     /// A Unix-domain socket.
-    Socket,
+    Socket = 0o140_000,
     /// A character device.
-    CharDevice,
+    CharDevice = 0o020_000,
     /// A block device.
-    BlockDevice,
+    BlockDevice = 0o060_000,
 }
 
 impl FileKind {
+    const ALL: [Self; 7] = [
+        Self::Regular,
+        Self::Directory,
+        Self::Symlink,
+        Self::Fifo,
+        Self::Socket,
+        Self::CharDevice,
+        Self::BlockDevice,
+    ];
+
     /// The kind in the format bits of `st_mode`; `None` for an unknown pattern.
     #[must_use]
     pub fn from_mode(mode: u32) -> Option<Self> {
-        Some(match mode & 0o170_000 {
-            0o100_000 => Self::Regular,
-            0o040_000 => Self::Directory,
-            0o120_000 => Self::Symlink,
-            0o010_000 => Self::Fifo,
-            0o140_000 => Self::Socket,
-            0o020_000 => Self::CharDevice,
-            0o060_000 => Self::BlockDevice,
-            _ => return None,
-        })
+        Self::ALL.into_iter().find(|kind| kind.mode_bits() == mode & 0o170_000)
     }
 
-    /// The format bits of `st_mode`.
+    /// The format bits for `st_mode`.
     #[must_use]
     pub fn mode_bits(self) -> u32 {
-        match self {
-            Self::Regular => 0o100_000,
-            Self::Directory => 0o040_000,
-            Self::Symlink => 0o120_000,
-            Self::Fifo => 0o010_000,
-            Self::Socket => 0o140_000,
-            Self::CharDevice => 0o020_000,
-            Self::BlockDevice => 0o060_000,
-        }
+        self as u32
     }
 }
 
@@ -157,23 +150,29 @@ pub struct Timestamp {
 
 impl From<SystemTime> for Timestamp {
     fn from(time: SystemTime) -> Self {
-        match time.duration_since(UNIX_EPOCH) {
-            Ok(after) => Self {
-                seconds: i64::try_from(after.as_secs()).unwrap_or(i64::MAX),
-                nanoseconds: after.subsec_nanos(),
-            },
-            Err(before) => Self::before_epoch(before.duration()),
+        let time_ns = match time.duration_since(UNIX_EPOCH) {
+            Ok(after) => after.as_nanos().cast_signed(),
+            Err(before) => -before.duration().as_nanos().cast_signed(),
+        };
+        Self {
+            seconds: i64::try_from(time_ns.div_euclid(1_000_000_000)).unwrap_or(i64::MAX),
+            nanoseconds: time_ns.rem_euclid(1_000_000_000) as u32,
         }
     }
 }
 
 impl Timestamp {
-    fn before_epoch(distance: Duration) -> Self {
-        let seconds = i64::try_from(distance.as_secs()).unwrap_or(i64::MAX);
-        match distance.subsec_nanos() {
-            0 => Self { seconds: -seconds, nanoseconds: 0 },
-            nanoseconds => Self { seconds: -seconds - 1, nanoseconds: 1_000_000_000 - nanoseconds },
-        }
+    /// From nanoseconds since 1970.
+    #[must_use]
+    pub fn from_ns(time_ns: i64) -> Self {
+        let seconds = time_ns.div_euclid(1_000_000_000);
+        Self { seconds, nanoseconds: time_ns.rem_euclid(1_000_000_000) as u32 }
+    }
+
+    /// Nanoseconds since 1970, as far as 64 bits tell them.
+    #[must_use]
+    pub fn to_ns(self) -> i64 {
+        self.seconds.saturating_mul(1_000_000_000).saturating_add(self.nanoseconds.into())
     }
 }
 
@@ -190,6 +189,13 @@ impl Credentials {
     /// The id of a caller whom the sender does not name. Kernels that allow id-mapped mounts name
     /// only who creates, and decide everything else that depends on the caller themselves.
     pub const UNKNOWN: u32 = u32::MAX;
+
+    /// Those of this process, unless it is root, which can act as everybody.
+    #[must_use]
+    pub fn own_unless_root() -> Option<Self> {
+        let (uid, gid) = (rustix::process::geteuid(), rustix::process::getegid());
+        (!uid.is_root()).then(|| Self { uid: uid.as_raw(), gid: gid.as_raw() })
+    }
 
     /// Whether the sender names the caller.
     #[must_use]

@@ -1,7 +1,7 @@
 //! The exit codes, listed once.
 
+use std::error::Error;
 use std::num::ParseIntError;
-use std::process::ExitCode;
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use fslab_vfs::Errno;
@@ -32,6 +32,13 @@ pub struct Coded {
     pub message: String,
 }
 
+/// Ends a function with an error of a code, which stands before the message of a `bail!`.
+macro_rules! bail_as {
+    ($code:ident, $($text:tt)*) => {
+        return Err($crate::exit::Code::$code.error(format!($($text)*)))
+    };
+}
+
 /// Another fslab uses an image.
 #[derive(Debug, thiserror::Error)]
 #[error("the image {image} is in use by another fslab")]
@@ -41,6 +48,11 @@ pub struct InUse {
 }
 
 impl Code {
+    /// An error of this code; the message is one line: what, where, and what to do.
+    pub fn error(self, message: impl Into<String>) -> anyhow::Error {
+        Coded { code: self, message: message.into() }.into()
+    }
+
     /// The exit code of an error.
     pub fn of(error: &anyhow::Error) -> Self {
         error.chain().find_map(code_of_cause).unwrap_or(Self::Failure)
@@ -71,38 +83,24 @@ impl Code {
 }
 
 /// The table: which error of which library means which code.
-fn code_of_cause(cause: &(dyn std::error::Error + 'static)) -> Option<Code> {
-    if let Some(coded) = cause.downcast_ref::<Coded>() {
-        return Some(coded.code);
+fn code_of_cause(cause: &(dyn Error + 'static)) -> Option<Code> {
+    fn of<E: Error + 'static>(
+        cause: &(dyn Error + 'static),
+        code: impl Fn(&E) -> Option<Code>,
+    ) -> Option<Code> {
+        cause.downcast_ref().and_then(code)
     }
-    if cause.is::<InUse>() {
-        return Some(Code::BadInput);
-    }
-    if let Some(error) = cause.downcast_ref::<fslab_layers::Error>() {
-        return of_layers(error);
-    }
-    if let Some(error) = cause.downcast_ref::<fslab_sca::Error>() {
-        return of_sca(error);
-    }
-    if let Some(error) = cause.downcast_ref::<fslab_trace::Error>() {
-        return Some(of_trace(error));
-    }
-    if let Some(error) = cause.downcast_ref::<fslab_tier::Error>() {
-        return Some(of_tier(error));
-    }
-    if let Some(error) = cause.downcast_ref::<fslab_fuse::Error>() {
-        return Some(of_fuse(error));
-    }
-    if let Some(error) = cause.downcast_ref::<fslab_age::Error>() {
-        return of_age(error);
-    }
-    if let Some(error) = cause.downcast_ref::<fslab_ext2::Error>() {
-        return Some(of_ext2(error));
-    }
-    if let Some(error) = cause.downcast_ref::<fslab_report::Error>() {
-        return code_of_report(error);
-    }
-    cause.downcast_ref::<fslab_compare::Error>().and_then(code_of_comparison)
+    of(cause, |error: &Coded| Some(error.code))
+        .or_else(|| of(cause, |_: &InUse| Some(Code::BadInput)))
+        .or_else(|| of(cause, of_layers))
+        .or_else(|| of(cause, of_sca))
+        .or_else(|| of(cause, |error| Some(of_trace(error))))
+        .or_else(|| of(cause, |error| Some(of_tier(error))))
+        .or_else(|| of(cause, |error| Some(of_fuse(error))))
+        .or_else(|| of(cause, of_age))
+        .or_else(|| of(cause, |error| Some(of_ext2(error))))
+        .or_else(|| of(cause, code_of_report))
+        .or_else(|| of(cause, code_of_comparison))
 }
 
 /// Whether another fslab uses what was to be used.
@@ -262,17 +260,11 @@ pub fn line_of_usage(error: &clap::Error) -> String {
     let lines = told.lines().map(str::trim).filter(|line| !line.is_empty());
     let is_of_use = |line: &&str| !line.starts_with("Usage:") && !line.starts_with("For more info");
     let line = lines.take_while(is_of_use).collect::<Vec<_>>().join(" ").replace(" tip: ", "; ");
-    let number = std::error::Error::source(error).and_then(|cause| cause.downcast_ref());
+    let number = error.source().and_then(|cause| cause.downcast_ref());
     match number.map(ParseIntError::to_string) {
         Some(technical) => line.replace(&technical, "it is no whole number that fits"),
         None if Code::of_usage(error) == Code::Usage => format!("{line}; `fslab help` says more"),
         None => line,
-    }
-}
-
-impl From<Code> for ExitCode {
-    fn from(code: Code) -> Self {
-        Self::from(code as u8)
     }
 }
 

@@ -16,7 +16,7 @@ use fslab_tier::queue::{Fifo, Sweep};
 use fslab_tier::stored::Marks;
 use fslab_tier::{
     Calendar, Environment, Id, Identities, Settings, Tier, TierFs, closed_root,
-    inode_by_number_and_birth, own_request,
+    inode_by_number_and_birth,
 };
 use fslab_vfs::{
     Cancellation, Errno, FileSystem, HostFs, HostOptions, LockMode, Request, Timestamp,
@@ -175,7 +175,7 @@ fn open(
 /// Where it was given to none.
 pub fn home_of(tree: &dyn FileSystem) -> fslab_tier::Result<PathBuf> {
     use std::os::unix::ffi::OsStringExt;
-    let mark = Marks::of_this_process().read_tree(tree, &own_request());
+    let mark = Marks::of_this_process().read_tree(tree);
     let mark = mark.map_err(|error| refused(format!("the tree: {error}")))?;
     let mark = mark.ok_or_else(|| {
         refused("the tree belongs to no tier; `fslab tier init` makes one".to_owned())
@@ -218,7 +218,7 @@ pub fn close_owners_tree(tree: &Path) {
     let marks = Marks::of_this_process();
     let close = || -> fslab_vfs::Result<()> {
         let root = HostFs::open(tree, &HostOptions::default())?;
-        if marks == Marks::Trusted || marks.read_mode(&root, &own_request())?.is_none() {
+        if marks == Marks::Trusted || marks.read_mode(&root)?.is_none() {
             return Ok(());
         }
         match root.lock_tree(LockMode::Shared) {

@@ -12,7 +12,7 @@ use fslab_vfs::Size;
 use fslab_vfs::{BlockDevice, FileDevice, FileSystem, MemoryDevice, SliceDevice, Timestamp};
 use rustix::fs::{FlockOperation, Mode, OFlags};
 
-use crate::exit::{Code, Coded, InUse};
+use crate::exit::{Code, InUse};
 
 /// How often changed metadata of a mounted image is written, at least.
 const WRITE_BACK_EVERY: Duration = Duration::from_secs(5);
@@ -59,23 +59,13 @@ impl Wanted<'_> {
     }
 }
 
+/// Opens a leaf; its error keeps its exit code.
 fn open_for_mount(
     argument: &str,
     options: &LeafOptions,
 ) -> Result<Arc<dyn FileSystem>, ForeignError> {
-    open_leaf(argument, options).map_err(with_its_code)
-}
-
-/// What is wrapped by anyhow keeps its exit code to itself.
-fn with_its_code(error: anyhow::Error) -> ForeignError {
-    let error = match error.downcast::<Coded>() {
-        Ok(coded) => return coded.into(),
-        Err(error) => error,
-    };
-    match error.downcast::<InUse>() {
-        Ok(in_use) => in_use.into(),
-        Err(error) => error.into(),
-    }
+    open_leaf(argument, options)
+        .map_err(anyhow::Error::reallocate_into_boxed_dyn_error_without_backtrace)
 }
 
 /// An image that must not change is not written to even to free what removed files left, and may
@@ -115,52 +105,39 @@ fn parse(argument: &str) -> Result<Wanted<'_>> {
     set_cache(&mut options, cache_bytes()).context("a cache of this size can't be had")?;
     let mut wanted = Wanted { image, options, size: None, bytes_per_inode: None };
     for pair in pairs.split('&').filter(|_| parts.is_some()) {
-        set(&mut wanted, pair)?;
+        if set(&mut wanted, pair).is_none() {
+            let policies: Vec<_> = alloc::POLICIES.iter().map(|policy| policy.name).collect();
+            bail_as!(
+                BadInput,
+                "'{pair}' is nothing that can be said of an image; there are policy={}, \
+                 clustering=smart|dumb, seed=NUMBER, index=htree|linear, shrink=on|off, \
+                 readdir=index|inode, close=later|sync, cache=SIZE, and for ext2:memory \
+                 size=SIZE, inode-ratio=BYTES",
+                policies.join("|")
+            );
+        }
     }
     Ok(wanted)
 }
 
-fn set(wanted: &mut Wanted<'_>, pair: &str) -> Result<()> {
-    let known = pair.split_once('=').and_then(|(key, value)| {
-        set_of_memory(wanted, key, value).or_else(|| set_option(&mut wanted.options, key, value))
-    });
-    known.ok_or_else(|| {
-        let policies: Vec<_> = alloc::POLICIES.iter().map(|policy| policy.name).collect();
-        let message = format!(
-            "'{pair}' is nothing that can be said of an image; there are policy={}, \
-             clustering=smart|dumb, seed=NUMBER, index=htree|linear, shrink=on|off, \
-             readdir=index|inode, close=later|sync, cache=SIZE, and for ext2:memory size=SIZE, \
-             inode-ratio=BYTES",
-            policies.join("|")
-        );
-        Coded { code: Code::BadInput, message }.into()
-    })
-}
-
-fn set_of_memory(wanted: &mut Wanted<'_>, key: &str, value: &str) -> Option<()> {
-    match key {
-        _ if !wanted.is_in_memory() => return None,
-        "size" => wanted.size = Some(value.parse::<Size>().ok()?.bytes()),
-        "inode-ratio" => wanted.bytes_per_inode = Some(value.parse().ok()?),
-        _ => return None,
-    }
-    Some(())
-}
-
-fn set_option(options: &mut VolumeOptions, key: &str, value: &str) -> Option<()> {
-    match (key, value) {
+/// Takes an option; `None` where it is none, or its value does not fit.
+fn set(wanted: &mut Wanted<'_>, pair: &str) -> Option<()> {
+    let is_in_memory = wanted.is_in_memory();
+    let options = &mut wanted.options;
+    match pair.split_once('=')? {
+        ("size", size) if is_in_memory => wanted.size = Some(size.parse::<Size>().ok()?.bytes()),
+        ("inode-ratio", bytes) if is_in_memory => {
+            wanted.bytes_per_inode = Some(bytes.parse().ok()?)
+        }
         ("policy", name) => options.policy = alloc::policy(name)?,
         ("clustering", name) => options.clustering = Clustering::from_name(name)?,
         ("seed", number) => options.seed = number.parse().ok()?,
         ("index", "htree") => options.form = Some(Form::Indexed),
         ("index", "linear") => options.form = Some(Form::Linear),
-        ("readdir", "inode") => options.list_by_inode = true,
-        ("readdir", "index") => options.list_by_inode = false,
-        ("close", "sync") => options.sync_on_close = true,
-        ("close", "later") => options.sync_on_close = false,
+        ("readdir", order @ ("inode" | "index")) => options.list_by_inode = order == "inode",
+        ("close", when @ ("sync" | "later")) => options.sync_on_close = when == "sync",
+        ("shrink", switch @ ("on" | "off")) => options.shrink_directories = switch == "on",
         ("cache", size) => set_cache(options, size.parse::<Size>().ok()?.bytes())?,
-        ("shrink", "on") => options.shrink_directories = true,
-        ("shrink", "off") => options.shrink_directories = false,
         _ => return None,
     }
     Some(())
@@ -176,9 +153,13 @@ fn set_cache(options: &mut VolumeOptions, bytes: u64) -> Option<()> {
 /// A sixteenth of the machine's memory. Names of a directory come in the order of their hashes: one
 /// that is larger than the cache costs a block read and one written for each of them.
 fn cache_bytes() -> u64 {
+    (memory_bytes() / 16).clamp(CACHE_DEFAULT_MIN, CACHE_DEFAULT_MAX)
+}
+
+/// The machine's memory.
+pub fn memory_bytes() -> u64 {
     let info = rustix::system::sysinfo();
-    let memory = info.totalram as u64 * u64::from(info.mem_unit);
-    (memory / 16).clamp(CACHE_DEFAULT_MIN, CACHE_DEFAULT_MAX)
+    info.totalram as u64 * u64::from(info.mem_unit)
 }
 
 /// Opens an image, which nobody else of this house has open.
@@ -213,15 +194,12 @@ impl<'a> Part<'a> {
         let whole = Self { file: image, start: 0, length: None };
         let text = image.to_str().filter(|_| !image.exists());
         let Some((file, place)) = text.and_then(|text| text.rsplit_once('@')) else { return whole };
-        let (start, length) = place.split_once('+').map_or((place, None), |(s, l)| (s, Some(l)));
         let size = |text: &str| text.parse::<Size>().ok().map(|size| size.bytes());
-        match (size(start), length.map(size)) {
-            (Some(start), None) => Self { file: Path::new(file), start, length: None },
-            (Some(start), Some(Some(length))) => {
-                Self { file: Path::new(file), start, length: Some(length) }
-            }
-            _ => whole,
-        }
+        let part = match place.split_once('+') {
+            None => size(place).map(|start| (start, None)),
+            Some((start, length)) => size(start).zip(size(length).map(Some)),
+        };
+        part.map_or(whole, |(start, length)| Self { file: Path::new(file), start, length })
     }
 }
 
@@ -232,10 +210,7 @@ pub fn open_device(image: &Path, read_only: bool) -> Result<SliceDevice<FileDevi
     let flags = access | OFlags::CLOEXEC | OFlags::NONBLOCK;
     let shown = image.display();
     let file = match rustix::fs::open(part.file, flags, Mode::empty()) {
-        Err(rustix::io::Errno::NOENT) => {
-            let message = format!("the image {shown} does not exist");
-            return Err(Coded { code: Code::BadInput, message }.into());
-        }
+        Err(rustix::io::Errno::NOENT) => bail_as!(BadInput, "the image {shown} does not exist"),
         file => file.with_context(|| format!("can't open the image {shown}"))?,
     };
     let lock = match read_only {
@@ -251,10 +226,8 @@ pub fn open_device(image: &Path, read_only: bool) -> Result<SliceDevice<FileDevi
     let device = FileDevice::from_file(file.into())
         .with_context(|| format!("{shown} is neither a regular file nor a block device"))?;
     let size = device.size();
-    SliceDevice::new(device, part.start, part.length).map_err(|_outside| {
-        let message = format!("{shown}: there are only {size} bytes");
-        Coded { code: Code::BadInput, message }.into()
-    })
+    SliceDevice::new(device, part.start, part.length)
+        .map_err(|_outside| Code::BadInput.error(format!("{shown}: there are only {size} bytes")))
 }
 
 /// What nobody syncs must not wait for ever. The thread ends with the file system.
@@ -268,8 +241,7 @@ fn write_back_from_time_to_time(ext2: &Arc<Ext2>) -> Result<()> {
         }
     };
     let thread = std::thread::Builder::new().name("fslab-ext2-sync".to_owned());
-    thread.spawn(work).context("can't start a thread")?;
-    Ok(())
+    thread.spawn(work).map(drop).context("can't start a thread")
 }
 
 #[cfg(test)]

@@ -4,10 +4,11 @@
 use std::process::ExitCode;
 
 #[macro_use]
+mod exit;
+#[macro_use]
 mod output;
 
 mod commands;
-mod exit;
 mod layers;
 mod leaves;
 mod programs;
@@ -18,10 +19,10 @@ mod units;
 fn main() -> ExitCode {
     let command = commands::Cli::from_command_line();
     match output::ended(command.run()) {
-        Ok(()) => exit::Code::Success.into(),
+        Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("fslab: {}", output::harmless(&exit::one_line(&error)));
-            exit::Code::of(&error).into()
+            ExitCode::from(exit::Code::of(&error) as u8)
         }
     }
 }

@@ -3,11 +3,12 @@
 //! Any other failure to write ends the command as failed, also where the text was only said.
 
 use std::borrow::Cow;
-use std::fmt::Arguments;
+use std::fmt::Display;
 use std::io::{self, ErrorKind, StdoutLock, Write};
 use std::sync::OnceLock;
 
 use anyhow::{Result, anyhow};
+use comfy_table::{ContentArrangement, Row, Table, presets};
 
 /// The first failure to write.
 static FAILURE: OnceLock<io::Error> = OnceLock::new();
@@ -20,11 +21,16 @@ macro_rules! say {
 }
 
 /// Says a text as it is.
-pub fn print(text: Arguments<'_>) {
-    if FAILURE.get().is_none() {
+pub fn print(text: impl Display) {
+    if !has_failed() {
         // A failure is noted by the writer.
-        output().write_fmt(text).ok();
+        write!(output(), "{text}").ok();
     }
+}
+
+/// Whether nobody reads any more, or nothing can be written.
+pub fn has_failed() -> bool {
+    FAILURE.get().is_some()
 }
 
 /// A line for terminals: control characters, as names of files may have, are told as `\xNN`, and
@@ -44,6 +50,14 @@ pub fn harmless(line: &str) -> Cow<'_, str> {
         letter => letter.to_string(),
     });
     Cow::Owned(told.collect())
+}
+
+/// A table without lines, as wide as the terminal at most.
+pub fn plain_table(header: impl Into<Row>) -> Table {
+    let mut table = Table::new();
+    let dynamic = ContentArrangement::Dynamic;
+    table.load_style(presets::NOTHING).set_content_arrangement(dynamic).set_header(header);
+    table
 }
 
 /// Standard output, for what is written piece by piece: its errors end the work.

@@ -21,14 +21,13 @@ impl Programs for Running {
         Some(Program {
             name: name.trim_end_matches('\n').to_owned(),
             executable: fs::read_link(format!("/proc/{first}/exe")).ok().map(without_mark),
-            groups: groups.lines().filter_map(group_of).map(str::to_owned).collect(),
+            // A line is `HIERARCHY:CONTROLLERS:PATH`.
+            groups: groups
+                .lines()
+                .filter_map(|line| Some(line.splitn(3, ':').nth(2)?.into()))
+                .collect(),
         })
     }
-}
-
-/// A line is `HIERARCHY:CONTROLLERS:PATH`.
-fn group_of(line: &str) -> Option<&str> {
-    line.splitn(3, ':').nth(2)
 }
 
 fn without_mark(path: PathBuf) -> PathBuf {

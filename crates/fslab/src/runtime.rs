@@ -19,8 +19,6 @@ use fslab_sys::mounts::MountEntry;
 use rustix::fs::{FlockOperation, Mode, OFlags};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-use crate::exit::{Code, Coded};
-
 /// How the name of a socket ends.
 const SUFFIX: &str = ".sock";
 
@@ -41,20 +39,60 @@ pub struct Socket {
 }
 
 impl Socket {
-    /// Makes a socket of a name in a directory, in place of one that may have it. It listens before
-    /// it has the name, so that nobody finds it deaf and takes it for a leftover.
-    pub fn listen(directory: &Path, path: &Path) -> io::Result<(Self, UnixListener)> {
-        let beside = directory.join(format!(".{}", std::process::id()));
-        match fs::remove_file(&beside) {
-            Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
-            _ => {}
-        }
-        let listener = UnixListener::bind(&beside)?;
-        fs::set_permissions(&beside, fs::Permissions::from_mode(0o600))?;
-        let itself = open_itself(&beside)?;
-        let _names = lock_names(directory)?;
-        fs::rename(&beside, path)?;
-        Ok((Self { path: path.to_owned(), itself }, listener))
+    /// Makes a socket of a mount in a directory, in place of one that may have its name. It listens
+    /// before it has the name, so that nobody finds it deaf and takes it for a leftover.
+    ///
+    /// # Errors
+    /// Where the socket can't be made.
+    pub fn listen(
+        directory: &Path,
+        device: (u32, u32),
+        what: &str,
+    ) -> Result<(Self, UnixListener)> {
+        let path = directory.join(socket_name(device, what));
+        let listen = || -> io::Result<_> {
+            let beside = directory.join(format!(".{}", std::process::id()));
+            match fs::remove_file(&beside) {
+                Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
+                _ => {}
+            }
+            let listener = UnixListener::bind(&beside)?;
+            fs::set_permissions(&beside, fs::Permissions::from_mode(0o600))?;
+            let itself = open_itself(&beside)?;
+            let _names = lock_names(directory)?;
+            fs::rename(&beside, &path)?;
+            Ok((Self { path: path.clone(), itself }, listener))
+        };
+        listen().with_context(|| path.display().to_string())
+    }
+
+    /// Makes a socket where whoever connects is answered from now on, one after the other, if it is
+    /// the mounting user or root.
+    ///
+    /// # Errors
+    /// Where the socket or the thread can't be made.
+    pub fn answer(
+        directory: &Path,
+        device: (u32, u32),
+        what: &str,
+        answer: impl Fn(UnixStream) -> io::Result<()> + Send + 'static,
+    ) -> Result<Self> {
+        let (socket, listener) = Self::listen(directory, device, what)?;
+        let work = move || {
+            for stream in listener.incoming() {
+                let say = |error: &io::Error| tracing::warn!(%error, "nobody can ask now");
+                let told = stream.inspect_err(say).and_then(|stream| {
+                    let peer = rustix::net::sockopt::socket_peercred(&stream)?.uid;
+                    let may_ask = peer.is_root() || peer == rustix::process::geteuid();
+                    if may_ask { answer(stream) } else { Ok(()) }
+                });
+                if let Err(error) = told {
+                    tracing::debug!(%error, "somebody was not answered");
+                }
+            }
+        };
+        std::thread::Builder::new().name("fslab-answers".to_owned()).spawn(work)?;
+        Ok(socket)
     }
 }
 
@@ -101,39 +139,36 @@ fn places_of(uid: u32) -> [PathBuf; 2] {
     [run.join("fslab"), PathBuf::from(format!("/tmp/fslab-{uid}"))]
 }
 
-/// The name of the socket where a mount tells what its layers counted.
-pub fn socket_name(device: (u32, u32)) -> String {
-    format!("{}-{}{SUFFIX}", device.0, device.1)
+/// What is asked for the counts of a mount's layers.
+pub const COUNTS: &str = "";
+
+/// What is asked how a daemon ended.
+pub const ENDING: &str = "ending";
+
+/// The name of the socket where a mount is asked for one of these, or for the service of a layer.
+fn socket_name(device: (u32, u32), what: &str) -> String {
+    let dot = if what.is_empty() { "" } else { "." };
+    format!("{}-{}{dot}{what}{SUFFIX}", device.0, device.1)
 }
 
-/// The name of the socket where a daemon tells how it ended.
-pub fn ending_socket_name(device: (u32, u32)) -> String {
-    format!("{}-{}.ending{SUFFIX}", device.0, device.1)
-}
-
-/// The name of the socket where a layer of a mount is asked to do something.
-pub fn service_socket_name(device: (u32, u32), service: &str) -> String {
-    format!("{}-{}.{service}{SUFFIX}", device.0, device.1)
-}
-
-/// The user who mounted something, whom alone and root its daemon answers.
+/// The socket where the daemon of a mount is asked for something, if there is one. It answers root
+/// and the user who mounted.
 ///
 /// # Errors
 /// Where the present user is neither.
-pub fn owner_to_ask(mount: &MountEntry, shown: impl std::fmt::Display) -> Result<u32> {
+pub fn find_socket(
+    mount: &MountEntry,
+    shown: impl std::fmt::Display,
+    what: &str,
+) -> Result<Option<PathBuf>> {
     let own = rustix::process::geteuid().as_raw();
     let owner = mount.option("user_id").and_then(|uid| uid.parse().ok()).unwrap_or(own);
     if own != 0 && own != owner {
-        let message = format!("{shown} was mounted by user {owner}, who alone may ask for this");
-        return Err(Coded { code: Code::BadInput, message }.into());
+        bail_as!(BadInput, "{shown} was mounted by user {owner}, who alone may ask for this");
     }
-    Ok(owner)
-}
-
-/// A socket of this user's, if there is one.
-pub fn find_socket(uid: u32, name: &str) -> Option<PathBuf> {
-    let directories = places_of(uid).into_iter().filter(|place| is_private(place, uid));
-    directories.map(|place| place.join(name)).find(|socket| socket.exists())
+    let directories = places_of(owner).into_iter().filter(|place| is_private(place, owner));
+    let name = socket_name(mount.device, what);
+    Ok(directories.map(|place| place.join(&name)).find(|socket| socket.exists()))
 }
 
 /// The directory for sockets of the present user, made if need be; leftovers of daemons that were
@@ -147,11 +182,11 @@ pub fn prepare() -> Result<PathBuf> {
     let usable = places.iter().find(|place| make(place) && is_private(place, uid));
     let Some(place) = usable else {
         let [first, second] = places.map(|place| place.display().to_string());
-        let message = format!(
+        bail_as!(
+            Missing,
             "no private directory for the socket of `fslab stats`: neither {first} nor {second} \
              can be made with access for user {uid} alone"
         );
-        return Err(Coded { code: Code::Missing, message }.into());
     };
     remove_leftovers(place).with_context(|| place.display().to_string())?;
     Ok(place.clone())
@@ -223,9 +258,9 @@ mod tests {
     fn a_name_that_went_to_another_socket_stays_with_it() {
         let scratch = tempfile::tempdir().unwrap();
         let path = scratch.path().join("0-1.sock");
-        let first = Socket::listen(scratch.path(), &path).unwrap();
+        let first = Socket::listen(scratch.path(), (0, 1), COUNTS).unwrap();
         assert_eq!(path.symlink_metadata().unwrap().mode() & 0o777, 0o600);
-        let second = Socket::listen(scratch.path(), &path).unwrap();
+        let second = Socket::listen(scratch.path(), (0, 1), COUNTS).unwrap();
         drop(first);
         UnixStream::connect(&path).unwrap();
         drop(second);
@@ -239,7 +274,7 @@ mod tests {
         let path = scratch.path().join("0-1.sock");
         drop(UnixListener::bind(&path).unwrap());
         let leftover = leftover(&path).unwrap().unwrap();
-        let living = Socket::listen(scratch.path(), &path).unwrap();
+        let living = Socket::listen(scratch.path(), (0, 1), COUNTS).unwrap();
         assert!(!remove_if_still(&path, &leftover).unwrap());
         UnixStream::connect(&path).unwrap();
         drop(living);

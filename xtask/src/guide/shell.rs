@@ -3,21 +3,13 @@
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
-use std::process::Command;
 
 use anyhow::{Context, Result};
 use tempfile::TempDir;
 
 use super::blocks::Block;
+use crate::tally::Tally;
 use crate::{environment, process};
-
-/// How a page's blocks ended.
-pub struct Ended {
-    /// Blocks that worked.
-    pub passed: usize,
-    /// The first that did not, with the end of what it wrote.
-    pub failure: Option<String>,
-}
 
 /// Said before each block, to know where the shell ended.
 const MARK: &str = "@@ block ";
@@ -31,23 +23,21 @@ const OWN: [&str; 2] = ["mnt", "srv"];
 /// Folders of the machine that pages see as they are, and may change for themselves.
 const OVERLAID: [&str; 2] = ["etc", "usr/sbin"];
 
-/// Runs blocks in order until one fails.
-pub fn run(fslab: &Path, page: &str, blocks: &[&Block]) -> Result<Ended> {
+/// Runs blocks in order until one fails, which is told with the end of what it wrote.
+pub fn run(fslab: &Path, page: &str, blocks: &[&Block]) -> Result<Tally> {
     let scratch = tempfile::Builder::new().prefix("fslab-guide-").tempdir()?;
     fs::set_permissions(scratch.path(), fs::Permissions::from_mode(0o755))?;
     let script = prepare(&scratch, fslab, blocks)?;
-    let mut command = Command::new("unshare");
-    command.args(["--mount", "--propagation", "private", "--pid", "--fork", "--kill-child"]);
-    command.args(["--mount-proc", "bash"]).arg(script).current_dir(scratch.path().join("home"));
+    let (home, bin) = (scratch.path().join("home"), scratch.path().join("bin"));
     let path = std::env::var("PATH").unwrap_or_default();
-    command
-        .env("PATH", format!("{}:{path}:/usr/sbin:/sbin", scratch.path().join("bin").display()))
-        .env("HOME", scratch.path().join("home"))
-        .env("FSLAB_GUIDE_CLONE", environment::workspace_root());
+    let mut command = process::bash_in_namespaces();
+    command.arg(script).current_dir(&home).env("HOME", &home);
+    command.env("PATH", format!("{}:{path}:/usr/sbin:/sbin", bin.display()));
+    command.env("FSLAB_GUIDE_CLONE", environment::workspace_root());
     let output = process::output(&mut command)?;
     let reached = output.stdout.matches(MARK).count();
     if output.status.success() {
-        return Ok(Ended { passed: blocks.len(), failure: None });
+        return Ok(Tally { passed: blocks.len(), ..Tally::default() });
     }
     let line = blocks.get(reached.saturating_sub(1)).map_or(0, |block| block.line);
     let since = output.stdout.rsplit(MARK).next().unwrap_or_default();
@@ -55,7 +45,7 @@ pub fn run(fslab: &Path, page: &str, blocks: &[&Block]) -> Result<Ended> {
     let said: Vec<&str> = said.lines().filter(|line| !line.trim().is_empty()).collect();
     let last = said[said.len().saturating_sub(LINES_TOLD)..].join("\n    ");
     let failure = format!("{page}:{line}: {}:\n    {last}", output.status);
-    Ok(Ended { passed: reached.saturating_sub(1), failure: Some(failure) })
+    Ok(Tally { passed: reached.saturating_sub(1), ..Tally::fail(failure) })
 }
 
 /// `set -e` lets a list go on in which one but the last command failed: its status is asked for.

@@ -20,11 +20,6 @@ const COMPLETIONS: [(&str, &str); 3] = [
     ("fish", "usr/share/fish/vendor_completions.d/fslab.fish"),
 ];
 
-/// Units of services, what dpkg runs, and an example of what describes a mount.
-const UNITS: &str = "packaging/systemd";
-const SCRIPTS: &str = "packaging/debian";
-const EXAMPLE: &str = "packaging/mount.conf";
-
 /// Lays the package out below a folder; its name with version and architecture.
 pub fn lay_out(fslab: &Path, tree: &Path) -> Result<String> {
     let program = install(fslab, &tree.join("usr/bin/fslab"), 0o755)?;
@@ -39,14 +34,16 @@ pub fn lay_out(fslab: &Path, tree: &Path) -> Result<String> {
         let script = process::capture(Command::new(fslab).args(["completions", shell]))?;
         write(&tree.join(path), script.as_bytes())?;
     }
-    install_all(UNITS, &tree.join("usr/lib/systemd/system"), 0o644)?;
-    install_all(SCRIPTS, &tree.join("DEBIAN"), 0o755)?;
+    // Units of services, and what dpkg runs.
+    install_all("packaging/systemd", &tree.join("usr/lib/systemd/system"), 0o644)?;
+    install_all("packaging/debian", &tree.join("DEBIAN"), 0o755)?;
     documents(tree)?;
-    let version = version(fslab)?;
+    let said = process::capture(Command::new(fslab).arg("--version"))?;
+    let version = said.split_whitespace().nth(1).context("`fslab --version` says no version")?;
     let architecture = process::capture(Command::new("dpkg").arg("--print-architecture"))?;
     let architecture = architecture.trim();
-    let libc = libc(&program);
-    write(&tree.join("DEBIAN/control"), control(&version, architecture, &libc).as_bytes())?;
+    let control = control(version, architecture, &libc(&program));
+    write(&tree.join("DEBIAN/control"), control.as_bytes())?;
     Ok(format!("fslab_{version}_{architecture}"))
 }
 
@@ -64,12 +61,8 @@ fn control(version: &str, architecture: &str, libc: &str) -> String {
 
 /// Symbols are for debuggers, and make most of the file; without the tool they stay.
 fn strip(program: &Path) -> Result<()> {
-    match environment::find_tool("strip") {
-        Some(tool) => {
-            process::capture(Command::new(tool).arg("--strip-unneeded").arg(program)).map(drop)
-        }
-        None => Ok(()),
-    }
+    let Some(tool) = environment::find_tool("strip") else { return Ok(()) };
+    process::capture(Command::new(tool).arg("--strip-unneeded").arg(program)).map(drop)
 }
 
 /// The pages of the program itself, and those of the helpers, which are those of its commands.
@@ -103,7 +96,7 @@ fn install_all(folder: &str, to: &Path, mode: u32) -> Result<()> {
 fn documents(tree: &Path) -> Result<()> {
     let root = environment::workspace_root();
     let to = tree.join("usr/share/doc/fslab");
-    install(&root.join(EXAMPLE), &to.join("examples/mount.conf"), 0o644)?;
+    install(&root.join("packaging/mount.conf"), &to.join("examples/mount.conf"), 0o644)?;
     compress(&root.join("CHANGELOG.md"), &to.join("changelog.gz"))?;
     install(&root.join("docs/SEMANTICS.md"), &to.join("SEMANTICS.md"), 0o644)?;
     let read = |name: &str| fs::read_to_string(root.join(name)).with_context(|| name.to_owned());
@@ -113,12 +106,6 @@ fn documents(tree: &Path) -> Result<()> {
         read("LICENSE-APACHE")?
     );
     write(&to.join("copyright"), copyright.as_bytes())
-}
-
-/// As `fslab --version` says it.
-fn version(fslab: &Path) -> Result<String> {
-    let said = process::capture(Command::new(fslab).arg("--version"))?;
-    said.split_whitespace().nth(1).map(str::to_owned).context("`fslab --version` says no version")
 }
 
 /// The least version of the C library that has every symbol that the program asks for by version.
@@ -133,14 +120,11 @@ fn libc(program: &[u8]) -> String {
     format!("2.{}", minors.max().unwrap_or_default())
 }
 
-/// gzip without a time, so that equal inputs make equal packages.
+/// gzip without a time, so that equal inputs make equal packages; it appends the `.gz` of `to`.
 fn compress(from: &Path, to: &Path) -> Result<()> {
-    let bytes = fs::read(from).with_context(|| from.display().to_string())?;
-    write(to, &bytes)?;
-    process::capture(Command::new("gzip").args(["-9", "-n", "-f", "-S", ".tmp"]).arg(to))?;
-    let packed =
-        to.with_file_name(format!("{}.tmp", to.file_name().unwrap_or_default().to_string_lossy()));
-    fs::rename(&packed, to).with_context(|| to.display().to_string())
+    let plain = to.with_extension("");
+    install(from, &plain, 0o644)?;
+    process::capture(Command::new("gzip").args(["-9", "-n"]).arg(&plain)).map(drop)
 }
 
 fn install(from: &Path, to: &Path, mode: u32) -> Result<Vec<u8>> {

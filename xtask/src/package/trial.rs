@@ -143,11 +143,9 @@ fn path() -> String {
 /// Runs a script in namespaces of its own, in a folder that is made for it.
 fn in_namespace(script: &str, tree: &Path, scratch: &Path) -> Result<String> {
     fs::create_dir(scratch)?;
-    let mut command = Command::new("unshare");
-    command.args(["--mount", "--propagation", "private", "--pid", "--fork", "--kill-child"]);
-    command.args(["--mount-proc", "bash", "-c", script]);
-    command.env("TREE", tree).env("SCRATCH", scratch).env("PATH", path());
-    process::capture(&mut command)
+    let mut bash = process::bash_in_namespaces();
+    bash.args(["-c", script]).env("TREE", tree).env("SCRATCH", scratch).env("PATH", path());
+    process::capture(&mut bash)
 }
 
 fn step(name: &str, work: impl FnOnce() -> Result<()>) -> Tally {

@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-use anyhow::Result;
+use anyhow::{Result, anyhow};
 
 use super::{Missing, Purpose};
 use crate::{environment, process};
@@ -11,146 +11,58 @@ use crate::{environment, process};
 struct Package {
     name: &'static str,
     program: &'static str,
-    needed_for: &'static [Purpose],
+    /// What is lost without it.
     consequence: &'static str,
 }
 
-const BOTH: &[Purpose] = &[Purpose::Test, Purpose::Demo];
-const TEST: &[Purpose] = &[Purpose::Test];
+const fn package(name: &'static str, program: &'static str, consequence: &'static str) -> Package {
+    Package { name, program, consequence }
+}
 
-const PACKAGES: &[Package] = &[
-    Package {
-        name: "e2fsprogs",
-        program: "mkfs.ext4",
-        needed_for: BOTH,
-        consequence: "no ext4: pjdfstest, fsx and ext4 comparisons are skipped",
-    },
-    Package {
-        name: "xfsprogs",
-        program: "mkfs.xfs",
-        needed_for: BOTH,
-        consequence: "tests over xfs and xfs comparisons are skipped",
-    },
-    Package {
-        name: "btrfs-progs",
-        program: "mkfs.btrfs",
-        needed_for: BOTH,
-        consequence: "tests over btrfs and btrfs comparisons are skipped",
-    },
-    Package {
-        name: "squashfs-tools",
-        program: "mksquashfs",
-        needed_for: TEST,
-        consequence: "comparisons with squashfs are skipped",
-    },
-    Package {
-        name: "erofs-utils",
-        program: "mkfs.erofs",
-        needed_for: TEST,
-        consequence: "comparisons with erofs are skipped",
-    },
-    Package {
-        name: "make",
-        program: "make",
-        needed_for: TEST,
-        consequence: "the workload `compile` is not tested",
-    },
-    Package {
-        name: "python3-venv",
-        program: "python3",
-        needed_for: TEST,
-        consequence: "files that are mapped are not tested, nor what other programs read in traces",
-    },
-    Package {
-        name: "chromium",
-        program: "chromium",
-        needed_for: TEST,
-        consequence: "reports are not opened in a browser",
-    },
-    Package {
-        name: "fuse3",
-        program: "fusermount3",
-        needed_for: BOTH,
-        consequence: "mounting as an ordinary user is skipped",
-    },
-    Package {
-        name: "sshfs",
-        program: "sshfs",
-        needed_for: TEST,
-        consequence: "mounts over a network file system are not tested",
-    },
-    Package {
-        name: "openssh-sftp-server",
-        program: "/usr/lib/openssh/sftp-server",
-        needed_for: TEST,
-        consequence: "mounts over a network file system are not tested",
-    },
-    Package {
-        name: "systemd",
-        program: "/lib/systemd/systemd",
-        needed_for: TEST,
-        consequence: "the units of the package are not tested under systemd",
-    },
-    Package {
-        name: "bindfs",
-        program: "bindfs",
-        needed_for: BOTH,
-        consequence: "comparisons with bindfs are skipped",
-    },
-    Package {
-        name: "mergerfs",
-        program: "mergerfs",
-        needed_for: BOTH,
-        consequence: "comparisons with mergerfs are skipped",
-    },
-    Package {
-        name: "acl",
-        program: "setfacl",
-        needed_for: TEST,
-        consequence: "tests that look at ACLs from outside are skipped",
-    },
-    Package {
-        name: "attr",
-        program: "setfattr",
-        needed_for: TEST,
-        consequence: "tests that look at extended attributes from outside are skipped",
-    },
-    Package {
-        name: "sqlite3",
-        program: "sqlite3",
-        needed_for: TEST,
-        consequence: "the database of the suite sca-life is skipped",
-    },
-    Package {
-        name: "zstd",
-        program: "zstd",
-        needed_for: TEST,
-        consequence: "what the layer zstd stores is not read by the tool",
-    },
-    Package {
-        name: "lz4",
-        program: "lz4",
-        needed_for: TEST,
-        consequence: "what the layer lz4 stores is not read by the tool",
-    },
-    Package {
-        name: "pigz",
-        program: "pigz",
-        needed_for: TEST,
-        consequence: "the layer gzip is not compared with it",
-    },
-    Package {
-        name: "sharutils",
-        program: "uuencode",
-        needed_for: TEST,
-        consequence: "the layer uuencode is not compared with the tool, nor read by uudecode",
-    },
-    Package {
-        name: "rsync",
-        program: "rsync",
-        needed_for: TEST,
-        consequence: "the copies of the suite sca-life are skipped",
-    },
+/// What tests and the demo need.
+const BOTH: &[Package] = &[
+    package("e2fsprogs", "mkfs.ext4", "no ext4: pjdfstest, fsx and ext4 comparisons are skipped"),
+    package("xfsprogs", "mkfs.xfs", "tests over xfs and xfs comparisons are skipped"),
+    package("btrfs-progs", "mkfs.btrfs", "tests over btrfs and btrfs comparisons are skipped"),
+    package("fuse3", "fusermount3", "mounting as an ordinary user is skipped"),
+    package("bindfs", "bindfs", "comparisons with bindfs are skipped"),
+    package("mergerfs", "mergerfs", "comparisons with mergerfs are skipped"),
+];
+
+/// What only tests need.
+const TEST: &[Package] = &[
+    package("squashfs-tools", "mksquashfs", "comparisons with squashfs are skipped"),
+    package("erofs-utils", "mkfs.erofs", "comparisons with erofs are skipped"),
+    package("make", "make", "the workload `compile` is not tested"),
+    package(
+        "python3-venv",
+        "python3",
+        "files that are mapped are not tested, nor what other programs read in traces",
+    ),
+    package("chromium", "chromium", "reports are not opened in a browser"),
+    package("sshfs", "sshfs", "mounts over a network file system are not tested"),
+    package(
+        "openssh-sftp-server",
+        "/usr/lib/openssh/sftp-server",
+        "mounts over a network file system are not tested",
+    ),
+    package(
+        "systemd",
+        "/lib/systemd/systemd",
+        "the units of the package are not tested under systemd",
+    ),
+    package("acl", "setfacl", "tests that look at ACLs from outside are skipped"),
+    package("attr", "setfattr", "tests that look at extended attributes from outside are skipped"),
+    package("sqlite3", "sqlite3", "the database of the suite sca-life is skipped"),
+    package("zstd", "zstd", "what the layer zstd stores is not read by the tool"),
+    package("lz4", "lz4", "what the layer lz4 stores is not read by the tool"),
+    package("pigz", "pigz", "the layer gzip is not compared with it"),
+    package(
+        "sharutils",
+        "uuencode",
+        "the layer uuencode is not compared with the tool, nor read by uudecode",
+    ),
+    package("rsync", "rsync", "the copies of the suite sca-life are skipped"),
 ];
 
 /// Installs the packages whose programs are missing; answers those that still are.
@@ -159,32 +71,26 @@ pub fn install(purpose: Purpose) -> Result<Vec<Missing>> {
     if absent.is_empty() {
         return Ok(Vec::new());
     }
-    let why_not = match environment::find_tool("apt-get") {
-        None => Some("this machine has no apt-get"),
-        Some(_) if !environment::is_root() => Some("only root may install packages"),
-        Some(_) => None,
+    let tried = match environment::find_tool("apt-get") {
+        None => Err(anyhow!("this machine has no apt-get")),
+        Some(_) if !environment::is_root() => Err(anyhow!("only root may install packages")),
+        Some(_) => apt_install(&absent),
     };
-    match why_not {
-        Some(reason) => Ok(report(&absent, reason)),
-        None => {
-            let outcome = apt_install(&absent);
-            let reason = outcome.err().map_or_else(String::new, |error| format!("{error:#}"));
-            Ok(report(&self::absent(purpose), &reason))
-        }
-    }
+    let reason = tried.err().map_or_else(String::new, |error| format!("{error:#}"));
+    Ok(report(&self::absent(purpose), &reason))
 }
 
 fn absent(purpose: Purpose) -> Vec<&'static Package> {
-    let needed = PACKAGES.iter().filter(|package| package.needed_for.contains(&purpose));
+    let tests = if purpose == Purpose::Test { TEST } else { &[] };
+    let needed = BOTH.iter().chain(tests);
     needed.filter(|package| environment::find_tool(package.program).is_none()).collect()
 }
 
 fn report(absent: &[&'static Package], reason: &str) -> Vec<Missing> {
     let remedy = format!("{reason}; as root: apt-get install {}", names(absent).join(" "));
-    let missing = |package: &&'static Package| Missing {
-        what: format!("{} (Debian package {})", package.program, package.name),
-        consequence: package.consequence.into(),
-        remedy: remedy.clone(),
+    let missing = |package: &&'static Package| {
+        let what = format!("{} (Debian package {})", package.program, package.name);
+        Missing::new(what, package.consequence, &remedy)
     };
     absent.iter().map(missing).collect()
 }
@@ -213,7 +119,7 @@ mod tests {
 
     #[test]
     fn a_report_names_program_package_and_command() {
-        let absent: Vec<_> = PACKAGES.iter().take(2).collect();
+        let absent: Vec<_> = BOTH.iter().take(2).collect();
         let report = report(&absent, "only root may install packages");
         assert_eq!(report.len(), 2);
         let text = report[0].describe();

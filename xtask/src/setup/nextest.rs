@@ -23,13 +23,10 @@ pub fn install() -> Result<Option<Missing>> {
     println!("setup: fetching {PROGRAM} {VERSION}");
     let done = published().or_else(|error| {
         println!("setup: {error:#}; building {PROGRAM} instead (about ten minutes)");
-        built()
+        super::cargo_install(PROGRAM, VERSION, &[])
     });
-    Ok(done.err().map(|error| Missing {
-        what: format!("{PROGRAM} {VERSION}"),
-        consequence: "no test can be run".into(),
-        remedy: format!("{error:#}"),
-    }))
+    let missing = |e| Missing::new(format!("{PROGRAM} {VERSION}"), "no test can be run", e);
+    Ok(done.err().map(missing))
 }
 
 fn is_installed() -> Result<bool> {
@@ -57,12 +54,4 @@ fn published() -> Result<()> {
     let new = bin.join(format!("{PROGRAM}-{}", std::process::id()));
     fs::copy(&program, &new).context("cannot copy the program into the cache")?;
     fs::rename(&new, bin.join(PROGRAM)).context("cannot name the program in the cache")
-}
-
-fn built() -> Result<()> {
-    let mut command = environment::cargo();
-    command.args(["install", "--quiet", "--locked", "--root"]).arg(environment::tools()?);
-    command.args(["--version", VERSION, PROGRAM]);
-    command.env_remove("RUSTFLAGS").env_remove("CARGO_TARGET_DIR");
-    process::capture(&mut command).map(drop)
 }

@@ -1,7 +1,6 @@
 //! Modules of Python that tests ask what they find in our files: in an environment of their own
 //! in the cache, so that the system's Python stays as it is.
 
-use std::path::PathBuf;
 use std::process::Command;
 
 use anyhow::{Context, Result};
@@ -14,37 +13,28 @@ const MODULES: &[&str] = &["duckdb", "pyarrow"];
 
 /// Makes the environment where a module is missing; answers what could not be had.
 pub fn install() -> Result<Option<Missing>> {
-    if has_modules()? {
+    let import = format!("import {}", MODULES.join(", "));
+    if python()?.args(["-c", &import]).output().is_ok_and(|output| output.status.success()) {
         return Ok(None);
     }
     println!("setup: fetching {} for Python", MODULES.join(" and "));
-    Ok(make().err().map(|error| Missing {
-        what: format!("the Python modules {}", MODULES.join(" and ")),
-        consequence: "traces are not read by other implementations of Parquet".into(),
-        remedy: format!("{error:#}; on Debian, as root: apt-get install python3-venv"),
+    Ok(make().err().map(|error| {
+        let what = format!("the Python modules {}", MODULES.join(" and "));
+        let remedy = format!("{error:#}; on Debian, as root: apt-get install python3-venv");
+        Missing::new(what, "traces are not read by other implementations of Parquet", remedy)
     }))
-}
-
-fn folder() -> Result<PathBuf> {
-    Ok(environment::tools()?.join("python"))
 }
 
 /// The Python of the environment.
 pub fn python() -> Result<Command> {
-    Ok(Command::new(folder()?.join("bin/python3")))
-}
-
-fn has_modules() -> Result<bool> {
-    let import = format!("import {}", MODULES.join(", "));
-    Ok(python()?.args(["-c", &import]).output().is_ok_and(|output| output.status.success()))
+    Ok(Command::new(environment::tools()?.join("python/bin/python3")))
 }
 
 fn make() -> Result<()> {
     let mut environment = environment::tool("python3")?;
-    environment.args(["-m", "venv", "--clear"]).arg(folder()?);
+    environment.args(["-m", "venv", "--clear"]).arg(environment::tools()?.join("python"));
     process::capture(&mut environment).context("python3 -m venv")?;
     let mut install = python()?;
     install.args(["-m", "pip", "install", "--quiet"]).args(MODULES);
-    process::capture(&mut install).context("pip install")?;
-    Ok(())
+    process::capture(&mut install).context("pip install").map(drop)
 }

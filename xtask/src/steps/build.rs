@@ -3,7 +3,7 @@
 
 use std::path::PathBuf;
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, ensure};
 
 use super::{Context, Step};
 use crate::nextest;
@@ -18,7 +18,9 @@ fn run(context: &Context) -> Result<Tally> {
     let mut command = nextest::command(context.target_directory())?;
     command.args(["list", "--locked", "--workspace", "--all-features"]);
     command.args(["--list-type", "binaries-only", "--message-format", "json"]);
-    let list = process::capture_stdout(&mut command)?;
+    let mut list = String::new();
+    let status = process::run_lines(&mut command, |line| list += line)?;
+    ensure!(status.success(), "{} ended with {status}", process::line_of(&command));
     std::fs::write(binaries(context), list).context("cannot write the list of test programs")?;
     let mut command = context.cargo();
     command.args(["metadata", "--locked", "--all-features", "--format-version", "1"]);
@@ -36,6 +38,13 @@ pub fn binaries(context: &Context) -> std::path::PathBuf {
 /// Cargo's description of the workspace, for the same purpose.
 pub fn metadata_of_cargo(context: &Context) -> std::path::PathBuf {
     context.target_directory().join("workspace.json")
+}
+
+/// Builds the program as users get it; where it is.
+pub fn release(context: &Context) -> Result<PathBuf> {
+    let build = ["build", "--release", "--locked", "--package", "fslab"];
+    process::run_ok(context.cargo().args(build))?;
+    Ok(context.target_directory().join("release/fslab"))
 }
 
 /// Builds the program as [`STEP`] does, for a command that runs without it; where it is. Building

@@ -10,7 +10,7 @@ use crate::tally::Tally;
 pub const FORMAT: Step = Step {
     name: "format",
     help: "cargo fmt --all --check",
-    run: |context| check(context, &["fmt", "--all", "--check"]),
+    run: |context| check(context, "fmt --all --check"),
 };
 
 /// No lint complains.
@@ -18,19 +18,7 @@ pub const CLIPPY: Step = Step {
     name: "clippy",
     help: "cargo clippy, all targets and features, warnings are errors",
     run: |context| {
-        check(
-            context,
-            &[
-                "clippy",
-                "--locked",
-                "--workspace",
-                "--all-targets",
-                "--all-features",
-                "--",
-                "-D",
-                "warnings",
-            ],
-        )
+        check(context, "clippy --locked --workspace --all-targets --all-features -- -D warnings")
     },
 };
 
@@ -38,10 +26,10 @@ pub const CLIPPY: Step = Step {
 pub const SHIPPED: Step = Step {
     name: "shipped",
     help: "cargo check of the program without test features",
-    run: |context| check(context, &["check", "--locked", "--package", "fslab"]),
+    run: |context| check(context, "check --locked --package fslab"),
 };
 
-fn check(context: &Context, arguments: &[&str]) -> Result<Tally> {
-    process::run_ok(context.cargo().args(arguments))?;
+fn check(context: &Context, arguments: &str) -> Result<Tally> {
+    process::run_ok(context.cargo().args(arguments.split(' ')))?;
     Ok(Tally::pass())
 }

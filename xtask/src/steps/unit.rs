@@ -83,7 +83,8 @@ fn of_event(event: &Event) -> Tally {
 /// does where all tests are required) stays a failure.
 fn with_skips(mut tally: Tally, log: &str) -> Tally {
     let mut seen = Vec::new();
-    for (test, reason) in log.lines().filter_map(skip_line) {
+    let skips = log.lines().filter_map(|line| line.strip_prefix("SKIP ")?.split_once(": "));
+    for (test, reason) in skips {
         let failed = tally.failed.iter().any(|name| name.ends_with(base(test)));
         if failed || seen.contains(&test) {
             continue;
@@ -96,10 +97,6 @@ fn with_skips(mut tally: Tally, log: &str) -> Tally {
         tally.skipped.push(skip);
     }
     tally
-}
-
-fn skip_line(line: &str) -> Option<(&str, &str)> {
-    line.strip_prefix("SKIP ")?.split_once(": ")
 }
 
 fn base(test: &str) -> &str {

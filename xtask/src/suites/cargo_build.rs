@@ -7,20 +7,20 @@ use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
 
-use super::{Options, Suite, first_stack};
+use super::{Options, Over, Suite};
 use crate::stage::{Stage, Target};
 use crate::tally::Tally;
 use crate::{environment, process};
 
 /// The suite.
 pub const SUITE: Suite =
-    Suite { name: "cargo-build", program: None, stacks: first_stack, quick: Options::NONE, run };
+    Suite { name: "cargo-build", program: None, over: Over::FirstStack, quick: Options::NONE, run };
 
 /// Has dependencies with build scripts and macros, and still builds in some seconds.
 const PACKAGE: &str = "fslab-sys";
 
 /// Builds twice; the second time, nothing may be compiled.
-pub fn run(stage: &Stage, _target: &Target, _options: &Options) -> Result<Tally> {
+pub fn run(stage: &mut Stage, _target: &Target, _options: &Options) -> Result<Tally> {
     process::capture(environment::cargo().args(["fetch", "--locked"]))?;
     let sources = stage.directory().join("workspace");
     copy_workspace(&sources)?;

@@ -5,13 +5,14 @@ use std::fs;
 
 use anyhow::Result;
 
-use super::{Options, Suite, stacks};
+use super::{Options, Over, Suite};
 use crate::stage::{Stage, Target};
 use crate::tally::Tally;
 use crate::{environment, process};
 
 /// The suite.
-pub const SUITE: Suite = Suite { name: "fsx", program: Some("fsx"), stacks, quick: QUICK, run };
+pub const SUITE: Suite =
+    Suite { name: "fsx", program: Some("fsx"), over: Over::Stacks, quick: QUICK, run };
 
 const QUICK: Options = Options { operations: 10_000, seeds: 1, first_seed: 1 };
 
@@ -27,9 +28,15 @@ posix_fallocate = 1.0
 copy_file_range = 1.0
 ";
 
-fn run(stage: &Stage, target: &Target, options: &Options) -> Result<Tally> {
+fn run(stage: &mut Stage, target: &Target, options: &Options) -> Result<Tally> {
     let folder = stage.beside("fsx")?;
-    fs::write(folder.join("configuration.toml"), configuration(target))?;
+    let mut configuration = CONFIGURATION.to_owned();
+    // fsx ends at the first operation that a file system doesn't have.
+    if target.is_bindfs() {
+        println!("fsx on {target}: without punch_hole, which bindfs does not have");
+        configuration = CONFIGURATION.replace("punch_hole = 1.0\n", "punch_hole = 0.0\n");
+    }
+    fs::write(folder.join("configuration.toml"), configuration)?;
     let mut tally = Tally::default();
     for seed in (options.first_seed..).take(options.seeds as usize) {
         tally += one_seed(stage, target, options.operations, seed)?;
@@ -51,19 +58,6 @@ fn one_seed(stage: &Stage, target: &Target, operations: u32, seed: u32) -> Resul
     }
     println!("{name}: FAILED\n{}{}", tail(&output.stdout), tail(&output.stderr));
     Ok(Tally::fail(name))
-}
-
-/// bindfs has no hole punching, and fsx ends at the first operation a file system doesn't have.
-fn configuration(target: &Target) -> String {
-    match target {
-        Target::Bindfs => {
-            println!("fsx on {target}: without punch_hole, which bindfs does not have");
-            CONFIGURATION.replace("punch_hole = 1.0\n", "punch_hole = 0.0\n")
-        }
-        Target::Ext4 | Target::Fslab(_) | Target::FslabOn(..) | Target::Ext2(_) => {
-            CONFIGURATION.to_owned()
-        }
-    }
 }
 
 /// The last lines of a long output: fsx lists the operations before the failure.

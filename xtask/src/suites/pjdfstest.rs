@@ -2,10 +2,10 @@
 
 use std::fs;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 
-use super::{Options, Suite, stacks_and_tiers};
-use crate::stage::{Ground, Stage, Target};
+use super::{Options, Over, Suite};
+use crate::stage::{Stage, Target};
 use crate::tally::{Skip, Tally};
 use crate::{environment, process};
 
@@ -13,7 +13,7 @@ use crate::{environment, process};
 pub const SUITE: Suite = Suite {
     name: "pjdfstest",
     program: Some("pjdfstest"),
-    stacks: stacks_and_tiers,
+    over: Over::StacksAndTiers,
     quick: Options::NONE,
     run,
 };
@@ -40,7 +40,7 @@ allow_remount = false
 entries = [["nobody", "nogroup"], ["daemon", "daemon"]]
 "#;
 
-fn run(stage: &Stage, target: &Target, _options: &Options) -> Result<Tally> {
+fn run(stage: &mut Stage, target: &Target, _options: &Options) -> Result<Tally> {
     let configuration = stage.beside("pjdfstest")?.join("configuration.toml");
     fs::write(&configuration, CONFIGURATION)?;
     let mut command = environment::tool("pjdfstest")?;
@@ -52,27 +52,28 @@ fn run(stage: &Stage, target: &Target, _options: &Options) -> Result<Tally> {
         .with_context(|| format!("pjdfstest wrote: {}", output.stderr.trim()))?;
     println!("{}", report.summary);
     let mut allowed = allowed_skips()?;
-    if matches!(target, Target::FslabOn(Ground::Btrfs, _)) {
+    if target.is_on_btrfs() {
         report.forgive(BTRFS);
         allowed.extend(BTRFS);
     }
-    report.print_failures();
-    report.judge(target, &allowed)
+    for case in report.of("FAILED") {
+        println!("FAILED {}: {}", case.name, case.details);
+    }
+    Ok(report.judge(target, &allowed))
 }
 
 /// What pjdfstest wrote.
 #[derive(Debug, Default)]
 struct Report {
-    passed: usize,
-    failed: Vec<Case>,
-    skipped: Vec<Case>,
+    cases: Vec<Case>,
     summary: String,
 }
 
-/// A case that did not pass, and what was written below it.
+/// A case, its result, and what was written below it.
 #[derive(Debug, PartialEq, Eq)]
 struct Case {
     name: String,
+    result: String,
     details: String,
 }
 
@@ -81,109 +82,62 @@ impl Report {
     /// must be those of the lines.
     fn parse(output: &str) -> Result<Self> {
         let mut report = Self::default();
-        let mut last = Last::Passed;
         for line in output.lines() {
             if let Some(summary) = line.strip_prefix("Summary: ") {
                 report.summary = summary.to_owned();
             } else if let Some((name, result)) = result_line(line) {
-                last = report.add(name, result)?;
-            } else {
-                report.detail(last, line.trim());
+                let is_known = ["ok", "FAILED", "skipped"].contains(&result);
+                ensure!(is_known, "unknown result {result:?} of {name}");
+                let (name, result, details) = (name.into(), result.into(), String::new());
+                report.cases.push(Case { name, result, details });
+            } else if let Some(case) = report.cases.last_mut().filter(|_| !line.trim().is_empty()) {
+                case.details += if case.details.is_empty() { "" } else { "; " };
+                case.details += line.trim();
             }
         }
-        report.agree()?;
+        let [failed, skipped, passed] =
+            ["FAILED", "skipped", "ok"].map(|result| report.of(result).count());
+        let (counted, summary) =
+            (format!("{failed} failed, {skipped} skipped, {passed} passed"), &report.summary);
+        ensure!(passed > 0, "no case passed or ran");
+        ensure!(
+            summary.starts_with(&counted),
+            "the lines say {counted:?} and the summary {summary:?}"
+        );
         Ok(report)
     }
 
-    fn add(&mut self, name: &str, result: &str) -> Result<Last> {
-        let case = Case { name: name.to_owned(), details: String::new() };
-        Ok(match result {
-            "ok" => {
-                self.passed += 1;
-                Last::Passed
-            }
-            "FAILED" => {
-                self.failed.push(case);
-                Last::Failed
-            }
-            "skipped" => {
-                self.skipped.push(case);
-                Last::Skipped
-            }
-            other => bail!("unknown result {other:?} of {name}"),
-        })
-    }
-
-    fn detail(&mut self, last: Last, line: &str) {
-        let case = match last {
-            Last::Passed => None,
-            Last::Failed => self.failed.last_mut(),
-            Last::Skipped => self.skipped.last_mut(),
-        };
-        if let Some(case) = case.filter(|_| !line.is_empty()) {
-            let separator = if case.details.is_empty() { "" } else { "; " };
-            case.details.push_str(separator);
-            case.details.push_str(line);
-        }
-    }
-
-    fn agree(&self) -> Result<()> {
-        let (failed, skipped) = (self.failed.len(), self.skipped.len());
-        let counted = format!("{failed} failed, {skipped} skipped, {} passed", self.passed);
-        ensure!(self.passed > 0, "no case passed or ran");
-        ensure!(
-            self.summary.starts_with(&counted),
-            "the lines say {counted:?} and the summary {:?}",
-            self.summary
-        );
-        Ok(())
+    fn of(&self, result: &str) -> impl Iterator<Item = &Case> {
+        self.cases.iter().filter(move |case| case.result == result)
     }
 
     /// Takes cases that must fail on what lies below for such that were not run there.
     fn forgive(&mut self, known: &[(&str, &str)]) {
-        let is_known = |case: &Case| known.iter().any(|(name, _)| *name == case.name);
-        let (forgiven, failed) = std::mem::take(&mut self.failed).into_iter().partition(is_known);
-        self.failed = failed;
-        self.skipped.extend::<Vec<Case>>(forgiven);
-        for case in &mut self.skipped {
+        for case in self.cases.iter_mut().filter(|case| case.result != "ok") {
             if let Some((_, why)) = known.iter().find(|(name, _)| *name == case.name) {
-                case.details = (*why).to_owned();
+                (case.result, case.details) = ("skipped".to_owned(), (*why).to_owned());
             }
         }
     }
 
-    fn print_failures(&self) {
-        for case in &self.failed {
-            println!("FAILED {}: {}", case.name, case.details);
-        }
-    }
-
-    fn judge(self, target: &Target, allowed: &[(&str, &str)]) -> Result<Tally> {
+    fn judge(&self, target: &Target, allowed: &[(&str, &str)]) -> Tally {
         for (name, _) in allowed {
-            if !self.skipped.iter().any(|case| case.name == *name) {
+            if !self.of("skipped").any(|case| case.name == *name) {
                 println!("note: {name} ran; the list of allowed skips names it");
             }
         }
-        let full = |name: &str| format!("pjdfstest on {target}: {name}");
-        let skip = |case: Case| Skip {
-            test: full(&case.name),
-            reason: case.details,
+        let full = |case: &Case| format!("pjdfstest on {target}: {}", case.name);
+        let skip = |case: &Case| Skip {
+            test: full(case),
+            reason: case.details.clone(),
             allowed: allowed.iter().any(|(name, _)| *name == case.name),
         };
-        Ok(Tally {
-            passed: self.passed,
-            failed: self.failed.iter().map(|case| full(&case.name)).collect(),
-            skipped: self.skipped.into_iter().map(skip).collect(),
-        })
+        Tally {
+            passed: self.of("ok").count(),
+            failed: self.of("FAILED").map(full).collect(),
+            skipped: self.of("skipped").map(skip).collect(),
+        }
     }
-}
-
-/// To which list the details below belong.
-#[derive(Clone, Copy)]
-enum Last {
-    Passed,
-    Failed,
-    Skipped,
 }
 
 fn result_line(line: &str) -> Option<(&str, &str)> {
@@ -222,20 +176,25 @@ link::erofs_named                                skipped
 Summary: 1 failed, 1 skipped, 1 passed, 0 expected failures, 3 total
 ";
 
+    fn ext4() -> Target {
+        "ext4".parse().unwrap()
+    }
+
     #[test]
     fn a_report_is_read_with_its_details() {
         let report = Report::parse(OUTPUT).unwrap();
-        assert_eq!(report.failed[0].details, "assertion failed; left: 1");
-        assert_eq!(report.skipped[0].details, "Remounts are not allowed");
+        let details = |result| report.of(result).next().map(|case| case.details.as_str());
+        assert_eq!(details("FAILED"), Some("assertion failed; left: 1"));
+        assert_eq!(details("skipped"), Some("Remounts are not allowed"));
         let allowed = [("link::erofs_named", "no remount")];
-        let tally = report.judge(&Target::Ext4, &allowed).unwrap().requiring_all();
+        let tally = report.judge(&ext4(), &allowed).requiring_all();
         assert_eq!(tally.counts(), "1 passed, 1 failed, 1 skipped");
         assert_eq!(tally.failed, ["pjdfstest on ext4: rename::preserve_metadata::fifo"]);
     }
 
     #[test]
     fn a_skip_outside_the_list_is_not_allowed() {
-        let tally = Report::parse(OUTPUT).unwrap().judge(&Target::Ext4, &[]).unwrap();
+        let tally = Report::parse(OUTPUT).unwrap().judge(&ext4(), &[]);
         assert_eq!(tally.requiring_all().counts(), "1 passed, 2 failed, 0 skipped");
     }
 
@@ -243,11 +202,11 @@ Summary: 1 failed, 1 skipped, 1 passed, 0 expected failures, 3 total
     fn what_fails_below_is_no_failure_of_what_lies_over_it() {
         let mut report = Report::parse(OUTPUT).unwrap();
         report.forgive(BTRFS);
-        assert_eq!(report.failed.len(), 1, "another one");
+        assert_eq!(report.of("FAILED").count(), 1, "another one");
         let known = [("rename::preserve_metadata::fifo", "nothing does that here")];
         report.forgive(&known);
         let allowed = [known[0], ("link::erofs_named", "no remount")];
-        let tally = report.judge(&Target::Ext4, &allowed).unwrap().requiring_all();
+        let tally = report.judge(&ext4(), &allowed).requiring_all();
         assert_eq!(tally.counts(), "1 passed, 0 failed, 2 skipped");
     }
 

@@ -10,14 +10,14 @@ use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
 
-use super::{Options, Suite, cargo_build, stacks};
+use super::{Options, Over, Suite, cargo_build};
 use crate::stage::{Stage, Target};
 use crate::tally::Tally;
 use crate::{environment, process};
 
 /// The suite.
 pub const SUITE: Suite =
-    Suite { name: "sca-life", program: None, stacks, quick: Options::NONE, run };
+    Suite { name: "sca-life", program: None, over: Over::Stacks, quick: Options::NONE, run };
 
 /// One thing people do.
 struct Part {
@@ -41,7 +41,7 @@ const PARTS: &[Part] = &[
     },
 ];
 
-fn run(stage: &Stage, target: &Target, options: &Options) -> Result<Tally> {
+fn run(stage: &mut Stage, target: &Target, options: &Options) -> Result<Tally> {
     let outside = stage.beside("sca-life")?;
     make_tree(&outside.join("tree")).context("the tree to copy")?;
     let mut tally = Tally::default();
@@ -69,16 +69,12 @@ fn run(stage: &Stage, target: &Target, options: &Options) -> Result<Tally> {
 }
 
 fn verdict(name: &str, answer: Result<()>) -> Tally {
-    match answer {
-        Ok(()) => {
-            println!("{name}: ok");
-            Tally::pass()
-        }
-        Err(error) => {
-            println!("{name}: FAILED: {error:#}");
-            Tally::fail(name.to_owned())
-        }
-    }
+    let (word, tally) = match answer {
+        Ok(()) => ("ok".to_owned(), Tally::pass()),
+        Err(error) => (format!("FAILED: {error:#}"), Tally::fail(name)),
+    };
+    println!("{name}: {word}");
+    tally
 }
 
 fn capture(program: &str, arguments: &[&str], folder: &Path) -> Result<String> {
@@ -128,22 +124,23 @@ fn sqlite_check(folder: &Path, _outside: &Path) -> Result<()> {
     Ok(())
 }
 
+/// The archive, as an argument of tar.
+fn archive(folder: &Path) -> Result<String> {
+    folder.join("tree.tar").into_os_string().into_string().ok().context("a name that is no text")
+}
+
 fn tar_out_and_in(folder: &Path, outside: &Path) -> Result<()> {
-    let tree = outside.join("tree");
-    let archive = folder.join("tree.tar");
-    let archive = archive.to_str().context("a name that is no text")?;
+    let archive = archive(folder)?;
     let kept = ["--acls", "--xattrs", "--xattrs-include=*", "--sparse", "--numeric-owner"];
-    capture("tar", &[&["-cf", archive][..], &kept, &["."]].concat(), &tree)?;
+    capture("tar", &[&["-cf", &archive][..], &kept, &["."]].concat(), &outside.join("tree"))?;
     let copy = folder.join("copy");
     fs::create_dir(&copy)?;
-    capture("tar", &[&["-xpf", archive][..], &kept].concat(), &copy).map(drop)
+    capture("tar", &[&["-xpf", &archive][..], &kept].concat(), &copy).map(drop)
 }
 
 fn tar_compare(folder: &Path, outside: &Path) -> Result<()> {
-    let archive = folder.join("tree.tar");
-    let archive = archive.to_str().context("a name that is no text")?;
     for tree in [folder.join("copy"), outside.join("tree")] {
-        capture("tar", &["-df", archive, "--numeric-owner"], &tree)?;
+        capture("tar", &["-df", &archive(folder)?, "--numeric-owner"], &tree)?;
     }
     Ok(())
 }

@@ -26,9 +26,13 @@ pub fn keep(done: &[Done], elapsed: Duration) -> Result<()> {
             })
         })
         .collect();
+    // `None` outside a clone.
+    let mut git = Command::new("git");
+    git.current_dir(environment::workspace_root()).args(["describe", "--always", "--dirty"]);
+    let commit = process::capture(&mut git).ok().map(|name| name.trim().to_owned());
     let line = json!({
         "ended_unix_s": now.as_secs(),
-        "commit": commit(),
+        "commit": commit,
         "elapsed_s": elapsed.as_secs_f64(),
         "steps": steps,
     });
@@ -40,11 +44,4 @@ pub fn keep(done: &[Done], elapsed: Duration) -> Result<()> {
     write().with_context(|| format!("cannot append to {}", file.display()))?;
     println!("this table is kept in {}", file.display());
     Ok(())
-}
-
-/// The commit that was tested; `None` outside a clone.
-fn commit() -> Option<String> {
-    let mut git = Command::new("git");
-    git.current_dir(environment::workspace_root()).args(["describe", "--always", "--dirty"]);
-    process::capture(&mut git).ok().map(|name| name.trim().to_owned())
 }

@@ -1,15 +1,7 @@
-//! What is deliberately absent from crates: unsafe code outside fslab-sys, the fuser crate outside
-//! fslab-fuse, clocks and random sources where they are parameters, printing in libraries.
+//! What is deliberately absent from crates: unsafe code outside fslab-sys, clocks and random
+//! sources where they are parameters, printing in libraries.
 
-use super::Check;
 use super::tree::{Tree, Violation, code_of, has_word};
-
-/// The check.
-pub const CHECK: Check = Check {
-    name: "absences",
-    help: "no unsafe, fuser, clock or printing where they must not be",
-    run,
-};
 
 /// Words that code must not use, where it must not, and why.
 struct Absence {
@@ -26,13 +18,8 @@ const ABSENCES: &[Absence] = &[
         message: "unsafe code belongs in fslab-sys",
     },
     Absence {
-        words: &["fuser"],
-        within: |path| !path.starts_with("crates/fslab-fuse/"),
-        message: "only fslab-fuse knows the fuser crate",
-    },
-    Absence {
         words: &["SystemTime::now", "Instant::now", "thread_rng", "rand::rng", "rand::random"],
-        within: is_deterministic,
+        within: |path| source_crate(path).is_some_and(|name| DETERMINISTIC.contains(&name)),
         message: "clock and random source are parameters here",
     },
     Absence {
@@ -45,7 +32,8 @@ const ABSENCES: &[Absence] = &[
 const DETERMINISTIC: &[&str] =
     &["fslab-layers", "fslab-sca", "fslab-tier", "fslab-ext2", "fslab-age"];
 
-fn run(tree: &Tree) -> Vec<Violation> {
+/// Finds what breaks the rule.
+pub fn run(tree: &Tree) -> Vec<Violation> {
     tree.rust().flat_map(|(path, text)| file(path, text)).collect()
 }
 
@@ -67,7 +55,7 @@ fn file(path: &str, text: &str) -> Vec<Violation> {
 impl Absence {
     /// Tests may look at clocks and print; nothing else is allowed to them.
     fn is_broken_by(&self, code: &str, in_tests: bool) -> bool {
-        let holds_in_tests = matches!(self.words, ["unsafe" | "fuser"]);
+        let holds_in_tests = self.words == ["unsafe"];
         (holds_in_tests || !in_tests) && self.words.iter().any(|word| names(code, word))
     }
 }
@@ -77,10 +65,6 @@ fn names(code: &str, word: &str) -> bool {
         Some(name) => code.contains(word) && has_word(code, name),
         None => has_word(code, word),
     }
-}
-
-fn is_deterministic(path: &str) -> bool {
-    source_crate(path).is_some_and(|name| DETERMINISTIC.contains(&name))
 }
 
 /// Test doubles and suites are for test programs, which may print.
@@ -107,9 +91,6 @@ mod tests {
             ("crates/fslab-vfs/src/a.rs", "// unsafe is not here\nf(\"unsafe\")", 0),
             ("crates/fslab-vfs/src/a.rs", "#![forbid(unsafe_code)]", 0),
             ("crates/fslab-sys/src/a.rs", "unsafe { f() }", 0),
-            ("crates/fslab/src/a.rs", "use fuser::Request;", 1),
-            ("crates/fslab/src/a.rs", "find(fusermount3)", 0),
-            ("crates/fslab-fuse/src/a.rs", "use fuser::Request;", 0),
             ("crates/fslab-layers/src/a.rs", "let now = SystemTime::now();", 1),
             ("crates/fslab-compare/src/a.rs", "let now = Instant::now();", 0),
             ("crates/fslab-layers/src/a.rs", "#[cfg(test)]\nInstant::now();", 0),

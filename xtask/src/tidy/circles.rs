@@ -10,12 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use syn::visit::{self, Visit};
 use syn::{Item, UseTree, Visibility};
 
-use super::Check;
 use super::tree::{Tree, Violation};
-
-/// The check.
-pub const CHECK: Check =
-    Check { name: "circles", help: "files of a crate import each other in no circle", run };
 
 /// Circles that stay, by their files; ARCHITECTURE.md says why.
 const ALLOWED: &[&[&str]] =
@@ -31,7 +26,8 @@ struct Module {
     imports: Vec<(Path, bool)>,
 }
 
-fn run(tree: &Tree) -> Vec<Violation> {
+/// Finds what breaks the rule.
+pub fn run(tree: &Tree) -> Vec<Violation> {
     let mut crates: BTreeMap<&str, BTreeMap<Path, Module>> = BTreeMap::new();
     let mut violations = Vec::new();
     for (file, text) in tree.rust() {
@@ -71,26 +67,17 @@ struct Imports {
 }
 
 impl Imports {
+    /// Notes a path from the crate's root; paths that begin with a name count as those of a child,
+    /// and resolve to nothing where it is another crate.
     fn note(&mut self, path: &[String], passes_on: bool) {
-        if let Some(absolute) = self.absolute(path) {
-            self.found.push((absolute, passes_on));
-        }
-    }
-
-    /// From the crate's root; paths that begin with a name count as those of a child, and resolve
-    /// to nothing where it is another crate.
-    fn absolute(&self, path: &[String]) -> Option<Path> {
-        let (first, rest) = path.split_first()?;
-        match first.as_str() {
-            "crate" => Some(rest.to_vec()),
-            "self" => Some([&self.own, rest].concat()),
-            "super" => {
-                let above = path.iter().take_while(|part| *part == "super").count();
-                let kept = self.own.len().checked_sub(above)?;
-                Some([&self.own[..kept], &path[above..]].concat())
-            }
-            _ => Some([&self.own, path].concat()),
-        }
+        let above = path.iter().take_while(|part| *part == "super").count();
+        let Some(kept) = self.own.len().checked_sub(above) else { return };
+        let absolute = match path.first().map(String::as_str) {
+            Some("crate") => path[1..].to_vec(),
+            Some("self") => [&self.own, &path[1..]].concat(),
+            _ => [&self.own[..kept], &path[above..]].concat(),
+        };
+        self.found.push((absolute, passes_on));
     }
 
     fn note_tree(&mut self, before: &[String], tree: &UseTree, passes_on: bool) {

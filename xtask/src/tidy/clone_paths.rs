@@ -2,21 +2,16 @@
 //! built, and cargo does not see that a clone lies elsewhere. Tests run in their package's folder,
 //! so that relative paths lead to what they need.
 
-use super::Check;
-use super::tree::{Tree, Violation};
-
-/// The check.
-pub const CHECK: Check =
-    Check { name: "clone-paths", help: "no path of the clone is compiled in", run };
+use super::tree::{Tree, Violation, lines_of};
 
 const WORDS: &str = "env!(\"CARGO_MANIFEST_DIR\")";
 
-fn run(tree: &Tree) -> Vec<Violation> {
+/// Finds what breaks the rule.
+pub fn run(tree: &Tree) -> Vec<Violation> {
     let sources = tree.rust().filter(|(path, _)| path.starts_with("crates/"));
-    let lines = sources.flat_map(|(path, text)| text.lines().enumerate().map(move |l| (path, l)));
-    let broken = lines.filter(|(_, (_, line))| line.contains(WORDS));
+    let broken = lines_of(sources).filter(|(_, _, line)| line.contains(WORDS));
     let message = "use a path relative to the package's folder";
-    broken.map(|(path, (index, _))| Violation::of_line(path, index, message)).collect()
+    broken.map(|(path, index, _)| Violation::of_line(path, index, message)).collect()
 }
 
 #[cfg(test)]

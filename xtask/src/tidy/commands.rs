@@ -1,19 +1,14 @@
 //! Every subcommand is documented: README.md or the guide shows `fslab NAME`.
 
-use super::Check;
 use super::tree::{Tree, Violation, has_word};
-
-/// The check.
-pub const CHECK: Check =
-    Check { name: "commands", help: "README.md or the guide shows every subcommand", run };
 
 const COMMANDS: &str = "crates/fslab/src/commands.rs";
 
-fn run(tree: &Tree) -> Vec<Violation> {
+/// Finds what breaks the rule.
+pub fn run(tree: &Tree) -> Vec<Violation> {
     let documented = |name: &str| {
         let call = format!("fslab {}", name.replace('_', "-"));
-        let mut pages = tree.files().filter(|(path, _)| is_for_users(path));
-        pages.any(|(_, text)| has_word(text, &call))
+        tree.files_for_users().any(|(_, text)| has_word(text, &call))
     };
     let list = tree.get(COMMANDS).unwrap_or_default().lines().enumerate();
     list.filter_map(|(index, line)| Some((index, subcommand(line)?)))
@@ -28,10 +23,6 @@ fn run(tree: &Tree) -> Vec<Violation> {
 /// The module in a line of the list of subcommands such as `List(list::Args),`.
 fn subcommand(line: &str) -> Option<&str> {
     line.trim().strip_suffix("::Args),")?.split_once('(').map(|(_, module)| module)
-}
-
-fn is_for_users(path: &str) -> bool {
-    path == "README.md" || path.starts_with("docs/guide/") && path.ends_with(".md")
 }
 
 #[cfg(test)]

@@ -2,14 +2,10 @@
 
 use std::collections::BTreeSet;
 
-use super::Check;
 use super::tree::{Tree, Violation};
 
-/// The check.
-pub const CHECK: Check =
-    Check { name: "dead-files", help: "every Rust file is named by a `mod`", run };
-
-fn run(tree: &Tree) -> Vec<Violation> {
+/// Finds what breaks the rule.
+pub fn run(tree: &Tree) -> Vec<Violation> {
     let named: BTreeSet<_> = tree.rust().flat_map(|(path, text)| children(path, text)).collect();
     tree.rust()
         .filter(|(path, _)| !is_root(path) && !named.contains(*path))
@@ -22,11 +18,7 @@ fn is_root(path: &str) -> bool {
     let (folder, file) = path.rsplit_once('/').unwrap_or(("", path));
     let place = folder.rsplit('/').next().unwrap_or("");
     let own_program = ["bin", "tests", "benches", "examples", "fuzz_targets"].contains(&place);
-    match file {
-        "lib.rs" | "build.rs" => true,
-        "main.rs" => true,
-        _ => own_program,
-    }
+    own_program || ["lib.rs", "main.rs", "build.rs"].contains(&file)
 }
 
 /// The files that a file's `mod name;` lines may mean.

@@ -5,15 +5,12 @@
 
 use sha2::{Digest, Sha256};
 
-use super::Check;
 use super::tree::{Tree, Violation};
 
-/// The check.
-pub const CHECK: Check =
-    Check { name: "format-pages", help: "docs/formats and format.rs change together", run };
-
-fn run(tree: &Tree) -> Vec<Violation> {
-    let pages = tree.files().filter(|(path, _)| is_page(path));
+/// Finds what breaks the rule.
+pub fn run(tree: &Tree) -> Vec<Violation> {
+    let is_page = |path: &str| path.ends_with(".md") && !path.ends_with("/README.md");
+    let pages = tree.files().filter(|(path, _)| path.starts_with("docs/formats/") && is_page(path));
     let pages: Vec<_> = pages.map(|(path, text)| (path, marker(text))).collect();
     let described = |code: &str| {
         pages.iter().any(|(_, found)| matches!(found, Some((path, _)) if *path == code))
@@ -31,10 +28,6 @@ fn is_format(tree: &Tree, path: &str) -> bool {
     let beside = |name| path.strip_suffix("format.rs").map(|folder| format!("{folder}{name}"));
     let exists = |name| beside(name).is_some_and(|path| tree.get(&path).is_some());
     path.ends_with("/format.rs") && (exists("reader.rs") || exists("writer.rs"))
-}
-
-fn is_page(path: &str) -> bool {
-    path.starts_with("docs/formats/") && path.ends_with(".md") && !path.ends_with("/README.md")
 }
 
 /// The path and hash of a page's marker.

@@ -1,27 +1,20 @@
 //! The project names no package registry: where packages come from is the user's configuration.
 
-use super::Check;
-use super::tree::{Tree, Violation};
-
-/// The check.
-pub const CHECK: Check = Check { name: "hosts", help: "no file names a package registry", run };
+use super::tree::{Tree, Violation, lines_of};
 
 /// Written in two parts, or this file would name them.
 const HOSTS: &[&str] = &[concat!("crates", ".io"), concat!("py", "pi"), concat!("registry", ".")];
 
-fn run(tree: &Tree) -> Vec<Violation> {
+/// Finds what breaks the rule.
+pub fn run(tree: &Tree) -> Vec<Violation> {
     // Cargo writes the lock file, and its own registry into it.
     let files = tree.files().filter(|(path, _)| !path.ends_with("Cargo.lock"));
-    files.flat_map(|(path, text)| file(path, text)).collect()
-}
-
-fn file(path: &str, text: &str) -> Vec<Violation> {
-    let found = |(index, line): (usize, &str)| {
+    let found = |(path, index, line): (&str, usize, &str)| {
         let line = line.to_lowercase();
         let host = HOSTS.iter().find(|host| names(&line, host))?;
         Some(Violation::of_line(path, index, format!("names a package registry: {host}")))
     };
-    text.lines().enumerate().filter_map(found).collect()
+    lines_of(files).filter_map(found).collect()
 }
 
 /// A host name goes on where a sentence or a path of a field would not: `registry.rs` is a file
@@ -30,12 +23,9 @@ fn names(line: &str, host: &str) -> bool {
     line.match_indices(host).any(|(start, _)| {
         let rest = &line[start + host.len()..];
         let label = rest.split(|c: char| !c.is_ascii_alphanumeric() && c != '-').next();
-        !host.ends_with('.') || is_domain(label.unwrap_or(""), rest)
+        let label = label.unwrap_or("");
+        !host.ends_with('.') || !label.is_empty() && rest[label.len()..].starts_with('.')
     })
-}
-
-fn is_domain(label: &str, rest: &str) -> bool {
-    !label.is_empty() && rest[label.len()..].starts_with('.')
 }
 
 #[cfg(test)]

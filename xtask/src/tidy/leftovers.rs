@@ -1,29 +1,21 @@
 //! No notes to oneself: what is to be done belongs in an issue, where others see it.
 
-use super::Check;
-use super::tree::{Tree, Violation, has_word};
-
-/// The check.
-pub const CHECK: Check =
-    Check { name: "leftovers", help: "no notes to oneself in sources and documents", run };
+use super::tree::{Tree, Violation, has_word, lines_of};
 
 /// Written in two parts, or this file would be full of them.
 const WORDS: &[&str] = &[concat!("TO", "DO"), concat!("FIX", "ME"), concat!("XX", "X")];
 
 const SUFFIXES: &[&str] = &[".rs", ".toml", ".md", ".html"];
 
-fn run(tree: &Tree) -> Vec<Violation> {
+/// Finds what breaks the rule.
+pub fn run(tree: &Tree) -> Vec<Violation> {
     let checked = |path: &str| SUFFIXES.iter().any(|suffix| path.ends_with(suffix));
     let files = tree.files().filter(|(path, _)| checked(path));
-    files.flat_map(|(path, text)| file(path, text)).collect()
-}
-
-fn file(path: &str, text: &str) -> Vec<Violation> {
-    let found = |(index, line)| {
+    let found = |(path, index, line): (&str, usize, &str)| {
         let word = WORDS.iter().find(|word| has_word(line, word))?;
         Some(Violation::of_line(path, index, format!("{word}: do it, or write an issue")))
     };
-    text.lines().enumerate().filter_map(found).collect()
+    lines_of(files).filter_map(found).collect()
 }
 
 #[cfg(test)]

@@ -1,23 +1,14 @@
 //! Links between documents lead to files that exist.
 
-use super::Check;
-use super::tree::{Tree, Violation};
+use super::tree::{Tree, Violation, lines_of};
 
-/// The check.
-pub const CHECK: Check =
-    Check { name: "links", help: "links between documents lead somewhere", run };
-
-fn run(tree: &Tree) -> Vec<Violation> {
+/// Finds what breaks the rule.
+pub fn run(tree: &Tree) -> Vec<Violation> {
     let pages = tree.files().filter(|(path, _)| path.ends_with(".md"));
-    pages.flat_map(|(path, text)| page(tree, path, text)).collect()
-}
-
-fn page(tree: &Tree, path: &str, text: &str) -> Vec<Violation> {
-    let numbered = text.lines().enumerate();
-    numbered
-        .flat_map(|(index, line)| targets(line).map(move |target| (index, target)))
-        .filter(|(_, target)| !leads_somewhere(tree, path, target))
-        .map(|(index, target)| Violation::of_line(path, index, format!("no such file: {target}")))
+    lines_of(pages)
+        .flat_map(|(path, index, line)| targets(line).map(move |target| (path, index, target)))
+        .filter(|(path, _, target)| !leads_somewhere(tree, path, target))
+        .map(|(path, at, target)| Violation::of_line(path, at, format!("no such file: {target}")))
         .collect()
 }
 

@@ -5,16 +5,12 @@
 //! nothing yet. A test exists if a Rust source defines `fn NAME`, or has the string "NAME", as the
 //! registries of conformance cases and outside suites do.
 
-use super::Check;
 use super::tree::{Tree, Violation, has_word};
-
-/// The check.
-pub const CHECK: Check =
-    Check { name: "semantics", help: "every promise names a test that exists", run };
 
 const PAGE: &str = "docs/SEMANTICS.md";
 
-fn run(tree: &Tree) -> Vec<Violation> {
+/// Finds what breaks the rule.
+pub fn run(tree: &Tree) -> Vec<Violation> {
     let page = tree.get(PAGE).unwrap_or_default();
     let promises = promises(page);
     promises.iter().flat_map(|(index, promise)| check(tree, *index, promise)).collect()
@@ -56,15 +52,12 @@ pub fn exists(tree: &Tree, name: &str) -> bool {
     let last = name.rsplit("::").next().unwrap_or(name);
     let function = format!("fn {last}");
     let literal = format!("\"{last}\"");
-    let folder = name.split_once("::").map(|(root, _)| root.replace('_', "-"));
-    let mut sources = tree.rust().filter(|(path, _)| in_crate(path, folder.as_deref()));
+    // A qualified name is looked for in its crate only.
+    let folder = name.split_once("::").map(|(root, _)| root.replace('_', "-") + "/");
+    let is_in = |path: &str, folder| path.trim_start_matches("crates/").starts_with(folder);
+    let mut sources =
+        tree.rust().filter(|(path, _)| folder.as_deref().is_none_or(|folder| is_in(path, folder)));
     sources.any(|(_, text)| has_word(text, &function) || text.contains(&literal))
-}
-
-/// A qualified name is looked for in its crate only.
-fn in_crate(path: &str, name: Option<&str>) -> bool {
-    let Some(name) = name else { return true };
-    path.starts_with(&format!("crates/{name}/")) || path.starts_with(&format!("{name}/"))
 }
 
 #[cfg(test)]

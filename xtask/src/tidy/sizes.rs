@@ -1,41 +1,33 @@
 //! Files end at 800 lines, lines at 100 columns, and Rust sources are ASCII.
 
-use super::Check;
 use super::tree::{Tree, Violation};
-
-/// The check.
-pub const CHECK: Check =
-    Check { name: "sizes", help: "800 lines a file, 100 columns a line, ASCII sources", run };
 
 const LINES_MAX: usize = 800;
 const COLUMNS_MAX: usize = 100;
 
-fn run(tree: &Tree) -> Vec<Violation> {
+/// Finds what breaks the rule.
+pub fn run(tree: &Tree) -> Vec<Violation> {
     tree.rust().flat_map(|(path, text)| file(path, text)).collect()
 }
 
 fn file(path: &str, text: &str) -> Vec<Violation> {
-    let mut violations: Vec<_> =
-        text.lines().enumerate().flat_map(|(index, line)| self::line(path, index, line)).collect();
+    let mut violations = Vec::new();
+    for (index, line) in text.lines().enumerate() {
+        let columns = line.chars().count();
+        // An address can't be broken.
+        if columns > COLUMNS_MAX && !line.contains("://") {
+            let message = format!("{columns} columns; {COLUMNS_MAX} are the limit");
+            violations.push(Violation::of_line(path, index, message));
+        }
+        if let Some(character) = line.chars().find(|character| !character.is_ascii()) {
+            let message = format!("not ASCII: {}", character.escape_unicode());
+            violations.push(Violation::of_line(path, index, message));
+        }
+    }
     let lines = text.lines().count();
     if lines > LINES_MAX {
         let message = format!("{lines} lines; split it, {LINES_MAX} are the limit");
         violations.push(Violation::of_file(path, message));
-    }
-    violations
-}
-
-fn line(path: &str, index: usize, line: &str) -> Vec<Violation> {
-    let mut violations = Vec::new();
-    let columns = line.chars().count();
-    // An address can't be broken.
-    if columns > COLUMNS_MAX && !line.contains("://") {
-        let message = format!("{columns} columns; {COLUMNS_MAX} are the limit");
-        violations.push(Violation::of_line(path, index, message));
-    }
-    if let Some(character) = line.chars().find(|character| !character.is_ascii()) {
-        let message = format!("not ASCII: {}", character.escape_unicode());
-        violations.push(Violation::of_line(path, index, message));
     }
     violations
 }

@@ -30,13 +30,6 @@ impl Tree {
         Ok(Self { files, others })
     }
 
-    /// A tree for tests.
-    #[cfg(test)]
-    pub fn of(files: &[(&str, &str)]) -> Self {
-        let owned = |(path, text): &(&str, &str)| (path.to_string(), text.to_string());
-        Self { files: files.iter().map(owned).collect(), others: BTreeSet::new() }
-    }
-
     /// All files.
     pub fn files(&self) -> impl Iterator<Item = (&str, &str)> {
         self.files.iter().map(|(path, text)| (path.as_str(), text.as_str()))
@@ -45,6 +38,12 @@ impl Tree {
     /// All Rust sources.
     pub fn rust(&self) -> impl Iterator<Item = (&str, &str)> {
         self.files().filter(|(path, _)| path.ends_with(".rs"))
+    }
+
+    /// README.md and the pages of the guide.
+    pub fn files_for_users(&self) -> impl Iterator<Item = (&str, &str)> {
+        let is_guide = |path: &str| path.starts_with("docs/guide/") && path.ends_with(".md");
+        self.files().filter(move |(path, _)| *path == "README.md" || is_guide(path))
     }
 
     /// All manifests of crates: `crates/NAME/Cargo.toml` and xtask's, with the crate's name.
@@ -99,6 +98,15 @@ impl fmt::Display for Violation {
     }
 }
 
+/// The lines of files, each with its path and its index, which counts from 0.
+pub fn lines_of<'a>(
+    files: impl Iterator<Item = (&'a str, &'a str)>,
+) -> impl Iterator<Item = (&'a str, usize, &'a str)> {
+    files.flat_map(|(path, text)| {
+        text.lines().enumerate().map(move |(index, line)| (path, index, line))
+    })
+}
+
 /// A line of Rust without its comment and without the contents of its strings. Strings of several
 /// lines are not understood: their later lines are taken for code, which the checks bear.
 pub fn code_of(line: &str) -> String {
@@ -134,6 +142,14 @@ pub fn has_word(text: &str, word: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    impl Tree {
+        /// A tree for tests.
+        pub fn of(files: &[(&str, &str)]) -> Self {
+            let owned = |(path, text): &(&str, &str)| (path.to_string(), text.to_string());
+            Self { files: files.iter().map(owned).collect(), others: BTreeSet::new() }
+        }
+    }
 
     #[test]
     fn code_is_without_comments_and_strings() {

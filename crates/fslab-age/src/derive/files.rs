@@ -3,30 +3,16 @@
 use std::num::NonZeroU64;
 
 use rand::RngExt;
-use rand_pcg::Pcg64;
 
-use super::Options;
-use super::inode_reuse::{Numbers, unique_name};
-use super::options::Interval;
+use super::inode_reuse::unique_name;
+use super::{Interval, Maker};
 use crate::diff::{Change, Differences};
 use crate::snapshot::{Entry, EntryKind};
 use crate::workload::{Operation, OperationKind};
 
-/// What turns a change into operations.
-pub struct FileRules<'a> {
-    pub options: &'a Options,
-    pub interval: Interval,
-    /// The time of the first snapshot.
-    pub start_ns: i64,
-    pub numbers: &'a mut Numbers,
-    pub random: &'a mut Pcg64,
-    /// Entries whose directory is unknown.
-    pub orphans: u64,
-}
-
-impl FileRules<'_> {
+impl Maker<'_> {
     /// The operations of a change, in no order but that of their times.
-    pub fn operations(&mut self, change: Change) -> Vec<Operation> {
+    pub(super) fn operations(&mut self, change: Change) -> Vec<Operation> {
         let mut rows = Vec::new();
         match change {
             Change::Created(entry) => self.create(&entry, &mut rows),
@@ -57,7 +43,7 @@ impl FileRules<'_> {
     fn directory(&mut self, entry: &Entry, rows: &mut Vec<Operation>) -> u64 {
         let Some(each) = self.options.inodes_per_directory.map(NonZeroU64::get) else {
             let known = self.numbers.directory(entry.directory);
-            self.orphans += u64::from(known.is_none());
+            self.derived.orphans += u64::from(known.is_none());
             return known.unwrap_or_default();
         };
         let (directory, is_new) = self.numbers.flat_directory(entry.inode / each);

@@ -149,7 +149,7 @@ fn check(header: &RawHeader, path: &Path) -> Result<()> {
         return Err(wrong(path, "its header is damaged"));
     }
     if found > known {
-        return Err(Error::NewerFormat { path: path.to_owned(), found, known });
+        return Err(Error::newer_format(path, found, known));
     }
     let facts = header.facts_bytes.get() as usize;
     let frame = size_of::<RawHeader>() - 8 + facts;

@@ -14,6 +14,7 @@ use zstd::zstd_safe::CParameter;
 use super::format::{FACTS_BYTES_MAX, MAGIC, PIECE_BYTES, RawHeader, SKIPPABLE, VERSION};
 use super::{Identity, Packed};
 use crate::error::{Error, Result};
+use crate::table::directory_of;
 
 /// Fast, and small where there are zeros.
 const LEVEL: i32 = 3;
@@ -27,8 +28,7 @@ pub fn pack(image: &Path, output: &Path, identity: &Identity) -> Result<Packed> 
     let workload_hash = parse_hash(&identity.workload)?;
     let source = File::open(image).map_err(Error::file(image))?;
     let image_bytes = source.metadata().map_err(Error::file(image))?.len();
-    let parent = output.parent().filter(|parent| !parent.as_os_str().is_empty());
-    let unfinished = tempfile::NamedTempFile::new_in(parent.unwrap_or(Path::new(".")));
+    let unfinished = tempfile::NamedTempFile::new_in(directory_of(output));
     let unfinished = unfinished.map_err(Error::file(output))?;
     let mut out = BufWriter::new(unfinished);
     let mut header = RawHeader {

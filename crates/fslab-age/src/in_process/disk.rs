@@ -1,21 +1,21 @@
 //! A device that keeps what a file system needs to find its files, and adds up what a disk would
 //! take for all that it is asked.
 
-use fslab_vfs::{BlockDevice, MetadataDevice, Result};
+use fslab_vfs::{BlockDevice, MemoryDevice, Result};
 use parking_lot::Mutex;
 
 use crate::simulate::{Arm, Disk};
 
 /// A modelled disk.
 pub struct ModelledDisk {
-    kept: MetadataDevice,
+    kept: MemoryDevice,
     arm: Mutex<Arm<'static>>,
 }
 
 impl ModelledDisk {
     /// A disk of so many bytes, all zeros.
     pub fn new(size: u64, disk: &'static Disk) -> Self {
-        Self { kept: MetadataDevice::new(size), arm: Mutex::new(disk.arm()) }
+        Self { kept: MemoryDevice::of_metadata(size), arm: Mutex::new(disk.arm()) }
     }
 
     /// What all requests so far would have taken, in microseconds.

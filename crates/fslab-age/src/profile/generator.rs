@@ -106,12 +106,6 @@ impl Generator {
         (volume_bytes as f64 * share) as u64
     }
 
-    fn make_directory(&mut self, time_ns: u64, parent: Option<usize>) {
-        let directory = parent.map_or(0, |place| self.directories.number(place));
-        let number = self.directory_in(time_ns, directory);
-        self.directories.add(number, parent, self.profile.directory_sigma, &mut self.random);
-    }
-
     /// The number of a new directory in another.
     fn directory_in(&mut self, time_ns: u64, directory: u64) -> u64 {
         let number = self.number();
@@ -126,7 +120,9 @@ impl Generator {
         let wanted = 1.0 + self.residents.count() as f64 / files_each.max(0.1);
         if (self.directories.count() as f64) < wanted {
             let parent = self.directories.parent_of_next(depth_max, &mut self.random);
-            self.make_directory(time_ns, parent);
+            let directory = parent.map_or(0, |place| self.directories.number(place));
+            let number = self.directory_in(time_ns, directory);
+            self.directories.add(number, parent, self.profile.directory_sigma, &mut self.random);
         }
     }
 

@@ -83,7 +83,7 @@ pub fn even_weights(count: u64, sigma: f64, random: &mut Pcg64) -> Vec<f64> {
 }
 
 /// Space that a file takes.
-fn stored(size: u64) -> u64 {
+pub(super) fn stored(size: u64) -> u64 {
     size.div_ceil(UNIT_BYTES) * UNIT_BYTES
 }
 

@@ -10,21 +10,28 @@ pub struct Parameter {
     pub name: &'static str,
     /// One line of help.
     pub help: &'static str,
-    /// Puts a value into a profile; `false` where the profile has no such parameter.
-    set: fn(&mut Profile, f64) -> bool,
+    /// Puts a value into a profile; `None` where the profile has no such parameter.
+    set: fn(&mut Profile, f64) -> Option<()>,
+}
+
+const fn of(
+    name: &'static str,
+    help: &'static str,
+    set: fn(&mut Profile, f64) -> Option<()>,
+) -> Parameter {
+    Parameter { name, help, set }
 }
 
 /// A parameter for a field of [`Profile`] that has its name.
 macro_rules! parameter {
+    ($name:ident as $type:ty, $help:literal) => {
+        of(stringify!($name), $help, |profile, value| {
+            profile.$name = value as $type;
+            Some(())
+        })
+    };
     ($name:ident, $help:literal) => {
-        Parameter {
-            name: stringify!($name),
-            help: $help,
-            set: |profile, value| {
-                profile.$name = value;
-                true
-            },
-        }
+        parameter!($name as f64, $help)
     };
 }
 
@@ -41,46 +48,32 @@ pub const PARAMETERS: &[Parameter] = &[
     parameter!(day_sigma, "spread of how busy days are"),
     parameter!(idle_days, "share of days on which nothing happens"),
     parameter!(directory_sigma, "spread of how much directories are used"),
-    Parameter {
-        name: "change_candidates",
-        help: "a changed file is the largest of so many",
-        set: |profile, value| {
-            profile.change_candidates = value as u32;
-            true
-        },
-    },
-    Parameter {
-        name: "size_mu",
-        help: "mean of the logarithm of sizes, where sizes are lognormal",
-        set: |profile, value| lognormal(profile).map(|(mu, _)| *mu = value).is_some(),
-    },
-    Parameter {
-        name: "size_sigma",
-        help: "spread of the logarithm of sizes, where sizes are lognormal",
-        set: |profile, value| lognormal(profile).map(|(_, sigma)| *sigma = value).is_some(),
-    },
-    Parameter {
-        name: "directory_bytes",
-        help: "bytes of the volume for each directory, where all lie in the root",
-        set: |profile, value| match &mut profile.directories {
-            Directories::Flat { bytes_each } => {
-                *bytes_each = value.max(1.0) as u64;
-                true
-            }
-            Directories::Tree { .. } => false,
-        },
-    },
-    Parameter {
-        name: "files_per_directory",
-        help: "files for each directory, where directories are a tree",
-        set: |profile, value| tree(profile).map(|(files, _)| *files = value).is_some(),
-    },
-    Parameter {
-        name: "depth_max",
-        help: "no directory lies deeper, where directories are a tree",
-        set: |profile, value| tree(profile).map(|(_, depth)| *depth = value as u32).is_some(),
-    },
+    parameter!(change_candidates as u32, "a changed file is the largest of so many"),
+    of("size_mu", "mean of the logarithm of sizes, where sizes are lognormal", |profile, value| {
+        lognormal(profile).map(|(mu, _)| *mu = value)
+    }),
+    of(
+        "size_sigma",
+        "spread of the logarithm of sizes, where sizes are lognormal",
+        |profile, value| lognormal(profile).map(|(_, sigma)| *sigma = value),
+    ),
+    of("directory_bytes", FLAT, |profile, value| match &mut profile.directories {
+        Directories::Flat { bytes_each } => {
+            *bytes_each = value.max(1.0) as u64;
+            Some(())
+        }
+        Directories::Tree { .. } => None,
+    }),
+    of(
+        "files_per_directory",
+        "files for each directory, where directories are a tree",
+        |profile, value| tree(profile).map(|(files, _)| *files = value),
+    ),
+    of("depth_max", "no directory lies deeper, where directories are a tree", |profile, value| {
+        tree(profile).map(|(_, depth)| *depth = value as u32)
+    }),
 ];
+const FLAT: &str = "bytes of the volume for each directory, where all lie in the root";
 
 fn lognormal(profile: &mut Profile) -> Option<(&mut f64, &mut f64)> {
     match &mut profile.sizes {
@@ -109,9 +102,8 @@ impl Profile {
             let names = names.join(", ");
             return Err(Error::parameter(format!("no parameter '{name}'; there are {names}")));
         };
-        if (parameter.set)(self, value) {
-            return Ok(());
-        }
-        Err(Error::parameter(format!("the profile {} has no {name}", self.name)))
+        let profile = self.name;
+        let unfit = || Error::parameter(format!("the profile {profile} has no {name}"));
+        (parameter.set)(self, value).ok_or_else(unfit)
     }
 }

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{Data, Replayed, Settings};
 use crate::error::{Error, Result};
+use crate::table::directory_of;
 
 /// A checkpoint is not larger than this, in bytes.
 const BYTES_MAX: u64 = 256 << 20;
@@ -44,13 +45,14 @@ impl Checkpoint {
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
             status => status.map_err(Error::file(path))?.len(),
         };
-        let unusable = |what: String| Error::Checkpoint { path: path.to_owned(), what };
         if length > BYTES_MAX {
-            return Err(unusable("it is too large for a checkpoint".to_owned()));
+            return Err(Error::unfit(path, "it is too large for a checkpoint"));
         }
         let text = std::fs::read(path).map_err(Error::file(path))?;
         let parsed = serde_json::from_slice(&text);
-        parsed.map(Some).map_err(|error| unusable(format!("it is no checkpoint: {error}")))
+        parsed
+            .map(Some)
+            .map_err(|error| Error::unfit(path, format!("it is no checkpoint: {error}")))
     }
 
     /// Says why a replay can't go on from here.
@@ -62,18 +64,15 @@ impl Checkpoint {
         } else {
             return Ok(());
         };
-        Err(Error::Checkpoint { path: path.to_owned(), what: what.to_owned() })
+        Err(Error::unfit(path, what))
     }
 
     /// Puts the checkpoint into its place, durably.
     pub(super) fn write(&self, path: &Path) -> Result<()> {
-        let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
-        let parent = parent.unwrap_or(Path::new("."));
+        let parent = directory_of(path);
         let mut file = tempfile::NamedTempFile::new_in(parent).map_err(Error::file(path))?;
-        let text = serde_json::to_vec(self).map_err(|error| Error::Checkpoint {
-            path: path.to_owned(),
-            what: error.to_string(),
-        })?;
+        let text = serde_json::to_vec(self);
+        let text = text.map_err(|error| Error::unfit(path, error.to_string()))?;
         file.write_all(&text).map_err(Error::file(path))?;
         file.as_file().sync_all().map_err(Error::file(path))?;
         file.persist(path).map_err(|error| error.error).map_err(Error::file(path))?;

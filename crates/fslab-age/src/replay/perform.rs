@@ -38,23 +38,6 @@ pub struct Performer<'a> {
     noise: Vec<u8>,
 }
 
-/// How a step came out.
-enum Outcome {
-    Done {
-        written: u64,
-    },
-    /// Done, but only alone and after everything was written back: until then it did not fit.
-    DoneLate {
-        written: u64,
-    },
-    /// The target is full.
-    NoSpace,
-    /// The file is missing because it did not fit.
-    LeftOut,
-    /// A replay that was killed has done it, or what comes after it.
-    Repeated,
-}
-
 impl<'a> Performer<'a> {
     pub fn new(target: &'a dyn FileSystem, settings: &Settings) -> Self {
         let mut noise = vec![0; NOISE_BYTES];
@@ -132,84 +115,64 @@ impl<'a> Performer<'a> {
         let mut replayed = Replayed::default();
         for step in steps {
             replayed.operations += 1;
-            match self.step(step, redo)? {
-                Outcome::Done { written } => replayed.bytes_written += written,
-                Outcome::DoneLate { written } => {
-                    replayed.bytes_written += written;
-                    replayed.late += 1;
-                }
-                Outcome::NoSpace => replayed.no_space += 1,
-                Outcome::LeftOut => replayed.left_out += 1,
-                Outcome::Repeated => replayed.repeated += 1,
-            }
+            replayed.add(&self.step(step, redo)?);
         }
         Ok(replayed)
     }
 
-    fn step(&self, step: &Step, redo: bool) -> Result<Outcome> {
-        let file = step.operation.file;
-        if self.missing.lock().contains(&file) {
-            if matches!(step.operation.kind, OperationKind::Remove) {
-                self.missing.lock().remove(&file);
+    /// Does a step. One that does not fit is done once more, alone, after everything was written
+    /// back.
+    fn step(&self, step: &Step, redo: bool) -> Result<Replayed> {
+        let operation = &step.operation;
+        if self.missing.lock().contains(&operation.file) {
+            if operation.kind == OperationKind::Remove {
+                self.missing.lock().remove(&operation.file);
             }
-            return Ok(Outcome::LeftOut);
+            return Ok(Replayed { left_out: 1, ..Replayed::default() });
         }
         let Some(parent) = self.directory(step.directory) else {
             return self.without_directory(step, redo);
         };
-        match self.room.beside_others(|| self.try_step(step, parent, redo)) {
-            Err(error) if is_out_of_space(&error) => self.step_again(step, parent, redo, error),
-            tried => self.outcome(step, redo, tried.map(|written| Outcome::Done { written })),
-        }
-    }
-
-    /// Does a step that did not fit once more, alone, after everything was written back.
-    fn step_again(
-        &self,
-        step: &Step,
-        parent: Ino,
-        redo: bool,
-        error: fslab_vfs::Error,
-    ) -> Result<Outcome> {
-        // A part of it may have been done.
-        let again = || match self.try_step(step, parent, true) {
-            Err(error) if is_of_a_redo(&error) => Ok(0),
-            tried => tried,
+        let (tried, late) = match self.room.beside_others(|| self.try_step(step, parent, redo)) {
+            Err(error) if is_out_of_space(&error) => {
+                // A part of it may have been done.
+                let again = || match self.try_step(step, parent, true) {
+                    Err(error) if is_of_a_redo(&error) => Ok(0),
+                    tried => tried,
+                };
+                (self.room.again(error, || self.sync(), again)?, 1)
+            }
+            tried => (tried, 0),
         };
-        let tried = self.room.again(error, || self.sync(), again)?;
-        self.outcome(step, redo, tried.map(|written| Outcome::DoneLate { written }))
-    }
-
-    fn outcome(&self, step: &Step, redo: bool, tried: VfsResult<Outcome>) -> Result<Outcome> {
-        let operation = &step.operation;
         match tried {
-            Ok(outcome) => {
+            Ok(bytes_written) => {
                 if operation.kind.may_free() {
                     self.room.note_freed();
                 }
-                Ok(outcome)
+                Ok(Replayed { bytes_written, late, ..Replayed::default() })
             }
             Err(error) if self.when_full == WhenFull::Skip && is_full(&error) => {
                 if operation.kind.makes() {
                     self.missing.lock().insert(operation.file);
                 }
-                Ok(Outcome::NoSpace)
+                Ok(Replayed { no_space: 1, ..Replayed::default() })
             }
-            Err(error) if redo && is_of_a_redo(&error) => Ok(Outcome::Repeated),
+            Err(error) if redo && is_of_a_redo(&error) => {
+                Ok(Replayed { repeated: 1, ..Replayed::default() })
+            }
             Err(source) => Err(failed(step, source)),
         }
     }
 
-    /// The directory is gone: a killed replay removed it later, or it did not fit.
-    fn without_directory(&self, step: &Step, redo: bool) -> Result<Outcome> {
+    fn without_directory(&self, step: &Step, redo: bool) -> Result<Replayed> {
         if self.missing.lock().contains(&step.directory) {
             if step.operation.kind.makes() {
                 self.missing.lock().insert(step.operation.file);
             }
-            return Ok(Outcome::LeftOut);
+            return Ok(Replayed { left_out: 1, ..Replayed::default() });
         }
         if redo {
-            return Ok(Outcome::Repeated);
+            return Ok(Replayed { repeated: 1, ..Replayed::default() });
         }
         Err(failed(step, Errno::NOENT.into()))
     }
@@ -243,74 +206,62 @@ impl<'a> Performer<'a> {
     }
 
     fn try_step(&self, step: &Step, parent: Ino, redo: bool) -> VfsResult<u64> {
-        let operation = &step.operation;
+        let (target, operation) = (self.target, &step.operation);
+        let request = &self.request(operation);
         let name = Name::new(OsStr::from_bytes(&step.name))?;
         match operation.kind {
-            OperationKind::MakeDirectory => self.make_directory(operation, parent, name, redo)?,
-            OperationKind::Create => self.create(operation, parent, name, redo)?,
-            OperationKind::Symlink => self.symlink(operation, parent, name)?,
-            OperationKind::Write => return self.write(operation, parent, name),
-            OperationKind::Truncate => self.truncate(operation, parent, name)?,
-            OperationKind::Remove => self.target.unlink(&self.request(operation), parent, name)?,
-            OperationKind::RemoveDirectory => self.remove_directory(operation, parent, name)?,
-            OperationKind::Rename => self.rename(step, parent, name, redo)?,
+            OperationKind::MakeDirectory => {
+                let entry = match target.mkdir(request, parent, name, operation.mode) {
+                    Err(error) if redo && error.errno() == Errno::EXIST => {
+                        target.lookup(request, parent, name)?
+                    }
+                    made => made?,
+                };
+                self.directories.lock().insert(operation.file, entry.attr.ino);
+            }
+            OperationKind::Create => {
+                let exclusive = if redo { OpenMode::TRUNCATE } else { OpenMode::EXCLUSIVE };
+                let (mode, flags) = (0o100_000 | operation.mode, OpenMode::WRITE_ONLY | exclusive);
+                let (entry, opened) = target.create(request, parent, name, mode, flags)?;
+                let closed = self.close(request, entry.attr.ino, opened.handle);
+                target.forget(entry.attr.ino, 1);
+                closed?;
+            }
+            OperationKind::Symlink => {
+                // Where links led is not part of a workload; how long they are is.
+                let to = OsString::from_vec(vec![b'x'; operation.length.clamp(1, 4095) as usize]);
+                let entry = target.symlink(request, parent, name, &to)?;
+                target.forget(entry.attr.ino, 1);
+            }
+            OperationKind::Write | OperationKind::Truncate => {
+                let ino = target.lookup(request, parent, name)?.attr.ino;
+                let changed = match operation.kind {
+                    OperationKind::Write => self.write(request, operation, ino),
+                    _ => self.set_size(request, ino, operation.length).map(|()| 0),
+                };
+                target.forget(ino, 1);
+                return changed;
+            }
+            OperationKind::Remove => target.unlink(request, parent, name)?,
+            OperationKind::RemoveDirectory => {
+                target.rmdir(request, parent, name)?;
+                if let Some(ino) = self.directories.lock().remove(&operation.file) {
+                    target.forget(ino, 1);
+                }
+            }
+            OperationKind::Rename => self.rename(request, step, (parent, name), redo)?,
         }
         Ok(0)
     }
 
     fn request(&self, operation: &Operation) -> Request {
         let recorded = Credentials { uid: operation.uid, gid: operation.gid };
-        let seconds = (operation.time_ns / 1_000_000_000).cast_signed();
-        let nanoseconds = (operation.time_ns % 1_000_000_000) as u32;
+        let time_ns = i64::try_from(operation.time_ns).unwrap_or(i64::MAX);
         Request {
             credentials: self.owner.clone().unwrap_or(recorded),
-            now: Timestamp { seconds, nanoseconds },
+            now: Timestamp::from_ns(time_ns),
             ..Request::default()
         }
-    }
-
-    fn make_directory(
-        &self,
-        operation: &Operation,
-        parent: Ino,
-        name: Name<'_>,
-        redo: bool,
-    ) -> VfsResult<()> {
-        let request = self.request(operation);
-        let made = self.target.mkdir(&request, parent, name, operation.mode);
-        let entry = match made {
-            Err(error) if redo && error.errno() == Errno::EXIST => {
-                self.target.lookup(&request, parent, name)?
-            }
-            made => made?,
-        };
-        self.directories.lock().insert(operation.file, entry.attr.ino);
-        Ok(())
-    }
-
-    fn create(
-        &self,
-        operation: &Operation,
-        parent: Ino,
-        name: Name<'_>,
-        redo: bool,
-    ) -> VfsResult<()> {
-        let request = self.request(operation);
-        let exclusive = if redo { OpenMode::TRUNCATE } else { OpenMode::EXCLUSIVE };
-        let flags = OpenMode::WRITE_ONLY | exclusive;
-        let (entry, opened) =
-            self.target.create(&request, parent, name, 0o100_000 | operation.mode, flags)?;
-        let released = self.close(&request, entry.attr.ino, opened.handle);
-        self.target.forget(entry.attr.ino, 1);
-        released
-    }
-
-    fn symlink(&self, operation: &Operation, parent: Ino, name: Name<'_>) -> VfsResult<()> {
-        // Where links led is not part of a workload; how long they are is.
-        let target = OsString::from_vec(vec![b'x'; operation.length.clamp(1, 4095) as usize]);
-        let entry = self.target.symlink(&self.request(operation), parent, name, &target)?;
-        self.target.forget(entry.attr.ino, 1);
-        Ok(())
     }
 
     fn close(&self, request: &Request, ino: Ino, handle: Handle) -> VfsResult<()> {
@@ -323,24 +274,19 @@ impl<'a> Performer<'a> {
         }
     }
 
-    fn write(&self, operation: &Operation, parent: Ino, name: Name<'_>) -> VfsResult<u64> {
-        let request = self.request(operation);
-        let ino = self.target.lookup(&request, parent, name)?.attr.ino;
-        let written = self.write_inode(&request, operation, ino);
-        self.target.forget(ino, 1);
-        written
+    fn set_size(&self, request: &Request, ino: Ino, size: u64) -> VfsResult<()> {
+        let changes = SetAttr { size: Some(size), ..SetAttr::default() };
+        self.target.setattr(request, ino, None, &changes).map(drop)
     }
 
-    fn write_inode(&self, request: &Request, operation: &Operation, ino: Ino) -> VfsResult<u64> {
+    fn write(&self, request: &Request, operation: &Operation, ino: Ino) -> VfsResult<u64> {
         let Operation { offset, length, .. } = *operation;
         if length == 0 {
             return Ok(0);
         }
         if self.data == Data::None {
-            let attr = self.target.getattr(request, ino, None)?;
-            let size = Some(attr.size.max(offset + length));
-            self.target.setattr(request, ino, None, &SetAttr { size, ..SetAttr::default() })?;
-            return Ok(length);
+            let size = self.target.getattr(request, ino, None)?.size.max(offset + length);
+            return self.set_size(request, ino, size).map(|()| length);
         }
         let handle = self.target.open(request, ino, OpenMode::WRITE_ONLY)?.handle;
         let written = match self.data {
@@ -374,34 +320,17 @@ impl<'a> Performer<'a> {
         Ok(())
     }
 
-    fn truncate(&self, operation: &Operation, parent: Ino, name: Name<'_>) -> VfsResult<()> {
-        let request = self.request(operation);
-        let ino = self.target.lookup(&request, parent, name)?.attr.ino;
-        let changes = SetAttr { size: Some(operation.length), ..SetAttr::default() };
-        let changed = self.target.setattr(&request, ino, None, &changes);
-        self.target.forget(ino, 1);
-        changed.map(|_attr| ())
-    }
-
-    fn remove_directory(
+    fn rename(
         &self,
-        operation: &Operation,
-        parent: Ino,
-        name: Name<'_>,
+        request: &Request,
+        step: &Step,
+        (parent, name): (Ino, Name<'_>),
+        redo: bool,
     ) -> VfsResult<()> {
-        self.target.rmdir(&self.request(operation), parent, name)?;
-        if let Some(ino) = self.directories.lock().remove(&operation.file) {
-            self.target.forget(ino, 1);
-        }
-        Ok(())
-    }
-
-    fn rename(&self, step: &Step, parent: Ino, name: Name<'_>, redo: bool) -> VfsResult<()> {
         let operation = &step.operation;
         let new_parent = self.directory(operation.directory).ok_or(Errno::NOENT)?;
         let new_name = Name::new(OsStr::from_bytes(&step.new_name))?;
-        let request = self.request(operation);
-        let rename = |mode| self.target.rename(&request, parent, name, new_parent, new_name, mode);
+        let rename = |mode| self.target.rename(request, parent, name, new_parent, new_name, mode);
         let is_same = (parent, name.as_bytes()) == (new_parent, new_name.as_bytes());
         // A resumed replay may have made the source again beside the file that it had renamed.
         if is_same || redo {
@@ -414,7 +343,7 @@ impl<'a> Performer<'a> {
             renamed => return renamed,
         }
         // Not every file system knows that mode.
-        match self.target.lookup(&request, new_parent, new_name) {
+        match self.target.lookup(request, new_parent, new_name) {
             Ok(entry) => {
                 self.target.forget(entry.attr.ino, 1);
                 Err(Errno::EXIST.into())

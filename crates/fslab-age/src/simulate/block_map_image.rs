@@ -10,7 +10,7 @@ use super::volume::Simulator;
 /// An SVG of the volume: each cell is some blocks side by side, the darker the fuller.
 #[must_use]
 pub fn picture(simulator: &Simulator, title: &str) -> String {
-    let geometry = simulator.geometry();
+    let geometry = &simulator.geometry;
     let free: Vec<Vec<Range<u32>>> =
         geometry.all_groups().map(|group| simulator.free_runs(group)).collect();
     let filled = |row: u32, column: u32| {

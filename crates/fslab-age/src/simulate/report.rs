@@ -98,7 +98,7 @@ impl Simulator {
         }
         let all: Vec<_> = files.iter().map(|(_, file)| *file).collect();
         Aged {
-            volume_bytes: u64::from(self.geometry().blocks) * self.block_bytes(),
+            volume_bytes: u64::from(self.geometry.blocks) * self.block_bytes(),
             operations: self.operations,
             written: self.written,
             days: self.last_ns as f64 / DAY_NS as f64,
@@ -116,7 +116,7 @@ impl Simulator {
     }
 
     fn distant(&self, all: &[SimulatedFile]) -> Vec<Distant> {
-        let mut counts = vec![0_u64; self.geometry().groups as usize];
+        let mut counts = vec![0_u64; self.geometry.groups as usize];
         for groups in all.iter().filter_map(|file| self.groups_from_home(file)) {
             if let Some(count) = counts.get_mut(groups as usize) {
                 *count += 1;
@@ -132,7 +132,7 @@ impl Simulator {
     }
 
     fn hot(&self, all: &[SimulatedFile], disk: &Disk) -> Hot {
-        let since = self.last_ns.saturating_sub(u64::from(self.settings().hot_days) * DAY_NS);
+        let since = self.last_ns.saturating_sub(u64::from(self.settings.hot_days) * DAY_NS);
         let is_hot = |file: &SimulatedFile| file.modified_ns >= since && file.size > 0;
         let files: Vec<_> = all.iter().filter(|file| is_hot(file)).copied().collect();
         let sums = self.sums(is_hot);
@@ -152,7 +152,7 @@ impl Simulator {
     }
 
     fn is_large(&self, file: &SimulatedFile) -> bool {
-        self.blocks(file.inode).len() > DIRECT_BLOCKS as usize
+        self.volume.blocks(file.inode).len() > DIRECT_BLOCKS as usize
     }
 
     /// Bytes a second of going through files in an order. What is asked for comes as a file system
@@ -167,12 +167,12 @@ impl Simulator {
             if inodes.insert(inode) {
                 arm.read(inode, block);
             }
-            let asked = self.read_order(file.inode);
+            let asked = self.volume.read_order(file.inode);
             let together = |one: &Asked, next: &Asked| {
                 next.block.0 == one.block.0 + 1 && (!writes || one.is_indirect == next.is_indirect)
             };
             for piece in asked.chunk_by(together) {
-                let at = self.geometry().offset_of(piece[0].block);
+                let at = self.geometry.offset_of(piece[0].block);
                 let bytes = piece.len() as u64 * block;
                 match writes && !piece[0].is_indirect {
                     true => arm.write(at, bytes),
@@ -189,7 +189,7 @@ impl Simulator {
 
     /// Where the block with a file's inode lies: behind the head of its group.
     fn inode_offset(&self, file: &SimulatedFile) -> u64 {
-        let geometry = self.geometry();
+        let geometry = &self.geometry;
         let (group, bit) = (geometry.group_of_inode(file.inode), geometry.bit_of_inode(file.inode));
         let table = geometry.first_block(group).0 + geometry.head_blocks(group) + 2;
         (u64::from(table) + u64::from(bit / geometry.inodes_per_block())) * self.block_bytes()

@@ -82,9 +82,10 @@ impl Simulator {
         self.with_files(1, FILE_BLOCKS * block, |simulator, files| {
             let file = &files[0];
             let groups: Vec<_> = simulator
+                .volume
                 .blocks(file.inode)
                 .iter()
-                .map(|block| simulator.geometry().group_of(*block))
+                .map(|block| simulator.geometry.group_of(*block))
                 .collect();
             let stays = groups.iter().take_while(|group| Some(*group) == groups.first());
             let blocks = stays.count() as u64;
@@ -125,11 +126,11 @@ impl Simulator {
         let removing = making.iter().rev().filter(|one| one.kind.makes());
         let removing: Vec<Operation> =
             removing.map(|one| of(OperationKind::Remove, one.file, one.directory, 0)).collect();
-        let counts = self.counters();
+        let counts = (self.operations, self.written, self.no_space);
         making.iter().try_for_each(|operation| self.apply(operation))?;
         let done = work(self, &self.numbered(FIRST_NUMBER..FIRST_NUMBER + count));
         removing.iter().try_for_each(|operation| self.apply(operation))?;
-        self.restore(counts);
+        (self.operations, self.written, self.no_space) = counts;
         Ok(done)
     }
 

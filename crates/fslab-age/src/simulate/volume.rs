@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::ops::Range;
 
-use fslab_ext2::alloc::volume::{Asked, Grown, Volume};
+use fslab_ext2::alloc::volume::{Grown, Volume};
 use fslab_ext2::alloc::{Counts, InodeRequest, MemorySpace, Space, policy};
 use fslab_ext2::{BlockNo, Geometry, GroupNo, InodeNo};
 use fslab_vfs::Extent;
@@ -20,9 +20,9 @@ const NAME_BYTES: u64 = 24;
 
 /// A simulated file system that a workload ages.
 pub struct Simulator {
-    settings: Settings,
-    geometry: Geometry,
-    volume: Volume,
+    pub(super) settings: Settings,
+    pub(super) geometry: Geometry,
+    pub(super) volume: Volume,
     files: HashMap<u64, SimulatedFile>,
     reserved_blocks: u32,
     /// What a full volume has refused.
@@ -251,24 +251,6 @@ impl Simulator {
         u64::from(self.geometry.block_size.bytes_u32())
     }
 
-    pub(super) fn geometry(&self) -> &Geometry {
-        &self.geometry
-    }
-
-    pub(super) fn settings(&self) -> &Settings {
-        &self.settings
-    }
-
-    /// What was counted so far: the benchmark's own operations are no part of the workload.
-    pub(super) fn counters(&self) -> [u64; 3] {
-        [self.operations, self.written, self.no_space]
-    }
-
-    /// Counts as before.
-    pub(super) fn restore(&mut self, [operations, written, no_space]: [u64; 3]) {
-        (self.operations, self.written, self.no_space) = (operations, written, no_space);
-    }
-
     /// Files of these numbers, in order; those that are not there are left out.
     pub(super) fn numbered(&self, numbers: Range<u64>) -> Vec<SimulatedFile> {
         numbers.filter_map(|number| self.files.get(&number).copied()).collect()
@@ -286,15 +268,6 @@ impl Simulator {
     pub(super) fn files(&self) -> impl Iterator<Item = (u64, &SimulatedFile)> {
         let regular = self.files.iter().filter(|(_, file)| !file.is_directory);
         regular.map(|(number, file)| (*number, file))
-    }
-
-    pub(super) fn blocks(&self, inode: InodeNo) -> &[BlockNo] {
-        self.volume.blocks(inode)
-    }
-
-    /// The blocks of a file and its indirect blocks, in the order in which it is read.
-    pub(super) fn read_order(&self, inode: InodeNo) -> Vec<Asked> {
-        self.volume.read_order(inode)
     }
 
     /// Sums over the files that are wanted.

@@ -4,9 +4,9 @@ use std::fs::{File, Metadata};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::time::UNIX_EPOCH;
 
 use fslab_sys::generation;
+use fslab_vfs::Timestamp;
 use parking_lot::Mutex;
 
 use super::{Entry, EntryKind, ExtentList, NameKey, SnapshotWriter, Taken};
@@ -116,7 +116,7 @@ impl Capturer<'_> {
             _ => EntryKind::Other,
         };
         let asked = self.options.layout && matches!(kind, EntryKind::File | EntryKind::Directory);
-        let opened = if asked { self.opened(path, kind, status.len())? } else { Opened::default() };
+        let opened = if asked { self.opened(path, kind, status.len())? } else { Entry::default() };
         let hidden = self.options.key.as_ref().map(|key| key.hide(name));
         Ok(Entry {
             inode: status.ino(),
@@ -126,27 +126,24 @@ impl Capturer<'_> {
             stored: status.blocks() * 512,
             modified_ns: nanoseconds(status.mtime(), status.mtime_nsec()),
             changed_ns: nanoseconds(status.ctime(), status.ctime_nsec()),
-            born_ns: born_ns(status),
+            born_ns: status.created().map_or(0, |born| Timestamp::from(born).to_ns().max(0)),
             mode: status.mode() & 0o7777,
             uid: status.uid(),
             gid: status.gid(),
             links: u32::try_from(status.nlink()).unwrap_or(u32::MAX),
-            blocks: opened.blocks,
-            breaks: opened.breaks,
-            generation: opened.generation,
             name: hidden.unwrap_or_else(|| name.to_vec()).into(),
-            extents: opened.extents,
+            ..opened
         })
     }
 
-    /// What an open file or directory tells; nothing if it has gone.
-    fn opened(&self, path: &Path, kind: EntryKind, size: u64) -> Result<Opened> {
+    /// What only an open file or directory tells; nothing if it has gone.
+    fn opened(&self, path: &Path, kind: EntryKind, size: u64) -> Result<Entry> {
         let Some(file) = present(open_itself(path)).map_err(Error::file(path))? else {
-            return Ok(Opened::default());
+            return Ok(Entry::default());
         };
         let generation = generation::of(&file).map_err(Error::file(path))?.unwrap_or_default();
         if kind == EntryKind::Directory {
-            return Ok(Opened { generation, ..Opened::default() });
+            return Ok(Entry { generation, ..Entry::default() });
         }
         let told = extents_of_file(&file).map_err(Error::file(path))?;
         let layout = match told.left_out {
@@ -155,25 +152,11 @@ impl Capturer<'_> {
         };
         let (blocks, breaks) = (layout.blocks, layout.breaks);
         let list = ExtentList { extents: told.extents, flags: told.flags };
-        let extents = if self.options.extents { list.to_text() } else { Text::EMPTY };
-        Ok(Opened { generation, blocks, breaks, extents })
+        let extents = if self.options.extents { list.to_text() } else { Text::default() };
+        Ok(Entry { generation, blocks, breaks, extents, ..Entry::default() })
     }
-}
-
-/// What only an open file tells.
-#[derive(Default)]
-struct Opened {
-    generation: u32,
-    blocks: u64,
-    breaks: u64,
-    extents: Text,
 }
 
 fn nanoseconds(seconds: i64, rest: i64) -> i64 {
     seconds.saturating_mul(1_000_000_000).saturating_add(rest)
-}
-
-fn born_ns(status: &Metadata) -> i64 {
-    let born = status.created().ok().and_then(|time| time.duration_since(UNIX_EPOCH).ok());
-    born.map_or(0, |since| i64::try_from(since.as_nanos()).unwrap_or(i64::MAX))
 }

@@ -3,6 +3,7 @@
 //! The first line names the columns: `path` and `size` must be there; `inode`, `kind` (d, f, l or
 //! o), `modified`, `changed`, `born` (seconds since 1970), `mode` (octal), `uid` and `gid` may.
 
+use std::collections::HashMap;
 use std::path::Path;
 
 use csv::{Position, Reader, StringRecord};
@@ -22,14 +23,14 @@ pub fn import_csv(
     key: Option<&NameKey>,
     taken_ns: i64,
 ) -> Result<u64> {
-    let mut reader = Reader::from_path(input).map_err(csv_error(input, None))?;
-    let columns = Columns::of(reader.headers().map_err(csv_error(input, None))?, input)?;
+    let mut reader = Reader::from_path(input).map_err(csv_error(input))?;
+    let columns = columns_of(reader.headers().map_err(csv_error(input))?, input)?;
     let mut writer = SnapshotWriter::new(output);
     let mut directories = Directories::default();
     let hide = |name: &[u8]| key.map_or_else(|| name.to_vec(), |key| key.hide(name)).into();
     for record in reader.records() {
-        let record = record.map_err(csv_error(input, None))?;
-        let (path, mut entry) = columns.entry(&record, input)?;
+        let record = record.map_err(csv_error(input))?;
+        let (path, mut entry) = entry_of(&columns, &record, input)?;
         let (directory, name) = directories.place(&path, &mut |path| number_of(path, b"d"));
         // A directory of the list is one that paths below it name too.
         if entry.kind == EntryKind::Directory {
@@ -46,105 +47,86 @@ pub fn import_csv(
     writer.finish(&Taken { taken_ns, source, anonymised: key.is_some(), ..Taken::default() })
 }
 
-/// Where in a line things are.
-struct Columns {
-    path: usize,
-    size: usize,
-    inode: Option<usize>,
-    kind: Option<usize>,
-    modified: Option<usize>,
-    changed: Option<usize>,
-    born: Option<usize>,
-    mode: Option<usize>,
-    uid: Option<usize>,
-    gid: Option<usize>,
+/// Where in a line each column is.
+type Columns = HashMap<String, usize>;
+
+fn columns_of(head: &StringRecord, input: &Path) -> Result<Columns> {
+    let mut columns = Columns::new();
+    for (place, name) in head.iter().enumerate() {
+        columns.entry(name.trim().to_owned()).or_insert(place);
+    }
+    match ["path", "size"].into_iter().find(|needed| !columns.contains_key(*needed)) {
+        None => Ok(columns),
+        Some(needed) => {
+            let what = format!("the first line names no column '{needed}'");
+            Err(Error::Line { path: input.to_owned(), line: 1, what })
+        }
+    }
 }
 
-impl Columns {
-    fn of(head: &StringRecord, input: &Path) -> Result<Self> {
-        let find = |name: &str| head.iter().position(|column| column.trim() == name);
-        let needed = |name: &str| {
-            let what = format!("the first line names no column '{name}'");
-            find(name).ok_or_else(|| Error::Line { path: input.to_owned(), line: 1, what })
+fn entry_of(columns: &Columns, record: &StringRecord, input: &Path) -> Result<(Vec<u8>, Entry)> {
+    let cell = |column: &str| {
+        let text = columns.get(column).and_then(|place| record.get(*place)).map(str::trim);
+        text.filter(|text| !text.is_empty())
+    };
+    let wrong = |what: String| {
+        let line = record.position().map_or(0, Position::line);
+        Error::Line { path: input.to_owned(), line, what }
+    };
+    let number = |column: &str, radix: u32| {
+        let parse = |text: &str| {
+            let unfit = || wrong(format!("'{}' is no number from 0 to 2^63", one_line(text)));
+            u64::from_str_radix(text, radix).ok().filter(|n| *n < 1 << 63).ok_or_else(unfit)
         };
-        Ok(Self {
-            path: needed("path")?,
-            size: needed("size")?,
-            inode: find("inode"),
-            kind: find("kind"),
-            modified: find("modified"),
-            changed: find("changed"),
-            born: find("born"),
-            mode: find("mode"),
-            uid: find("uid"),
-            gid: find("gid"),
-        })
+        cell(column).map(parse).transpose()
+    };
+    let time = |column: &str| {
+        let parse = |text: &str| {
+            let unfit = || wrong(format!("'{}' are no seconds since 1970", one_line(text)));
+            // Nanoseconds of 64 bits go from 1677 to 2262.
+            let seconds = text.parse::<f64>().ok().filter(|seconds| seconds.abs() < 9.2e9);
+            seconds.map(|seconds| (seconds * 1e9) as i64).ok_or_else(unfit)
+        };
+        cell(column).map_or(Ok(0), parse)
+    };
+    let owner = |column: &str| {
+        let told = number(column, 10)?.unwrap_or_default();
+        u32::try_from(told).map_err(|error| wrong(format!("no owner is {told}: {error}")))
+    };
+    let path = cell("path").unwrap_or_default().trim_matches('/').as_bytes().to_vec();
+    if path.split(|byte| *byte == b'/').any(|name| matches!(name, b"" | b"." | b"..")) {
+        return Err(wrong("the path has an empty name, or one of dots".to_owned()));
     }
-
-    fn entry(&self, record: &StringRecord, input: &Path) -> Result<(Vec<u8>, Entry)> {
-        let cell = |column: Option<usize>| {
-            let text = column.and_then(|column| record.get(column)).map(str::trim);
-            text.filter(|text| !text.is_empty())
-        };
-        let wrong = |what: String| {
-            let line = record.position().map_or(0, Position::line);
-            Error::Line { path: input.to_owned(), line, what }
-        };
-        let number = |column: Option<usize>, radix: u32| {
-            let parse = |text: &str| {
-                let unfit = || wrong(format!("'{}' is no number from 0 to 2^63", one_line(text)));
-                u64::from_str_radix(text, radix).ok().filter(|n| *n < 1 << 63).ok_or_else(unfit)
-            };
-            cell(column).map(parse).transpose()
-        };
-        let time = |column: Option<usize>| {
-            let parse = |text: &str| {
-                let unfit = || wrong(format!("'{}' are no seconds since 1970", one_line(text)));
-                // Nanoseconds of 64 bits go from 1677 to 2262.
-                let seconds = text.parse::<f64>().ok().filter(|seconds| seconds.abs() < 9.2e9);
-                seconds.map(|seconds| (seconds * 1e9) as i64).ok_or_else(unfit)
-            };
-            cell(column).map_or(Ok(0), parse)
-        };
-        let owner = |column| {
-            let told = number(column, 10)?.unwrap_or_default();
-            u32::try_from(told).map_err(|error| wrong(format!("no owner is {told}: {error}")))
-        };
-        let path = cell(Some(self.path)).unwrap_or_default().trim_matches('/').as_bytes().to_vec();
-        if path.split(|byte| *byte == b'/').any(|name| matches!(name, b"" | b"." | b"..")) {
-            return Err(wrong("the path has an empty name, or one of dots".to_owned()));
-        }
-        let kind = match cell(self.kind).unwrap_or("f") {
-            "d" => EntryKind::Directory,
-            "f" => EntryKind::File,
-            "l" => EntryKind::Symlink,
-            "o" => EntryKind::Other,
-            other => return Err(wrong(format!("'{}' is no kind: d, f, l or o", one_line(other)))),
-        };
-        let modified_ns = time(self.modified)?;
-        let size = match number(Some(self.size), 10)? {
-            None if kind == EntryKind::File => return Err(wrong("it tells no size".to_owned())),
-            told => told.unwrap_or_default(),
-        };
-        let inode = match number(self.inode, 10)? {
-            Some(0) => return Err(wrong("the inode 0 stands for the root".to_owned())),
-            told => told.unwrap_or_else(|| number_of(&path, b"f")),
-        };
-        let entry = Entry {
-            inode,
-            kind,
-            size,
-            modified_ns,
-            changed_ns: if self.changed.is_some() { time(self.changed)? } else { modified_ns },
-            born_ns: time(self.born)?,
-            mode: number(self.mode, 8)?.unwrap_or(0o644) as u32 & 0o7777,
-            uid: owner(self.uid)?,
-            gid: owner(self.gid)?,
-            links: 1,
-            ..Entry::default()
-        };
-        Ok((path, entry))
-    }
+    let kind = match cell("kind").unwrap_or("f") {
+        "d" => EntryKind::Directory,
+        "f" => EntryKind::File,
+        "l" => EntryKind::Symlink,
+        "o" => EntryKind::Other,
+        other => return Err(wrong(format!("'{}' is no kind: d, f, l or o", one_line(other)))),
+    };
+    let modified_ns = time("modified")?;
+    let size = match number("size", 10)? {
+        None if kind == EntryKind::File => return Err(wrong("it tells no size".to_owned())),
+        told => told.unwrap_or_default(),
+    };
+    let inode = match number("inode", 10)? {
+        Some(0) => return Err(wrong("the inode 0 stands for the root".to_owned())),
+        told => told.unwrap_or_else(|| number_of(&path, b"f")),
+    };
+    let entry = Entry {
+        inode,
+        kind,
+        size,
+        modified_ns,
+        changed_ns: if columns.contains_key("changed") { time("changed")? } else { modified_ns },
+        born_ns: time("born")?,
+        mode: number("mode", 8)?.unwrap_or(0o644) as u32 & 0o7777,
+        uid: owner("uid")?,
+        gid: owner("gid")?,
+        links: 1,
+        ..Entry::default()
+    };
+    Ok((path, entry))
 }
 
 /// A number for a path, which no other path has but by a chance of one in 2^63.
@@ -156,11 +138,10 @@ fn number_of(path: &[u8], kind: &[u8]) -> u64 {
     (u64::from_le_bytes(bytes) >> 1).max(1)
 }
 
-fn csv_error(input: &Path, line: Option<u64>) -> impl FnOnce(csv::Error) -> Error {
+fn csv_error(input: &Path) -> impl FnOnce(csv::Error) -> Error {
     let path = input.to_owned();
     move |error| {
-        let told = error.position().map(Position::line);
-        let line = line.or(told).unwrap_or(1);
+        let line = error.position().map_or(1, Position::line);
         Error::Line { path, line, what: error.to_string() }
     }
 }

@@ -2,7 +2,7 @@
 //! week. Sizes are those of the files as git keeps them.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{BufWriter, Seek, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -274,48 +274,27 @@ fn parse_change(change: &str, path: Vec<u8>) -> Option<Change> {
     Some(Change { blob: is_file.then_some(blob), mode, path })
 }
 
-/// The sizes of all blobs that commits name.
+/// The sizes of all blobs that commits name, as far as git tells them.
 fn sizes(repository: &Path, commits: &[Commit]) -> Result<HashMap<String, u64>> {
     let changes = commits.iter().flat_map(|commit| &commit.changes);
     let blobs: HashSet<&str> = changes.filter_map(|change| change.blob.as_deref()).collect();
+    let names = list_of(&blobs).map_err(|error| failed(error.to_string()))?;
     let mut command = git(repository);
-    command.args(["cat-file", "--batch-check=%(objectname) %(objectsize)"]);
-    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    let mut child = command.spawn().map_err(missing)?;
-    let (stdin, stdout) = (child.stdin.take(), child.stdout.take());
-    let told = std::thread::scope(|scope| {
-        let asked = scope.spawn(|| -> std::io::Result<()> {
-            let mut stdin = std::io::BufWriter::new(stdin.ok_or(std::io::ErrorKind::BrokenPipe)?);
-            blobs.iter().try_for_each(|blob| writeln!(stdin, "{blob}"))?;
-            stdin.flush()
-        });
-        let told = stdout.map_or_else(|| Ok(HashMap::new()), read_sizes);
-        let asked = asked.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-        asked.and(told)
-    });
-    let status = child.wait().map_err(|error| failed(error.to_string()))?;
-    let mut complaint = String::new();
-    if let Some(mut stderr) = child.stderr.take() {
-        stderr.read_to_string(&mut complaint).map_err(|error| failed(error.to_string()))?;
-    }
-    match told {
-        Ok(told) if status.success() && told.len() == blobs.len() => Ok(told),
-        Ok(_) => Err(failed(format!("sizes of blobs are missing: {}", complaint.trim()))),
-        Err(error) => Err(failed(error.to_string())),
-    }
+    command.args(["cat-file", "--batch-check=%(objectname) %(objectsize)"]).stdin(names);
+    let told = output(&mut command)?;
+    let size = |line: &str| {
+        let (blob, size) = line.split_once(' ')?;
+        Some((blob.to_owned(), size.parse().ok()?))
+    };
+    Ok(String::from_utf8_lossy(&told).lines().filter_map(size).collect())
 }
 
-fn read_sizes(stdout: impl Read) -> std::io::Result<HashMap<String, u64>> {
-    let mut sizes = HashMap::new();
-    for line in BufReader::new(stdout).lines() {
-        let line = line?;
-        if let Some((blob, size)) = line.split_once(' ')
-            && let Ok(size) = size.parse()
-        {
-            sizes.insert(blob.to_owned(), size);
-        }
-    }
-    Ok(sizes)
+/// A file of these names, to be read from its beginning.
+fn list_of(blobs: &HashSet<&str>) -> std::io::Result<std::fs::File> {
+    let mut names = BufWriter::new(tempfile::tempfile()?);
+    blobs.iter().try_for_each(|blob| writeln!(names, "{blob}"))?;
+    names.rewind()?;
+    Ok(names.into_inner()?)
 }
 
 #[cfg(test)]

@@ -3,6 +3,8 @@
 
 use std::path::Path;
 
+use fslab_vfs::split_mix;
+
 use super::{Entry, EntryKind, SnapshotWriter, Taken};
 use crate::diff::Summary;
 use crate::error::Result;
@@ -43,12 +45,12 @@ pub fn write_synthetic_pair(rows: u64, seed: u64, before: &Path, after: &Path) -
 
 /// An entry of the first snapshot. The first inodes are directories.
 fn entry(inode: u64, directories: u64, seed: u64) -> Entry {
-    let noise = mix(inode ^ seed);
+    let noise = split_mix(inode ^ seed);
     let is_directory = inode <= directories;
     let changed_ns = (noise >> 34).cast_signed() * 1_000_000_000;
     Entry {
         inode,
-        directory: if directories == 0 { 0 } else { mix(noise) % directories.min(inode) },
+        directory: if directories == 0 { 0 } else { split_mix(noise) % directories.min(inode) },
         kind: if is_directory { EntryKind::Directory } else { EntryKind::File },
         // From a byte to 2 MiB, evenly by powers of two.
         size: if is_directory { 4096 } else { (noise & 0xf_ffff) >> (noise >> 20 & 15) },
@@ -73,7 +75,7 @@ fn later(entry: &Entry, seed: u64, summary: &mut Summary) -> Option<Entry> {
         summary.unchanged += 1;
         return Some(entry.clone());
     }
-    match mix(entry.inode ^ seed.rotate_left(32)) % 100 {
+    match split_mix(entry.inode ^ seed.rotate_left(32)) % 100 {
         0 => {
             summary.deleted += 1;
             summary.deleted_bytes += entry.size;
@@ -94,12 +96,4 @@ fn later(entry: &Entry, seed: u64, summary: &mut Summary) -> Option<Entry> {
         }
     }
     Some(later)
-}
-
-/// A number that follows from another and looks like chance: the finalizer of splitmix64.
-fn mix(number: u64) -> u64 {
-    let mut mixed = number.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    mixed = (mixed ^ mixed >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-    mixed ^ mixed >> 31
 }

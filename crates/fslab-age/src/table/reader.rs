@@ -10,15 +10,14 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::mpsc::{Receiver, sync_channel};
 
-use parquet::basic::Type as Physical;
 use parquet::column::reader::{ColumnReader, ColumnReaderImpl};
 use parquet::data_type::{ByteArray, ByteArrayType, DataType};
 use parquet::errors::{ParquetError, Result as ParquetResult};
 use parquet::file::metadata::KeyValue;
 use parquet::file::reader::{FileReader, RowGroupReader, SerializedFileReader};
 
-use super::{Batch, NumberColumn, NumberKind, Row, TEXTS_MAX, Text, Texts};
-use crate::error::{Error, Found, Result};
+use super::{Batch, Column, Row, Text, Texts};
+use crate::error::{Error, Result, one_line};
 
 /// A row group with more rows than this is not ours.
 const GROUP_ROWS_MAX: i64 = 1 << 20;
@@ -38,22 +37,8 @@ pub struct Reader<R: Row> {
     rows: std::vec::IntoIter<R>,
 }
 
-/// The row groups of a file.
-enum Groups<R: Row> {
-    /// Decoded by a thread.
-    Ahead(Receiver<Result<Vec<R>>>),
-    /// Decoded when they are needed.
-    OneByOne(Box<Decoder<R>>),
-}
-
-impl<R: Row> Groups<R> {
-    fn next(&mut self) -> Option<Result<Vec<R>>> {
-        match self {
-            Self::Ahead(receiver) => receiver.recv().ok(),
-            Self::OneByOne(decoder) => decoder.next(),
-        }
-    }
-}
+/// The rows of one row group after the other.
+type Groups<R> = Box<dyn Iterator<Item = Result<Vec<R>>> + Send>;
 
 impl<R: Row> Reader<R> {
     /// Opens a file. Its rows are decoded by a thread of its own, a little ahead.
@@ -61,12 +46,12 @@ impl<R: Row> Reader<R> {
     /// # Errors
     /// Where it is none of this format, and what the system answers.
     pub fn open(path: &Path) -> Result<Self> {
-        Self::with_groups(path, |decoder| Ok(Groups::Ahead(decode_ahead(decoder)?)))
+        Self::with_groups(path, |decoder| Ok(Box::new(decode_ahead(decoder)?.into_iter())))
     }
 
     /// Likewise, without a thread and with one row group in memory: for reading many files at once.
     pub(super) fn open_one_by_one(path: &Path) -> Result<Self> {
-        Self::with_groups(path, |decoder| Ok(Groups::OneByOne(Box::new(decoder))))
+        Self::with_groups(path, |decoder| Ok(Box::new(decoder)))
     }
 
     fn with_groups(
@@ -97,7 +82,7 @@ impl<R: Row> Reader<R> {
     /// Likewise, as a text that must be there.
     ///
     /// # Errors
-    /// [`Error::Fact`] where it is not.
+    /// [`Error::Unfit`] where it is not.
     pub fn text(&self, key: &'static str) -> Result<&str> {
         self.fact(key).ok_or_else(|| self.wrong_fact(key))
     }
@@ -105,7 +90,7 @@ impl<R: Row> Reader<R> {
     /// Likewise, as a number that must be there.
     ///
     /// # Errors
-    /// [`Error::Fact`] where there is none.
+    /// [`Error::Unfit`] where there is none.
     pub fn number<N: FromStr>(&self, key: &'static str) -> Result<N> {
         // Why the number can't be read shows in the text, which the error holds.
         self.text(key)?.parse().map_err(|_unfit| self.wrong_fact(key))
@@ -113,8 +98,16 @@ impl<R: Row> Reader<R> {
 
     /// What is told of `key` can't be so.
     pub(crate) fn wrong_fact(&self, key: &'static str) -> Error {
-        let found = self.fact(key).map_or(Found::Nothing, |text| Found::Text(text.to_owned()));
-        Error::Fact { path: self.path.clone(), format: R::LAYOUT.name, key, found }
+        let found = match self.fact(key) {
+            None => "does not".to_owned(),
+            Some(text) => format!("tells '{}'", one_line(text)),
+        };
+        let format = R::LAYOUT.name;
+        let what = format!(
+            "a damaged {format} of fslab age: its footer should tell `{key}` and {found}; make it \
+             again"
+        );
+        Error::unfit(&self.path, what)
     }
 
     /// Rows of the file, as it claims.
@@ -156,9 +149,7 @@ fn version_of<R: Row>(path: &Path, told: Option<&str>) -> Result<u32> {
     match told.and_then(|text| text.parse().ok()) {
         None => Err(not_ours::<R>(path, "its footer does not say so")),
         Some(0) => Err(not_ours::<R>(path, "it says that it is of version 0, which never was")),
-        Some(found) if found > known => {
-            Err(Error::NewerFormat { path: path.to_owned(), found, known })
-        }
+        Some(found) if found > known => Err(Error::newer_format(path, found, known)),
         Some(found) => Ok(found),
     }
 }
@@ -228,7 +219,7 @@ fn rows_of<R: Row>(batch: &Batch, path: &Path, first_row: u64) -> Result<Vec<R>>
         for (number, column) in numbers.iter_mut().zip(&batch.numbers) {
             *number = column.get(row).copied().unwrap_or_default();
         }
-        let mut texts: Texts = [const { Text::EMPTY }; TEXTS_MAX];
+        let mut texts = Texts::default();
         for (text, column) in texts.iter_mut().zip(&batch.texts) {
             // Nothing shares the page of no bytes.
             if let Some(bytes) = column.get(row).filter(|bytes| !bytes.is_empty()) {
@@ -249,70 +240,45 @@ fn read_columns<R: Row>(
     version: u32,
 ) -> ParquetResult<Option<Batch>> {
     let mut batch = Batch { rows, ..Batch::new(R::LAYOUT) };
+    let had = |column: &Column| column.since <= version;
     for (column, values) in R::LAYOUT.numbers.iter().zip(&mut batch.numbers) {
-        if column.since > version {
-            continue;
-        }
-        match read_numbers(group, column, rows)? {
-            Some(read) => *values = read,
-            None => return Ok(None),
+        if had(column) {
+            let Some(reader) = find(group, column)? else { return Ok(None) };
+            *values = match reader {
+                ColumnReader::Int64ColumnReader(reader) => read_values(reader, rows)?,
+                ColumnReader::Int32ColumnReader(reader) => {
+                    let narrow: Vec<i32> = read_values(reader, rows)?;
+                    narrow.into_iter().map(|number| number.cast_unsigned().into()).collect()
+                }
+                _ => return Ok(None),
+            };
         }
     }
     for (column, values) in R::LAYOUT.texts.iter().zip(&mut batch.texts) {
-        if column.since > version {
-            continue;
-        }
-        match read_texts(group, column.name, rows)? {
-            Some(read) => *values = read,
-            None => return Ok(None),
+        if had(column) {
+            let Some(ColumnReader::ByteArrayColumnReader(reader)) = find(group, column)? else {
+                return Ok(None);
+            };
+            *values = read_values::<ByteArrayType>(reader, rows)?;
+            // One without a value is none that the library has read.
+            if values.contains(&ByteArray::new()) {
+                return Ok(None);
+            }
         }
     }
     Ok(Some(batch))
 }
 
-/// Where a column of no nulls is.
-fn find(group: &dyn RowGroupReader, name: &str, physical: Physical) -> Option<usize> {
+/// A column of no nulls.
+fn find(group: &dyn RowGroupReader, wanted: &Column) -> ParquetResult<Option<ColumnReader>> {
     let schema = group.metadata().schema_descr();
-    (0..schema.num_columns()).find(|index| {
+    let index = (0..schema.num_columns()).find(|index| {
         let column = schema.column(*index);
-        column.path().parts() == [name]
-            && column.physical_type() == physical
+        column.path().parts() == [wanted.name]
+            && column.physical_type() == wanted.kind.physical()
             && column.max_def_level() == 0
-    })
-}
-
-fn read_numbers(
-    group: &dyn RowGroupReader,
-    column: &NumberColumn,
-    rows: usize,
-) -> ParquetResult<Option<Vec<i64>>> {
-    let physical = match column.kind {
-        NumberKind::U32 => Physical::INT32,
-        NumberKind::U64 | NumberKind::I64 => Physical::INT64,
-    };
-    let Some(index) = find(group, column.name, physical) else { return Ok(None) };
-    match group.get_column_reader(index)? {
-        ColumnReader::Int64ColumnReader(reader) => read_values(reader, rows).map(Some),
-        ColumnReader::Int32ColumnReader(reader) => {
-            let narrow: Vec<i32> = read_values(reader, rows)?;
-            Ok(Some(narrow.into_iter().map(|number| number.cast_unsigned().into()).collect()))
-        }
-        _ => Ok(None),
-    }
-}
-
-fn read_texts(
-    group: &dyn RowGroupReader,
-    name: &str,
-    rows: usize,
-) -> ParquetResult<Option<Vec<ByteArray>>> {
-    let Some(index) = find(group, name, Physical::BYTE_ARRAY) else { return Ok(None) };
-    let ColumnReader::ByteArrayColumnReader(reader) = group.get_column_reader(index)? else {
-        return Ok(None);
-    };
-    let values = read_values::<ByteArrayType>(reader, rows)?;
-    // One without a value is none that the library has read.
-    Ok(values.iter().all(|bytes| *bytes != ByteArray::new()).then_some(values))
+    });
+    index.map(|index| group.get_column_reader(index)).transpose()
 }
 
 fn read_values<T: DataType>(

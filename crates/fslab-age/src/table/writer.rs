@@ -6,7 +6,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use parquet::basic::{Compression, Encoding, LogicalType, Repetition, Type as Physical, ZstdLevel};
+use parquet::basic::{Compression, Encoding, LogicalType, Repetition, ZstdLevel};
 use parquet::column::writer::ColumnWriter;
 use parquet::errors::{ParquetError, Result as ParquetResult};
 use parquet::file::metadata::KeyValue;
@@ -15,7 +15,7 @@ use parquet::file::writer::SerializedFileWriter;
 use parquet::schema::types::{ColumnPath, Type};
 use tempfile::TempPath;
 
-use super::{Batch, GROUP_ROWS, GROUP_TEXT_BYTES, Layout, NumberColumn, NumberKind, Row};
+use super::{Batch, GROUP_ROWS, GROUP_TEXT_BYTES, Kind, Layout, Row, directory_of};
 use crate::error::{Error, Result};
 
 /// Writes rows to a file that appears when it is whole.
@@ -39,11 +39,10 @@ impl<R: Row> Writer<R> {
     }
 
     pub(super) fn with_groups_of(group_rows: usize, path: &Path) -> Result<Self> {
-        let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
         let mut builder = tempfile::Builder::new();
         let beside = builder
             .permissions(Permissions::from_mode(R::LAYOUT.mode))
-            .tempfile_in(parent.unwrap_or(Path::new(".")));
+            .tempfile_in(directory_of(path));
         let (file, unfinished) = beside.map_err(Error::file(path))?.into_parts();
         let begun = schema(R::LAYOUT).and_then(|schema| {
             SerializedFileWriter::new(file, Arc::new(schema), Arc::new(properties(R::LAYOUT)?))
@@ -126,26 +125,18 @@ fn write_group(file: &mut SerializedFileWriter<File>, batch: &Batch) -> ParquetR
 
 fn schema(layout: &Layout) -> ParquetResult<Type> {
     let mut fields = Vec::new();
-    for column in layout.numbers {
-        fields.push(Arc::new(number_field(column)?));
-    }
-    for column in layout.texts {
-        let bytes = Type::primitive_type_builder(column.name, Physical::BYTE_ARRAY);
-        fields.push(Arc::new(bytes.with_repetition(Repetition::REQUIRED).build()?));
+    for column in layout.numbers.iter().chain(layout.texts) {
+        let logical = match column.kind {
+            Kind::U32 => Some(LogicalType::integer(32, false)),
+            Kind::U64 => Some(LogicalType::integer(64, false)),
+            Kind::I64 | Kind::Bytes => None,
+        };
+        let field = Type::primitive_type_builder(column.name, column.kind.physical())
+            .with_repetition(Repetition::REQUIRED)
+            .with_logical_type(logical);
+        fields.push(Arc::new(field.build()?));
     }
     Type::group_type_builder(layout.name).with_fields(fields).build()
-}
-
-fn number_field(column: &NumberColumn) -> ParquetResult<Type> {
-    let (physical, logical) = match column.kind {
-        NumberKind::U32 => (Physical::INT32, Some(LogicalType::integer(32, false))),
-        NumberKind::U64 => (Physical::INT64, Some(LogicalType::integer(64, false))),
-        NumberKind::I64 => (Physical::INT64, None),
-    };
-    Type::primitive_type_builder(column.name, physical)
-        .with_repetition(Repetition::REQUIRED)
-        .with_logical_type(logical)
-        .build()
 }
 
 fn properties(layout: &Layout) -> ParquetResult<WriterProperties> {

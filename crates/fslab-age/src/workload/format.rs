@@ -1,55 +1,6 @@
 //! The columns of a workload file; described in `docs/formats/workload.md`.
 
-use crate::table::{Layout, NumberColumn, NumberKind, Numbers, Row, Text, TextColumn, Texts};
-
-/// What a workload file is like.
-pub const WORKLOAD: Layout = Layout {
-    name: "workload",
-    version: 1,
-    numbers: &[
-        column("time_ns", NumberKind::U64, true),
-        column("kind", NumberKind::U32, false),
-        column("file", NumberKind::U64, true),
-        column("directory", NumberKind::U64, false),
-        column("offset", NumberKind::U64, false),
-        column("length", NumberKind::U64, true),
-        column("mode", NumberKind::U32, false),
-        column("uid", NumberKind::U32, false),
-        column("gid", NumberKind::U32, false),
-    ],
-    texts: &[TextColumn { name: "name", since: 1 }],
-    mode: 0o666,
-};
-
-const fn column(name: &'static str, kind: NumberKind, rising: bool) -> NumberColumn {
-    NumberColumn { name, kind, rising, since: 1 }
-}
-
-/// One operation.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Operation {
-    /// When, in nanoseconds since the workload began; never less than before.
-    pub time_ns: u64,
-    /// What is done.
-    pub kind: OperationKind,
-    /// The file or directory, by a number that no other of the workload has; the root is 0.
-    pub file: u64,
-    /// Where it is made or moved to.
-    pub directory: u64,
-    /// Where a write begins, in bytes.
-    pub offset: u64,
-    /// Bytes written; the new size, of `truncate`; the length of what a link says.
-    pub length: u64,
-    /// Permissions of what is made.
-    pub mode: u32,
-    /// Owner of what is made.
-    pub uid: u32,
-    /// Its group.
-    pub gid: u32,
-    /// Its name, or the new one of `rename`; where empty, [`Operation::name_of`] makes one of the
-    /// number. No name is ever used for two files of a directory.
-    pub name: Text,
-}
+use crate::table::{Kind, Number, row};
 
 /// What is done.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -89,16 +40,9 @@ impl OperationKind {
     /// The word for it.
     #[must_use]
     pub fn name(self) -> &'static str {
-        match self {
-            Self::MakeDirectory => "mkdir",
-            Self::Create => "create",
-            Self::Write => "write",
-            Self::Truncate => "truncate",
-            Self::Remove => "remove",
-            Self::RemoveDirectory => "rmdir",
-            Self::Rename => "rename",
-            Self::Symlink => "symlink",
-        }
+        const NAMES: [&str; OperationKind::ALL.len()] =
+            ["mkdir", "create", "write", "truncate", "remove", "rmdir", "rename", "symlink"];
+        NAMES[self as usize - 1]
     }
 
     /// Whether it makes a name.
@@ -118,9 +62,49 @@ impl OperationKind {
     pub fn may_free(self) -> bool {
         matches!(self, Self::Truncate | Self::Remove | Self::RemoveDirectory)
     }
+}
 
-    fn from_number(number: i64) -> Option<Self> {
-        Self::ALL.into_iter().find(|kind| *kind as i64 == number)
+impl Number for OperationKind {
+    const KIND: Kind = Kind::U32;
+
+    fn to_cell(self) -> i64 {
+        self as i64
+    }
+
+    fn from_cell(cell: i64) -> Result<Self, &'static str> {
+        let found = Self::ALL.into_iter().find(|kind| kind.to_cell() == cell);
+        found.ok_or("its kind is none of 1 to 8")
+    }
+}
+
+row! {
+    /// One operation.
+    Operation: "workload" 1, mode 0o666, Operation::fit;
+    // Whether it rises, and since which version.
+    numbers {
+        /// When, in nanoseconds since the workload began; never less than before.
+        time_ns: u64, true, 1;
+        /// What is done.
+        kind: OperationKind, false, 1;
+        /// The file or directory, by a number that no other of the workload has; the root is 0.
+        file: u64, true, 1;
+        /// Where it is made or moved to.
+        directory: u64, false, 1;
+        /// Where a write begins, in bytes.
+        offset: u64, false, 1;
+        /// Bytes written; the new size, of `truncate`; the length of what a link says.
+        length: u64, true, 1;
+        /// Permissions of what is made.
+        mode: u32, false, 1;
+        /// Owner of what is made.
+        uid: u32, false, 1;
+        /// Its group.
+        gid: u32, false, 1;
+    }
+    texts {
+        /// Its name, or the new one of `rename`; where empty, [`Operation::name_of`] makes one of
+        /// the number. No name is ever used for two files of a directory.
+        name, 1;
     }
 }
 
@@ -135,8 +119,8 @@ impl Operation {
         format!("{letter}{:x}", self.file).into_bytes()
     }
 
-    /// What is wrong with it, whatever the operations before.
-    fn check(&self) -> Result<(), &'static str> {
+    /// If nothing is wrong with it, whatever the operations before.
+    fn fit(self) -> Result<Self, &'static str> {
         let name = self.name.bytes();
         let wrong = [
             (self.file == 0, "it is about the root, which stays as it is"),
@@ -151,49 +135,6 @@ impl Operation {
             ),
             (self.mode > 0o7777, "its mode has more than permissions"),
         ];
-        wrong.into_iter().find(|(is_so, _)| *is_so).map_or(Ok(()), |(_, what)| Err(what))
-    }
-}
-
-impl Row for Operation {
-    const LAYOUT: &'static Layout = &WORKLOAD;
-
-    fn to_cells(&self) -> (Numbers, Texts) {
-        let mut numbers = [0; crate::table::NUMBERS_MAX];
-        let cells = [
-            self.time_ns.cast_signed(),
-            self.kind as i64,
-            self.file.cast_signed(),
-            self.directory.cast_signed(),
-            self.offset.cast_signed(),
-            self.length.cast_signed(),
-            self.mode.into(),
-            self.uid.into(),
-            self.gid.into(),
-        ];
-        numbers[..cells.len()].copy_from_slice(&cells);
-        (numbers, [self.name.clone(), Text::EMPTY])
-    }
-
-    fn text_bytes(&self) -> usize {
-        self.name.bytes().len()
-    }
-
-    fn from_cells(numbers: &Numbers, [name, _]: Texts) -> Result<Self, &'static str> {
-        let [time, kind, file, directory, offset, length, mode, uid, gid, ..] = *numbers;
-        let operation = Self {
-            time_ns: time.cast_unsigned(),
-            kind: OperationKind::from_number(kind).ok_or("its kind is none of 1 to 8")?,
-            file: file.cast_unsigned(),
-            directory: directory.cast_unsigned(),
-            offset: offset.cast_unsigned(),
-            length: length.cast_unsigned(),
-            mode: mode as u32,
-            uid: uid as u32,
-            gid: gid as u32,
-            name,
-        };
-        operation.check()?;
-        Ok(operation)
+        wrong.into_iter().find(|(is_so, _)| *is_so).map_or(Ok(self), |(_, what)| Err(what))
     }
 }

@@ -12,7 +12,7 @@ use fslab_age::simulate::{Aged, DISKS, Settings, Simulator, Variant, saved_by_fr
 use fslab_age::workload::{Operation, OperationKind, Population};
 use fslab_ext2::alloc::{self, Clustering};
 use fslab_ext2::{BlockSize, Ext2, MkfsOptions, mkfs};
-use fslab_vfs::{FileSystem, MetadataDevice};
+use fslab_vfs::{FileSystem, MemoryDevice};
 
 use crate::support::{operations, settings as of_replay, small, stream};
 
@@ -154,7 +154,7 @@ fn all_space_comes_back() {
 /// The layout that the engine makes on a volume of the same sizes. Its metadata takes a few blocks
 /// more: `lost+found`, larger directories.
 fn on_the_engine(made: &[Operation], settings: Settings, variant: Variant) -> Score {
-    let device = Arc::new(MetadataDevice::new(settings.volume_bytes));
+    let device = Arc::new(MemoryDevice::of_metadata(settings.volume_bytes));
     let geometry = settings.geometry().unwrap();
     let options = MkfsOptions {
         block_size: BlockSize::new(settings.block_bytes).unwrap(),

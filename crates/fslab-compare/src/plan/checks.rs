@@ -1,8 +1,7 @@
 //! What the parts of a plan are checked by.
 
-use std::collections::HashSet;
-
 use fslab_stats::Margin;
+use fslab_vfs::Size;
 use toml::Spanned;
 
 use super::source::{PlanError, Source};
@@ -18,19 +17,32 @@ pub(super) fn margin(source: &Source<'_>, raw: Option<&Spanned<String>>) -> Resu
     raw.map(read).transpose()
 }
 
-/// Refuses a name that occurs twice.
-pub(super) fn unique<'a>(
+/// A number that is right, or its default.
+pub(super) fn checked<T: Copy>(
     source: &Source<'_>,
-    names: impl Iterator<Item = (&'a str, std::ops::Range<usize>)>,
-) -> Result<()> {
-    let mut seen = HashSet::new();
-    for (name, span) in names {
-        if !seen.insert(name) {
-            return Err(source.error(
-                span,
-                format!("`name`: `{name}` is used twice (a workload may be given a `label`)"),
-            ));
-        }
+    raw: Option<&Spanned<T>>,
+    default: T,
+    is_right: impl FnOnce(T) -> bool,
+    wrong: impl Into<String>,
+) -> Result<T> {
+    match raw {
+        Some(number) if !is_right(*number.get_ref()) => Err(source.error(number.span(), wrong)),
+        number => Ok(number.map_or(default, |number| *number.get_ref())),
     }
-    Ok(())
+}
+
+/// A size in bytes, not below the least.
+pub(super) fn size(
+    source: &Source<'_>,
+    key: &str,
+    raw: &Spanned<String>,
+    least: u64,
+) -> Result<u64> {
+    let wrong = |wrong: String| source.error(raw.span(), format!("`{key}`: {wrong}"));
+    let text = raw.get_ref();
+    let size: Size = text.parse().map_err(|error| wrong(format!("{text:?}: {error}")))?;
+    if size.bytes() < least {
+        return Err(wrong(format!("must be at least {}", Size::of(least))));
+    }
+    Ok(size.bytes())
 }

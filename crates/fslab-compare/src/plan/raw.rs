@@ -1,16 +1,15 @@
 //! From TOML to a checked [`Plan`].
 
-use fslab_vfs::Size;
-
 use serde::Deserialize;
-use toml::Spanned;
+use serde::de::IgnoredAny;
+use toml::de::DeTable;
+use toml::{Deserializer, Spanned};
 
-use super::checks::{Result, margin};
+use super::checks::{Result, checked, margin, size};
 use super::source::Source;
-use super::targets::{self, RawTarget};
+use super::targets;
 use super::workloads::{self, RawWorkload};
 use super::{Form, Plan, TargetPlan};
-use fslab_report::nearest;
 
 const DEFAULT_ROUNDS: u32 = 10;
 
@@ -43,8 +42,9 @@ struct RawPlan {
     margin: Option<Spanned<String>>,
     noise_floor: Option<bool>,
     quick: Option<RawQuick>,
-    #[serde(default)]
-    target: Vec<Spanned<RawTarget>>,
+    /// Read apart, because a matrix is filled in before.
+    #[serde(rename = "target")]
+    _targets: Option<IgnoredAny>,
     #[serde(default)]
     workload: Vec<Spanned<RawWorkload>>,
 }
@@ -75,24 +75,35 @@ impl RawPlan {
 }
 
 pub(super) fn parse(source: &Source<'_>, form: Form) -> Result<Plan> {
-    let mut raw: RawPlan =
-        toml::from_str(source.text).map_err(|error| source.syntax_error(&error))?;
+    let wrong = |error| source.syntax_error(&error);
+    let table = DeTable::parse(source.text).map_err(wrong)?;
+    let targets = table.get_ref().get("target").cloned();
+    let mut raw = RawPlan::deserialize(Deserializer::from(table)).map_err(wrong)?;
     if form == Form::Quick {
         raw.take_quick();
     }
-    let targets = targets::targets(source, &raw.target, form)?;
+    let targets = targets::targets(source, targets, form)?;
     let workloads = workloads::workloads(source, &raw.workload, form)?;
-    let rounds = rounds(source, raw.rounds.as_ref())?;
+    let none = "`rounds`: at least one round must be run";
+    let rounds = checked(source, raw.rounds.as_ref(), DEFAULT_ROUNDS, |rounds| rounds > 0, none)?;
+    let few = format!("`rounds_max`: must not be below `rounds`, which is {rounds}");
+    let no_share = "`half_width_percent`: must be above 0 and at most 100";
+    let is_share = |percent| percent > 0.0 && percent <= 100.0;
+    let width = raw.half_width_percent.as_ref();
+    let no_time = "`run_limit_seconds`: at least one second is needed";
+    let (run_limit, default) = (raw.run_limit_seconds.as_ref(), DEFAULT_RUN_LIMIT_SECONDS);
+    let image_size = raw.image_size.as_ref();
+    let image_size = image_size.map(|raw| size(source, "image_size", raw, SMALLEST_IMAGE));
     Ok(Plan {
         name: raw.name,
         seed: raw.seed,
         rounds,
-        rounds_max: rounds_max(source, raw.rounds_max.as_ref(), rounds)?,
-        half_width: half_width(source, raw.half_width_percent.as_ref())?,
+        rounds_max: checked(source, raw.rounds_max.as_ref(), rounds, |most| most >= rounds, few)?,
+        half_width: checked(source, width, DEFAULT_HALF_WIDTH_PERCENT, is_share, no_share)? / 100.0,
         reruns_max: raw.reruns_max,
-        image_size: image_size(source, raw.image_size.as_ref())?,
+        image_size: image_size.transpose()?.unwrap_or(DEFAULT_IMAGE_SIZE),
         time_limit_seconds: raw.time_limit_seconds,
-        run_limit_seconds: run_limit(source, raw.run_limit_seconds.as_ref())?,
+        run_limit_seconds: checked(source, run_limit, default, |seconds| seconds > 0, no_time)?,
         processors: raw.processors,
         baseline: baseline(source, raw.baseline.as_ref(), &targets)?,
         noise_floor: raw.noise_floor.unwrap_or(true),
@@ -103,59 +114,6 @@ pub(super) fn parse(source: &Source<'_>, form: Form) -> Result<Plan> {
         form,
         command: Vec::new(),
     })
-}
-
-fn rounds(source: &Source<'_>, raw: Option<&Spanned<u32>>) -> Result<u32> {
-    match raw {
-        Some(rounds) if *rounds.get_ref() == 0 => {
-            Err(source.error(rounds.span(), "`rounds`: at least one round must be run"))
-        }
-        Some(rounds) => Ok(*rounds.get_ref()),
-        None => Ok(DEFAULT_ROUNDS),
-    }
-}
-
-fn rounds_max(source: &Source<'_>, raw: Option<&Spanned<u32>>, rounds: u32) -> Result<u32> {
-    match raw {
-        Some(most) if *most.get_ref() < rounds => Err(source.error(
-            most.span(),
-            format!("`rounds_max`: must not be below `rounds`, which is {rounds}"),
-        )),
-        Some(most) => Ok(*most.get_ref()),
-        None => Ok(rounds),
-    }
-}
-
-fn run_limit(source: &Source<'_>, raw: Option<&Spanned<u64>>) -> Result<u64> {
-    match raw {
-        Some(limit) if *limit.get_ref() == 0 => {
-            Err(source.error(limit.span(), "`run_limit_seconds`: at least one second is needed"))
-        }
-        Some(limit) => Ok(*limit.get_ref()),
-        None => Ok(DEFAULT_RUN_LIMIT_SECONDS),
-    }
-}
-
-fn half_width(source: &Source<'_>, raw: Option<&Spanned<f64>>) -> Result<f64> {
-    let Some(raw) = raw else { return Ok(DEFAULT_HALF_WIDTH_PERCENT / 100.0) };
-    let percent = *raw.get_ref();
-    if percent > 0.0 && percent <= 100.0 {
-        return Ok(percent / 100.0);
-    }
-    let message = "`half_width_percent`: must be above 0 and at most 100";
-    Err(source.error(raw.span(), message))
-}
-
-fn image_size(source: &Source<'_>, raw: Option<&Spanned<String>>) -> Result<u64> {
-    let Some(raw) = raw else { return Ok(DEFAULT_IMAGE_SIZE) };
-    let size: Size = raw.get_ref().parse().map_err(|error| {
-        source.error(raw.span(), format!("`image_size`: {:?}: {error}", raw.get_ref()))
-    })?;
-    if size.bytes() < SMALLEST_IMAGE {
-        let least = Size::of(SMALLEST_IMAGE);
-        return Err(source.error(raw.span(), format!("`image_size`: must be at least {least}")));
-    }
-    Ok(size.bytes())
 }
 
 fn baseline(
@@ -170,10 +128,5 @@ fn baseline(
     if names.clone().any(|name| name == raw.get_ref()) {
         return Ok(raw.get_ref().clone());
     }
-    let message = format!(
-        "`baseline`: no target is named `{}`; nearest: {}",
-        raw.get_ref(),
-        nearest(raw.get_ref(), names)
-    );
-    Err(source.error(raw.span(), message))
+    Err(source.unknown("`baseline`: no target is named", raw, names))
 }

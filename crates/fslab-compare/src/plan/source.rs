@@ -1,6 +1,10 @@
 //! The text of a plan, or of another file of tables, and places in it.
 
+use std::collections::HashSet;
 use std::ops::Range;
+
+use fslab_report::nearest;
+use toml::Spanned;
 
 /// What is wrong with a plan, or with a paper's claims, and where.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
@@ -36,6 +40,37 @@ impl Source<'_> {
             column: before[line_start..].chars().count() + 1,
             message: message.into(),
         }
+    }
+
+    /// Refuses a name that occurs twice; `advice` follows.
+    ///
+    /// # Errors
+    /// Names the second of them.
+    pub fn unique<'n>(
+        &self,
+        key: &str,
+        names: impl Iterator<Item = (&'n str, Range<usize>)>,
+        advice: &str,
+    ) -> Result<(), PlanError> {
+        let mut seen = HashSet::new();
+        for (name, span) in names {
+            if !seen.insert(name) {
+                return Err(self.error(span, format!("`{key}`: `{name}` is used twice{advice}")));
+            }
+        }
+        Ok(())
+    }
+
+    /// That `what` has no such name, with the nearest of those there are.
+    #[must_use]
+    pub fn unknown<'n>(
+        &self,
+        what: &str,
+        name: &Spanned<String>,
+        known: impl IntoIterator<Item = &'n str>,
+    ) -> PlanError {
+        let nearest = nearest(name.get_ref(), known);
+        self.error(name.span(), format!("{what} `{}`; nearest: {nearest}", name.get_ref()))
     }
 
     /// What the TOML reader found wrong. It names an unknown key but not the key of a value of

@@ -1,21 +1,20 @@
 //! `[[target]]`: what is compared.
 
-use fslab_vfs::Size;
 use std::path::PathBuf;
 
 use serde::Deserialize;
+use toml::de::{DeValue, ValueDeserializer};
 use toml::{Spanned, Value};
 
-use super::checks::{Result, margin, unique};
+use super::checks::{Result, margin, size};
 use super::matrix::{Combination, RawMatrix, combinations, place};
 use super::source::Source;
 use super::{Base, DevicePlan, ForeignMount, Form, ImagePlan, Over, TargetKind, TargetPlan};
 use crate::workload;
-use fslab_report::nearest;
 
-#[derive(Clone, Deserialize)]
+#[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct RawTarget {
+struct RawTarget {
     name: Spanned<String>,
     filesystem: Option<Spanned<String>>,
     #[serde(default)]
@@ -52,33 +51,60 @@ const OVERLAY: &str = "overlay";
 
 pub(super) fn targets(
     source: &Source<'_>,
-    raw: &[Spanned<RawTarget>],
+    raw: Option<Spanned<DeValue<'_>>>,
     form: Form,
 ) -> Result<Vec<TargetPlan>> {
     let mut plans = Vec::new();
-    for spanned in raw {
-        let raw = spanned.get_ref();
-        check_matrix(source, raw)?;
-        for combination in combinations(source, raw.matrix.as_ref())? {
-            let meant = Spanned::new(spanned.span(), raw.filled_in(&combination));
+    for raw in raw.into_iter().flat_map(list) {
+        let written = read(source, raw.clone())?;
+        let RawTarget { name, needs, matrix, quick, .. } = written.get_ref();
+        check_matrix(source, raw.get_ref(), matrix.as_ref())?;
+        for combination in combinations(source, matrix.as_ref())? {
+            let mut meant = raw.clone();
+            fill_in(meant.get_mut(), &combination);
+            let mut meant = read(source, meant)?;
+            meant.get_mut().name = Spanned::new(name.span(), combination.name(name.get_ref()));
+            meant.get_mut().needs.clone_from(needs);
             let plan = target(source, &meant)?;
-            if form == Form::Full || raw.quick != Some(false) {
-                plans.push((plan, raw.name.span()));
+            if form == Form::Full || *quick != Some(false) {
+                plans.push((plan, name.span()));
             }
         }
     }
-    unique(source, plans.iter().map(|(plan, span)| (&*plan.name, span.clone())))?;
+    let names = plans.iter().map(|(plan, span)| (&*plan.name, span.clone()));
+    source.unique("name", names, "")?;
     if plans.is_empty() {
         return Err(source.error(0..0, "the plan has no [[target]]"));
     }
     Ok(plans.into_iter().map(|(plan, _)| plan).collect())
 }
 
+/// The tables of `[[target]]`. What is no list is refused as a table.
+fn list(raw: Spanned<DeValue<'_>>) -> Vec<Spanned<DeValue<'_>>> {
+    let span = raw.span();
+    match raw.into_inner() {
+        DeValue::Array(list) => list.into_iter().collect(),
+        other => vec![Spanned::new(span, other)],
+    }
+}
+
+fn read(source: &Source<'_>, raw: Spanned<DeValue<'_>>) -> Result<Spanned<RawTarget>> {
+    let read = Spanned::deserialize(ValueDeserializer::from(raw));
+    read.map_err(|error| source.syntax_error(&error))
+}
+
 /// A list whose values go nowhere is a mistake.
-fn check_matrix(source: &Source<'_>, raw: &RawTarget) -> Result<()> {
-    for (key, _) in raw.matrix.iter().flat_map(|matrix| matrix.get_ref()) {
+fn check_matrix(
+    source: &Source<'_>,
+    raw: &DeValue<'_>,
+    matrix: Option<&Spanned<RawMatrix>>,
+) -> Result<()> {
+    let is_filled = |key: &str| !["name", "needs", "matrix"].contains(&key);
+    let fields = raw.as_table().into_iter().flatten();
+    let values: Vec<_> = fields.filter(|(key, _)| is_filled(key.get_ref())).collect();
+    for (key, _) in matrix.into_iter().flat_map(Spanned::get_ref) {
         let place = place(key.get_ref());
-        if !raw.texts().iter().any(|text| text.contains(&place)) {
+        if !values.iter().any(|(_, value)| holds(value.get_ref(), &place)) {
             let message = format!("`matrix`: no value of the target holds {place}");
             return Err(source.error(key.span(), message));
         }
@@ -86,67 +112,28 @@ fn check_matrix(source: &Source<'_>, raw: &RawTarget) -> Result<()> {
     Ok(())
 }
 
-impl RawTarget {
-    /// Every value that a matrix may fill in, but the name.
-    fn texts(&self) -> Vec<&str> {
-        let mut texts = vec![self.mount.as_str()];
-        let single = [
-            &self.filesystem,
-            &self.engine,
-            &self.over,
-            &self.fill,
-            &self.memory,
-            &self.aged_workload,
-            &self.margin,
-        ];
-        texts.extend(single.into_iter().flatten().map(|text| text.get_ref().as_str()));
-        let paths = [&self.device, &self.directory, &self.source, &self.aged];
-        texts.extend(paths.into_iter().flatten().filter_map(|path| path.to_str()));
-        let plain = [&self.overlay_options, &self.in_process];
-        texts.extend(plain.into_iter().flatten().map(String::as_str));
-        let spanned = [&self.layers, &self.mount_command].into_iter().flatten();
-        let lists = spanned.map(Spanned::get_ref).chain([&self.mkfs]);
-        let commands = [&self.unmount_command, &self.version_command].into_iter().flatten();
-        texts.extend(lists.chain(commands).flatten().map(String::as_str));
-        texts
+/// Whether a text within a value holds a place.
+fn holds(value: &DeValue<'_>, place: &str) -> bool {
+    match value {
+        DeValue::String(text) => text.contains(place),
+        DeValue::Array(list) => list.iter().any(|value| holds(value.get_ref(), place)),
+        _ => false,
     }
+}
 
-    fn filled_in(&self, combination: &Combination) -> Self {
-        let text = |text: &String| combination.fill_in(text);
-        let spanned =
-            |text: &Spanned<String>| Spanned::new(text.span(), combination.fill_in(text.get_ref()));
-        let list = |list: &Vec<String>| -> Vec<String> { list.iter().map(text).collect() };
-        let words =
-            |words: &Spanned<Vec<String>>| Spanned::new(words.span(), list(words.get_ref()));
-        let path = |path: &PathBuf| PathBuf::from(combination.fill_in(&path.to_string_lossy()));
-        Self {
-            name: Spanned::new(self.name.span(), combination.name(self.name.get_ref())),
-            filesystem: self.filesystem.as_ref().map(spanned),
-            mkfs: list(&self.mkfs),
-            mount: text(&self.mount),
-            layers: self.layers.as_ref().map(words),
-            engine: self.engine.as_ref().map(spanned),
-            over: self.over.as_ref().map(spanned),
-            overlay_options: self.overlay_options.as_ref().map(text),
-            mount_command: self.mount_command.as_ref().map(words),
-            unmount_command: self.unmount_command.as_ref().map(list),
-            version_command: self.version_command.as_ref().map(list),
-            directory: self.directory.as_ref().map(path),
-            device: self.device.as_ref().map(path),
-            cold: self.cold,
-            in_process: self.in_process.as_ref().map(text),
-            source: self.source.as_ref().map(path),
-            aged: self.aged.as_ref().map(path),
-            aged_workload: self.aged_workload.as_ref().map(spanned),
-            fill: self.fill.as_ref().map(spanned),
-            memory: self.memory.as_ref().map(spanned),
-            needs: self.needs.clone(),
-            margin: self.margin.as_ref().map(spanned),
-            matrix: None,
-            quick: self.quick,
+/// Fills in the places of a matrix in every text.
+fn fill_in(value: &mut DeValue<'_>, combination: &Combination) {
+    match value {
+        DeValue::String(text) => *text = combination.fill_in(text).into(),
+        DeValue::Array(list) => list.iter_mut().for_each(|one| fill_in(one.get_mut(), combination)),
+        DeValue::Table(table) => {
+            table.iter_mut().for_each(|(_, one)| fill_in(one.get_mut(), combination));
         }
+        _ => {}
     }
+}
 
+impl RawTarget {
     fn is_overlay(&self) -> bool {
         self.filesystem.as_ref().is_some_and(|name| name.get_ref() == OVERLAY)
     }
@@ -174,7 +161,9 @@ fn target(source: &Source<'_>, spanned: &Spanned<RawTarget>) -> Result<TargetPla
     if let Some(key) = misplaced(raw, kind) {
         return fail(format!("`{key}` has no meaning beside `{kind}`"));
     }
-    let memory = raw.memory.as_ref().map(|memory| size(source, "memory", memory)).transpose()?;
+    let least = fslab_sys::memory_bound::SMALLEST;
+    let memory = raw.memory.as_ref().map(|memory| size(source, "memory", memory, least));
+    let memory = memory.transpose()?;
     let kind = target_kind(source, spanned)?;
     let margin = margin(source, raw.margin.as_ref())?;
     Ok(TargetPlan { kind, name, memory, needs: raw.needs.clone(), margin, slowed: None })
@@ -229,7 +218,7 @@ fn target_kind(source: &Source<'_>, spanned: &Spanned<RawTarget>) -> Result<Targ
     check_image(source, spanned, &base)?;
     if let Some(options) = &raw.engine {
         check_engine(source, options, raw)?;
-        return Ok(TargetKind::Engine { base, options: options.get_ref().clone() });
+        return Ok(TargetKind::Image { base, over: Over::Engine(options.get_ref().clone()) });
     }
     Ok(TargetKind::Image { base, over: over(source, raw)? })
 }
@@ -311,21 +300,8 @@ fn check_image(source: &Source<'_>, spanned: &Spanned<RawTarget>, base: &ImagePl
 fn base(source: &Source<'_>, key: &str, raw: &Spanned<String>) -> Result<Base> {
     Base::find(raw.get_ref()).ok_or_else(|| {
         let more = (key == "filesystem").then_some(OVERLAY);
-        let names = nearest(raw.get_ref(), Base::names().chain(more));
-        let message = format!("`{key}`: unknown file system `{}`; nearest: {names}", raw.get_ref());
-        source.error(raw.span(), message)
+        source.unknown(&format!("`{key}`: unknown file system"), raw, Base::names().chain(more))
     })
-}
-
-fn size(source: &Source<'_>, key: &str, raw: &Spanned<String>) -> Result<u64> {
-    let size = workload::bytes(&Value::String(raw.get_ref().clone()))
-        .map_err(|wrong| source.error(raw.span(), format!("`{key}`: {wrong}")))?;
-    let least = fslab_sys::memory_bound::SMALLEST;
-    if size < least {
-        let least = Size::of(least);
-        return Err(source.error(raw.span(), format!("`{key}`: must be at least {least}")));
-    }
-    Ok(size)
 }
 
 fn over(source: &Source<'_>, raw: &RawTarget) -> Result<Over> {

@@ -5,13 +5,11 @@ use std::ops::Range;
 
 use toml::{Spanned, Value};
 
-use super::checks::{Result, unique};
+use super::checks::{Result, margin};
 use super::matrix::combinations;
 use super::source::Source;
 use super::{Form, WorkloadPlan};
 use crate::workload::{self, Parameters, Spec};
-use fslab_report::nearest;
-use fslab_stats::Margin;
 
 /// `name`, `label`, `margin`, `matrix`, `quick`, and the parameters the named workload has.
 pub(super) type RawWorkload = BTreeMap<Spanned<String>, Spanned<Value>>;
@@ -29,7 +27,8 @@ pub(super) fn workloads(
         let meant = workload(source, raw, form)?;
         plans.extend(meant.into_iter().map(|plan| (plan, raw.span())));
     }
-    unique(source, plans.iter().map(|(plan, span)| (&*plan.label, span.clone())))?;
+    let labels = plans.iter().map(|(plan, span)| (&*plan.label, span.clone()));
+    source.unique("name", labels, " (a workload may be given a `label`)")?;
     if plans.is_empty() {
         return Err(source.error(0..0, "the plan has no [[workload]]"));
     }
@@ -43,49 +42,33 @@ fn workload(
     form: Form,
 ) -> Result<Vec<WorkloadPlan>> {
     let raw = spanned.get_ref();
-    let Some((name, span)) = text(source, raw, "name")? else {
+    let Some(name) = text(source, raw, "name")? else {
         return Err(source.error(spanned.span(), "a [[workload]] has no `name`"));
     };
-    let spec = find(source, &name, span)?;
+    let spec = workload::find(name.get_ref()).ok_or_else(|| {
+        let names = workload::WORKLOADS.iter().map(|spec| spec.name);
+        source.unknown("`name`: unknown workload", &name, names)
+    })?;
     let mut parameters = Parameters::default();
     for (key, value) in raw {
         if !COMMON.contains(&key.get_ref().as_str()) {
-            parameter(source, spec, &mut parameters, key, value)?;
+            set(source, spec, &mut parameters, key, value)?;
         }
     }
     let mut matrix = table(source, raw, "matrix")?;
     if !quicken(source, spec, raw, form, &mut parameters, &mut matrix)? {
         return Ok(Vec::new());
     }
-    let label = text(source, raw, "label")?.map_or(name, |(label, _)| label);
-    let one = WorkloadPlan { label, spec, parameters, margin: margin(source, raw)? };
-    expand(source, one, matrix.as_ref())
+    let label = text(source, raw, "label")?.unwrap_or(name).into_inner();
+    let margin = margin(source, text(source, raw, "margin")?.as_ref())?;
+    expand(source, WorkloadPlan { label, spec, parameters, margin }, matrix.as_ref())
 }
 
-fn find(source: &Source<'_>, name: &str, span: Range<usize>) -> Result<&'static Spec> {
-    workload::find(name).ok_or_else(|| {
-        let names = nearest(name, workload::WORKLOADS.iter().map(|spec| spec.name));
-        source.error(span, format!("`name`: unknown workload `{name}`; nearest: {names}"))
-    })
-}
-
-fn margin(source: &Source<'_>, raw: &RawWorkload) -> Result<Option<Margin>> {
-    let Some((text, span)) = text(source, raw, "margin")? else { return Ok(None) };
-    let margin = text.parse();
-    margin.map(Some).map_err(|wrong| source.error(span, format!("`margin`: {wrong}")))
-}
-
-fn text(
-    source: &Source<'_>,
-    raw: &RawWorkload,
-    key: &str,
-) -> Result<Option<(String, Range<usize>)>> {
-    match raw.get(key) {
-        None => Ok(None),
-        Some(value) => match value.get_ref() {
-            Value::String(text) => Ok(Some((text.clone(), value.span()))),
-            _ => Err(source.error(value.span(), format!("`{key}`: must be a string"))),
-        },
+fn text(source: &Source<'_>, raw: &RawWorkload, key: &str) -> Result<Option<Spanned<String>>> {
+    let Some(value) = raw.get(key) else { return Ok(None) };
+    match value.get_ref() {
+        Value::String(text) => Ok(Some(Spanned::new(value.span(), text.clone()))),
+        _ => Err(source.error(value.span(), format!("`{key}`: must be a string"))),
     }
 }
 
@@ -121,7 +104,8 @@ fn quicken(
         None => None,
     };
     for (key, value) in &quick {
-        set(source, spec, &mut changed, key, value, &span)?;
+        let (key, value) = (Spanned::new(span.clone(), key.clone()), value.clone());
+        set(source, spec, &mut changed, &key, &Spanned::new(span.clone(), value))?;
     }
     if form == Form::Quick {
         *parameters = changed;
@@ -150,15 +134,16 @@ fn expand(
     let mut plans = Vec::new();
     for combination in combinations(source, Some(&raw))? {
         let mut plan = WorkloadPlan { label: combination.name(&one.label), ..one.clone() };
-        for (key, value) in &combination.values {
-            set(source, one.spec, &mut plan.parameters, key, value, span)?;
+        for (key, value) in combination.values {
+            let value = Spanned::new(span.clone(), value);
+            set(source, one.spec, &mut plan.parameters, &Spanned::new(span.clone(), key), &value)?;
         }
         plans.push(plan);
     }
     Ok(plans)
 }
 
-fn parameter(
+fn set(
     source: &Source<'_>,
     spec: &Spec,
     parameters: &mut Parameters,
@@ -167,31 +152,11 @@ fn parameter(
 ) -> Result<()> {
     let name = key.get_ref();
     let Some(parameter) = spec.parameters.iter().find(|parameter| parameter.name == name) else {
-        return Err(source.error(key.span(), unknown(spec, name)));
+        let what = format!("workload `{}` has no parameter", spec.name);
+        let names = spec.parameters.iter().map(|parameter| parameter.name);
+        return Err(source.unknown(&what, key, names));
     };
     parameters
         .set(parameter, value.get_ref())
         .map_err(|wrong| source.error(value.span(), format!("`{name}`: {wrong}")))
-}
-
-/// As [`parameter`], for a key within a table, whose own place is not known.
-fn set(
-    source: &Source<'_>,
-    spec: &Spec,
-    parameters: &mut Parameters,
-    key: &str,
-    value: &Value,
-    span: &Range<usize>,
-) -> Result<()> {
-    let Some(parameter) = spec.parameters.iter().find(|parameter| parameter.name == key) else {
-        return Err(source.error(span.clone(), unknown(spec, key)));
-    };
-    parameters
-        .set(parameter, value)
-        .map_err(|wrong| source.error(span.clone(), format!("`{key}`: {wrong}")))
-}
-
-fn unknown(spec: &Spec, name: &str) -> String {
-    let names = nearest(name, spec.parameters.iter().map(|parameter| parameter.name));
-    format!("workload `{}` has no parameter `{name}`; nearest: {names}", spec.name)
 }

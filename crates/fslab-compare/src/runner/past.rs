@@ -3,7 +3,6 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use crate::plan::TargetPlan;
-use fslab_report::Provenance;
 use fslab_report::sample::{self, Note, NoteKind, Record, Sample};
 
 /// What need not be done again. Nothing, for a new run.
@@ -27,7 +26,7 @@ pub(super) struct Past {
 
 impl Past {
     pub fn of(records: &[Record]) -> Self {
-        let first = first(records);
+        let first = sample::sessions(records).next();
         let mut past = Self {
             run: first.map(|first| first.run.clone()),
             second_copy: first.and_then(|first| first.second_copy.clone()),
@@ -80,11 +79,6 @@ impl Past {
         }
         samples.push(sample.clone());
     }
-}
-
-/// The first provenance of the records.
-pub(super) fn first(records: &[Record]) -> Option<&Provenance> {
-    sample::sessions(records).next()
 }
 
 #[cfg(test)]

@@ -29,13 +29,8 @@ pub(super) struct Width {
 }
 
 impl Precision {
-    pub fn new(baseline: &str) -> Self {
-        Self { baseline: baseline.to_owned(), ..Self::default() }
-    }
-
-    /// Leaves out the second copy of the baseline.
-    pub fn without(self, second_copy: Option<String>) -> Self {
-        Self { second_copy, ..self }
+    pub fn new(baseline: &str, second_copy: Option<String>) -> Self {
+        Self { baseline: baseline.to_owned(), second_copy, ..Self::default() }
     }
 
     /// Takes the samples of a block; those of an earlier attempt are forgotten.
@@ -89,7 +84,7 @@ mod tests {
 
     /// The base varies from round to round; `even` follows it, `uneven` does not.
     fn precision(rounds: u32) -> Precision {
-        let mut precision = Precision::new("base");
+        let mut precision = Precision::new("base", None);
         for round in 0..rounds {
             let base = 100 + 10 * u64::from(round % 3);
             let samples = [
@@ -117,7 +112,7 @@ mod tests {
     fn one_round_is_wide_and_nothing_to_compare_is_not() {
         assert!(precision(1).is_wide("w", 1e9));
         assert!(!precision(1).is_wide("another", 0.0));
-        let mut alone = Precision::new("gone");
+        let mut alone = Precision::new("gone", None);
         alone.set_block("w", 0, &[sample("a", "read", 1)]);
         assert!(!alone.is_wide("w", 0.0));
     }
@@ -140,7 +135,7 @@ mod tests {
     /// The second copy differs wildly, and more rounds are not run for its sake.
     #[test]
     fn second_copy_does_not_prolong_a_run() {
-        let mut precision = Precision::new("base").without(Some("base, second copy".to_owned()));
+        let mut precision = Precision::new("base", Some("base, second copy".to_owned()));
         for round in 0..6 {
             let copy = 50 << round;
             let samples = [

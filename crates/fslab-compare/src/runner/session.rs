@@ -17,10 +17,11 @@ use crate::target::{Remounted, Target};
 use crate::tree::slowed::{SlowedTree, slowed};
 use crate::tree::{Access, Tree, TreeFile};
 use fslab_report::sample::{Cache, CacheState, Machine, Sample};
-use fslab_stats::{Directions, Latency, Milestone, Stopwatch};
+use fslab_stats::{Directions, Stopwatch, nanoseconds};
 
 /// A phase to be measured.
 #[derive(Clone, Copy, Debug)]
+#[must_use]
 pub struct Phase {
     name: &'static str,
     size: Option<u64>,
@@ -29,19 +30,16 @@ pub struct Phase {
 
 impl Phase {
     /// A phase that asks nothing of the cache.
-    #[must_use]
     pub fn new(name: &'static str) -> Self {
         Self { name, size: None, cache: CacheState::NotAsked }
     }
 
     /// As a point of a sweep over sizes in bytes.
-    #[must_use]
     pub fn size(self, size: u64) -> Self {
         Self { size: Some(size), ..self }
     }
 
     /// Asking for a state of the cache.
-    #[must_use]
     pub fn cache(self, cache: CacheState) -> Self {
         Self { cache, ..self }
     }
@@ -50,41 +48,21 @@ impl Phase {
 /// One run of one workload on one target.
 pub struct Session<'a> {
     target: &'a mut dyn Target,
+    /// What all samples have in common.
     template: Sample,
     interrupt: Interrupt,
     remounted: Option<Remounted>,
-    samples: Vec<Sample>,
+    pub(super) samples: Vec<Sample>,
     /// The disk on which the images lie.
-    backing: Option<DeviceNumber>,
-    /// By which share operations are made longer, for a self-test.
-    slowed: Option<f64>,
+    pub(super) backing: Option<DeviceNumber>,
+    /// By which share operations are made longer in what is timed, for a self-test.
+    pub(super) slowed: Option<f64>,
 }
 
 impl<'a> Session<'a> {
-    pub(crate) fn new(target: &'a mut dyn Target, template: Sample, interrupt: Interrupt) -> Self {
-        Self {
-            target,
-            template,
-            interrupt,
-            remounted: None,
-            samples: Vec::new(),
-            backing: None,
-            slowed: None,
-        }
-    }
-
-    /// Watching the disk on which the images lie.
-    pub(crate) fn on_disk(self, backing: Option<DeviceNumber>) -> Self {
-        Self { backing, ..self }
-    }
-
-    /// With operations made longer by a share, in what is timed.
-    pub(crate) fn slowed_by(self, slowed: Option<f64>) -> Self {
-        Self { slowed, ..self }
-    }
-
-    pub(crate) fn into_samples(self) -> Vec<Sample> {
-        self.samples
+    pub(super) fn new(target: &'a mut dyn Target, template: Sample, interrupt: Interrupt) -> Self {
+        let samples = Vec::new();
+        Self { target, template, interrupt, remounted: None, samples, backing: None, slowed: None }
     }
 
     /// Seed of this round and workload, the same for every target.
@@ -155,14 +133,11 @@ impl<'a> Session<'a> {
             tree: wrapped.as_ref().map_or(tree, |wrapped| wrapped),
             slowed: self.slowed,
             interrupt: &self.interrupt,
-            operations: 0,
-            bytes: 0,
-            flush: Duration::ZERO,
-            resident_pages: None,
-            workers: None,
-            elsewhere: ProcessorTime::default(),
-            latencies: Vec::new(),
-            along: Vec::new(),
+            sample: Sample {
+                phase: phase.name.to_owned(),
+                size_bytes: phase.size,
+                ..self.template.clone()
+            },
         };
         let around = Surroundings::look(self.backing)?;
         let before = Reading::take(&*self.target)?;
@@ -170,25 +145,13 @@ impl<'a> Session<'a> {
         work(&mut timed)?;
         let elapsed = start.elapsed();
         let after = Reading::take(&*self.target)?;
-        let Timed { operations, bytes, flush, resident_pages, workers, elsewhere, .. } = timed;
-        let mut sample = Sample {
-            phase: phase.name.to_owned(),
-            size_bytes: phase.size,
-            operations,
-            bytes,
-            elapsed_ns: nanoseconds(elapsed),
-            flush_ns: nanoseconds(flush),
-            workers,
-            latencies: timed.latencies,
-            along: timed.along,
-            ..self.template.clone()
-        };
+        let mut sample = timed.sample;
+        sample.elapsed_ns = nanoseconds(elapsed);
         after.record_since(&before, &mut sample);
         Surroundings::look(self.backing)?.record_since(&around, &mut sample);
         sample.used_bytes = self.target.used_bytes()?;
-        sample.user_ns += nanoseconds(elsewhere.user);
-        sample.system_ns += nanoseconds(elsewhere.system);
-        sample.cache = self.cache(phase.cache, resident_pages).judged(sample.device);
+        let known = self.cache(phase.cache, sample.cache.resident_pages);
+        sample.cache = known.judged(sample.device);
         sample.contaminated = contamination(&sample);
         self.samples.push(sample);
         Ok(())
@@ -199,8 +162,8 @@ impl<'a> Session<'a> {
         let remounted = self.remounted.filter(|_| asked == CacheState::Cold);
         Cache {
             asked,
-            remounted: remounted.is_some() && !self.target.is_evicted(),
-            evicted: remounted.is_some() && self.target.is_evicted(),
+            remounted: remounted.is_some_and(|remounted| !remounted.evicted),
+            evicted: remounted.is_some_and(|remounted| remounted.evicted),
             proven: false,
             resident_pages,
             device_pages: remounted.and_then(|remounted| remounted.device_pages),
@@ -215,15 +178,8 @@ pub struct Timed<'a> {
     tree: &'a dyn Tree,
     slowed: Option<f64>,
     interrupt: &'a Interrupt,
-    operations: u64,
-    bytes: u64,
-    flush: Duration,
-    resident_pages: Option<u64>,
-    workers: Option<u32>,
-    /// Processor time of worker processes, which report it themselves.
-    elsewhere: ProcessorTime,
-    latencies: Vec<Latency>,
-    along: Vec<Milestone>,
+    /// What was done so far.
+    sample: Sample,
 }
 
 impl<'a> Timed<'a> {
@@ -235,20 +191,41 @@ impl<'a> Timed<'a> {
 
     /// Adds to what was done.
     pub fn count(&mut self, operations: u64, bytes: u64) {
-        self.operations += operations;
-        self.bytes += bytes;
+        self.sample.operations += operations;
+        self.sample.bytes += bytes;
     }
 
     /// Adds how long each operation of a kind took.
     pub fn record(&mut self, operation: &'static str, stopwatch: Stopwatch) {
         let (latency, along) = stopwatch.finish(operation);
-        self.latencies.extend(latency);
-        self.along.extend(along);
+        self.sample.latencies.extend(latency);
+        self.sample.along.extend(along);
+    }
+
+    /// Does the same with each item, and records how long each took as an operation of a kind. Ends
+    /// when the run was asked to stop.
+    ///
+    /// # Errors
+    /// Those of the operation, and [`Error::Interrupted`].
+    pub fn each<T>(
+        &mut self,
+        operation: &'static str,
+        mut stopwatch: Stopwatch,
+        items: impl IntoIterator<Item = T>,
+        mut act: impl FnMut(&mut Self, T) -> Result<()>,
+    ) -> Result<()> {
+        for item in items {
+            self.check()?;
+            act(self, item)?;
+            stopwatch.lap();
+        }
+        self.record(operation, stopwatch);
+        Ok(())
     }
 
     /// Says that this many threads or processes did the work, in the times given.
     pub fn record_workers(&mut self, operation: &'static str, stopwatches: Vec<Stopwatch>) {
-        self.workers = u32::try_from(stopwatches.len()).ok().filter(|workers| *workers > 1);
+        self.sample.workers = u32::try_from(stopwatches.len()).ok().filter(|workers| *workers > 1);
         if let Some(all) = stopwatches.into_iter().reduce(Stopwatch::joined_with) {
             self.record(operation, all);
         }
@@ -261,17 +238,15 @@ impl<'a> Timed<'a> {
         operations: [&'static str; 2],
         directions: Vec<Directions>,
     ) {
-        self.workers = u32::try_from(directions.len()).ok().filter(|workers| *workers > 1);
-        if let Some(all) = directions.into_iter().reduce(Directions::joined_with) {
-            self.record(operations[0], all.reads);
-            self.record(operations[1], all.writes);
-        }
+        let (reads, writes) = directions.into_iter().map(|one| (one.reads, one.writes)).unzip();
+        self.record_workers(operations[0], reads);
+        self.record_workers(operations[1], writes);
     }
 
     /// Adds processor time of processes that have not ended.
     pub fn add_processor_time(&mut self, user: Duration, system: Duration) {
-        self.elsewhere.user += user;
-        self.elsewhere.system += system;
+        self.sample.user_ns += nanoseconds(user);
+        self.sample.system_ns += nanoseconds(system);
     }
 
     /// What says that the run was asked to stop, for threads.
@@ -295,7 +270,7 @@ impl<'a> Timed<'a> {
     pub fn open_for_reading(&mut self, path: &str) -> Result<Box<dyn TreeFile + 'a>> {
         let file = self.tree.open(path, Access::Read)?;
         if let Some(pages) = file.resident_pages()? {
-            *self.resident_pages.get_or_insert(0) += pages;
+            *self.sample.cache.resident_pages.get_or_insert(0) += pages;
         }
         Ok(file)
     }
@@ -307,7 +282,7 @@ impl<'a> Timed<'a> {
     pub fn sync(&mut self, file: &dyn TreeFile) -> Result<()> {
         let start = Instant::now();
         file.sync()?;
-        self.flush += start.elapsed();
+        self.sample.flush_ns += nanoseconds(start.elapsed());
         Ok(())
     }
 
@@ -323,7 +298,7 @@ impl<'a> Timed<'a> {
             None => self.target.sync_below()?,
             Some(share) => slowed(share, || self.target.sync_below())?,
         }
-        self.flush += start.elapsed();
+        self.sample.flush_ns += nanoseconds(start.elapsed());
         Ok(())
     }
 }
@@ -358,8 +333,8 @@ impl Reading {
     fn record_since(&self, before: &Self, sample: &mut Sample) {
         let process = self.process - before.process;
         let children = self.children - before.children;
-        sample.user_ns = nanoseconds(process.user + children.user);
-        sample.system_ns = nanoseconds(process.system + children.system);
+        sample.user_ns += nanoseconds(process.user + children.user);
+        sample.system_ns += nanoseconds(process.system + children.system);
         sample.daemon_cpu_ns = self
             .daemon
             .zip(before.daemon)
@@ -379,10 +354,6 @@ impl Reading {
         sample.device =
             self.device.zip(before.device).map(|(after, before)| device_counters(after - before));
     }
-}
-
-fn nanoseconds(duration: Duration) -> u64 {
-    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]
@@ -413,7 +384,7 @@ mod tests {
             Ok(&self.0)
         }
         fn remount(&mut self) -> Result<Option<Remounted>> {
-            Ok(Some(Remounted { device_pages: Some(0) }))
+            Ok(Some(Remounted { evicted: false, device_pages: Some(0) }))
         }
         fn device(&self) -> Option<DeviceNumber> {
             None
@@ -438,7 +409,7 @@ mod tests {
         session.make_cold().unwrap();
         let phase = Phase::new("read").cache(CacheState::Cold);
         session.measure(phase, |timed| timed.open_for_reading("file").map(|_| ())).unwrap();
-        let samples = session.into_samples();
+        let samples = session.samples;
         assert!(samples[0].cache.resident_pages.unwrap() > 0);
         assert!(samples[0].cache.remounted && !samples[0].cache.proven);
         assert_eq!(samples[0].cache.doubt, Some(Doubt::FilesResident));
@@ -473,7 +444,8 @@ mod tests {
         let (mut target, _) = make(&plan, shop).unwrap();
         let allocated = fs::metadata(work.join("image")).unwrap().blocks() * 512;
         assert!(allocated >= shop.image_size, "the host would allocate while the clock runs");
-        let mut session = Session::new(&mut *target, Sample::default(), Interrupt::default());
+        let mut session =
+            Session::new(&mut *target.target, Sample::default(), Interrupt::default());
         let file = session.tree().unwrap().create("file").unwrap();
         file.write_at(0, &[7; 1 << 16]).unwrap();
         file.close().unwrap();
@@ -490,7 +462,7 @@ mod tests {
         session.make_cold().unwrap();
         session.tree().unwrap().status("file").unwrap();
         session.measure(cold, |timed| timed.tree().status("file").map(|_| ())).unwrap();
-        let doubts: Vec<_> = session.into_samples().iter().map(|s| s.cache.doubt).collect();
+        let doubts: Vec<_> = session.samples.iter().map(|s| s.cache.doubt).collect();
         target.tear_down().unwrap();
         assert_eq!(doubts, [None, Some(Doubt::FilesResident), Some(Doubt::DeviceNotRead)]);
     }
@@ -507,6 +479,6 @@ mod tests {
         });
         assert!(matches!(within, Err(Error::Interrupted)));
         assert!(matches!(session.make_cold(), Err(Error::Interrupted)));
-        assert!(session.into_samples().is_empty());
+        assert!(session.samples.is_empty());
     }
 }

@@ -47,7 +47,10 @@ impl Watch {
         drop(self.end);
         let passed = self.thread.join().unwrap_or(false);
         match ran {
-            Err(_) if passed => Err(Error::RunLimit { seconds: self.limit.as_secs() }),
+            Err(_) if passed => Err(Error::Failed(format!(
+                "took longer than {} s (`run_limit_seconds` of the plan)",
+                self.limit.as_secs()
+            ))),
             ran => ran,
         }
     }

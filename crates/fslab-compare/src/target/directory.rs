@@ -4,7 +4,6 @@
 
 use std::path::Path;
 
-use fslab_sys::block_counters::DeviceNumber;
 use tempfile::TempDir;
 
 use super::{Remounted, Target, eviction};
@@ -43,23 +42,7 @@ impl Target for Directory {
             return Ok(None);
         }
         eviction::evict(self.directory.path())?;
-        Ok(Some(Remounted { device_pages: None }))
-    }
-
-    fn is_evicted(&self) -> bool {
-        self.cold
-    }
-
-    fn device(&self) -> Option<DeviceNumber> {
-        None
-    }
-
-    fn daemon(&self) -> Option<u32> {
-        None
-    }
-
-    fn sync_below(&self) -> Result<()> {
-        Ok(())
+        Ok(Some(Remounted { evicted: true, device_pages: None }))
     }
 
     fn tear_down(self: Box<Self>) -> Result<Vec<String>> {

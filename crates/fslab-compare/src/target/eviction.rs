@@ -6,7 +6,7 @@
 
 use std::fs;
 use std::os::fd::AsFd;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use fslab_sys::page_cache;
 use rustix::fs::{Advice, CWD, Mode, OFlags};
@@ -14,6 +14,7 @@ use rustix::io::Errno;
 
 use super::fill::sync_file_system;
 use crate::error::{Error, Result};
+use crate::tree::copy::files_below;
 
 /// Pages may be in use for a moment: so often they are dropped before that is given up.
 const TRIES: u32 = 3;
@@ -33,18 +34,25 @@ pub(crate) fn drops_names() -> bool {
 /// # Errors
 /// Where pages of a file stay in memory, or a file can't be read.
 pub(super) fn evict(root: &Path) -> Result<()> {
-    let files = files(root)?;
+    let mut files = files_below(root)?;
+    files.retain(|(_, metadata)| metadata.is_file());
     for attempt in 1.. {
         sync_file_system(root)?;
         let mut left = None;
-        for path in &files {
+        for (path, _) in &files {
             let pages = drop_pages(path).map_err(|errno| Error::file(path)(errno.into()))?;
             left = left.or((pages > 0).then(|| (path.clone(), pages)));
         }
         match left {
             None => break,
             Some(_) if attempt < TRIES => {}
-            Some((path, pages)) => return Err(Error::NotEvicted { path, pages }),
+            Some((path, pages)) => {
+                return Err(Error::Failed(format!(
+                    "{}: {pages} of its pages stay in memory, so that its directory can't be \
+                     made cold; leave out `cold`",
+                    path.display()
+                )));
+            }
         }
     }
     if drops_names() {
@@ -75,24 +83,6 @@ fn drop_pages(path: &Path) -> rustix::io::Result<u64> {
         Err(Errno::NOSYS) => Err(Errno::OPNOTSUPP),
         answer => answer,
     }
-}
-
-/// All regular files below a directory.
-fn files(root: &Path) -> Result<Vec<PathBuf>> {
-    let mut found = Vec::new();
-    let mut directories = vec![root.to_owned()];
-    while let Some(directory) = directories.pop() {
-        for entry in fs::read_dir(&directory).map_err(Error::file(&directory))? {
-            let entry = entry.map_err(Error::file(&directory))?;
-            let kind = entry.file_type().map_err(Error::file(&entry.path()))?;
-            if kind.is_dir() {
-                directories.push(entry.path());
-            } else if kind.is_file() {
-                found.push(entry.path());
-            }
-        }
-    }
-    Ok(found)
 }
 
 #[cfg(test)]

@@ -61,7 +61,8 @@ pub(super) fn fill(root: &Path, percent: u64) -> Result<f64> {
     }
     let reached = Space::of(root)?.percent();
     if (reached - asked).abs() > TOLERANCE {
-        return Err(Error::NotFilled { asked, reached });
+        let message = format!("filled to {reached:.1} %, and {asked:.1} % was asked for");
+        return Err(Error::Failed(message));
     }
     Ok(reached)
 }

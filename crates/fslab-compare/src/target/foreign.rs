@@ -74,7 +74,14 @@ impl ForeignMount {
                 {
                     break;
                 }
-                _ if Instant::now() > end => return Err(not_mounted(&commands.mount, mountpoint)),
+                _ if Instant::now() > end => {
+                    return Err(Error::Failed(format!(
+                        "{}: nothing was mounted on {} within {} s",
+                        line(&commands.mount),
+                        mountpoint.display(),
+                        PATIENCE.as_secs()
+                    )));
+                }
                 _ => sleep(PAUSE),
             }
         }
@@ -240,11 +247,6 @@ fn start(command: &[OsString], messages: &Path) -> Result<Child> {
 fn refused(command: &[OsString], status: std::process::ExitStatus, messages: &Path) -> Error {
     let message = fs::read(messages).unwrap_or_else(|error| error.to_string().into_bytes());
     Error::Command { command: line(command), status, message: one_line(&message) }
-}
-
-fn not_mounted(command: &[OsString], mountpoint: &Path) -> Error {
-    let (command, mountpoint) = (line(command), PathBuf::from(mountpoint));
-    Error::NotMounted { command, mountpoint, seconds: PATIENCE.as_secs() }
 }
 
 /// A command as one would type it.

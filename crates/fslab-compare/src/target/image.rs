@@ -1,19 +1,23 @@
 //! A file system on an image attached to a loop device, or in memory, and perhaps
 //! something mounted over it.
+//!
+//! Instead of the kernel's driver, the engine of the host's own programme may serve it: then the
+//! policy that the plan names places what workloads write.
 
 use std::ffi::OsString;
-use std::fs;
+use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 
 use fslab_sys::block_counters::DeviceNumber;
 use fslab_sys::make_file_system::Kind;
 use fslab_sys::mounts::{Mount, Unmounted};
+use fslab_sys::tracepoint::Counter;
 
 use super::fill::{fill, sync_file_system};
 use super::foreign::{Commands, ForeignMount, line};
-use super::requests::Requests;
+use super::image_file::Made;
 use super::storage::Storage;
-use super::{Remounted, Target, Workshop};
+use super::{Remounted, Target, Workshop, requests};
 use crate::error::{Error, Result};
 use crate::plan::{Base, ImagePlan, Over};
 use crate::tree::copy::copy_tree;
@@ -27,9 +31,12 @@ pub(super) fn make(
     shop: Workshop<'_>,
 ) -> Result<(Box<dyn Target>, TargetRecord)> {
     let places = Places::make(shop.work_directory)?;
-    let storage = Storage::make(base, shop)?;
-    let (storage, made) = storage.unzip();
-    let cover = places.cover(over, shop);
+    let (storage, made) = Storage::make(base, shop)?.unzip();
+    let made = made.unwrap_or_default();
+    if let Over::Engine(options) = over {
+        check_policy(base, options, &made)?;
+    }
+    let cover = places.cover(base, over, storage.as_ref(), shop);
     let mut target = Image {
         tree: None,
         requests: None,
@@ -43,17 +50,36 @@ pub(super) fn make(
         notes: Vec::new(),
     };
     let filled = target.furnish()?;
-    let (how, aged_workload) = made.map_or((None, None), |made| (Some(made.how), made.workload));
-    let mut record = target.record(name, how);
-    record.aged_workload = aged_workload;
-    record.filled_percent = filled;
+    let record = TargetRecord {
+        name: name.to_owned(),
+        mkfs: target.storage.as_ref().map(|_| made.how),
+        aged_workload: made.workload,
+        filled_percent: filled,
+        loop_direct_io: target.storage.as_ref().and_then(Storage::direct_io),
+        ..target.record()
+    };
     Ok((Box::new(target), record))
+}
+
+/// An image that one policy has filled says nothing about another one.
+fn check_policy(base: &ImagePlan, options: &str, made: &Made) -> Result<()> {
+    let (Some(path), Some(found)) = (&base.recorded, &made.policy) else { return Ok(()) };
+    let wanted = options.split('&').find_map(|pair| pair.strip_prefix("policy="));
+    let is_other = |wanted: &str| found.split_whitespace().next() != Some(wanted);
+    match wanted.filter(|wanted| is_other(wanted)) {
+        None => Ok(()),
+        Some(wanted) => Err(Error::Failed(format!(
+            "{} was not aged by the policy {wanted} that `engine` names, but by {found}: make it \
+             anew by `fslab age image make --policy {wanted}`",
+            path.display()
+        ))),
+    }
 }
 
 /// Fields are dropped in this order: users before what they use.
 struct Image {
     tree: Option<HostTree>,
-    requests: Option<Requests>,
+    requests: Option<Counter>,
     upper: Option<Upper>,
     lower: Option<Mount>,
     /// `None` in memory.
@@ -71,6 +97,11 @@ enum Cover {
     Commands(Commands),
     /// The options of the overlay.
     Overlay(String),
+    /// Nothing: the engine is mounted in its place.
+    Engine {
+        commands: Commands,
+        options: String,
+    },
 }
 
 /// What is mounted over it.
@@ -111,12 +142,10 @@ impl Image {
         self.sync_below()
     }
 
-    fn mount(&mut self) -> Result<()> {
-        self.mount_lower()?;
-        self.mount_upper()
-    }
-
     fn mount_lower(&mut self) -> Result<()> {
+        if matches!(self.cover, Cover::Engine { .. }) {
+            return Ok(());
+        }
         let (kind, lower, options) = (self.base.kind, &self.places.lower, self.options());
         let source = self.storage.as_ref().map_or(Path::new("tmpfs"), Storage::device_path);
         self.lower = Some(Mount::new(source, lower, kind.name(), &options)?);
@@ -127,10 +156,10 @@ impl Image {
         let places = &self.places;
         match &self.cover {
             Cover::Nothing => {}
-            Cover::Commands(commands) => {
+            Cover::Commands(commands) | Cover::Engine { commands, .. } => {
                 let upper = ForeignMount::new(commands, &places.mountpoint, &places.messages)?;
                 self.upper = Some(Upper::Foreign(upper));
-                self.requests = Requests::of(&places.mountpoint, &places.work_directory);
+                self.requests = requests::counter(&places.mountpoint, &places.work_directory);
             }
             Cover::Overlay(options) => {
                 let options = places.overlay_options(options);
@@ -147,7 +176,7 @@ impl Image {
     fn root(&self) -> &Path {
         match self.cover {
             Cover::Nothing => &self.places.lower,
-            Cover::Commands(_) | Cover::Overlay(_) => &self.places.mountpoint,
+            _ => &self.places.mountpoint,
         }
     }
 
@@ -186,9 +215,24 @@ impl Image {
         Ok(())
     }
 
-    fn record(&self, name: &str, mkfs: Option<String>) -> TargetRecord {
+    /// How it was mounted.
+    fn record(&self) -> TargetRecord {
         let kind = self.base.kind.name();
+        let daemon = match &self.upper {
+            Some(Upper::Foreign(upper)) => Some(upper.daemon().is_some()),
+            _ => None,
+        };
+        let served = TargetRecord {
+            requests_counted: daemon.map(|_| self.requests.is_some()),
+            daemon_found: daemon,
+            ..TargetRecord::default()
+        };
         let over = match &self.cover {
+            Cover::Engine { commands, options } => {
+                let mount = Some(line(&commands.mount));
+                let description = format!("{kind} by the engine, {options}");
+                return TargetRecord { description, mount, ..served };
+            }
             Cover::Nothing => None,
             Cover::Commands(commands) => Some(line(&commands.mount)),
             Cover::Overlay(options) => {
@@ -204,26 +248,14 @@ impl Image {
             let text = fs::read_to_string(number?.sysfs(file)).ok()?;
             Some(text.trim().to_owned())
         };
-        let options: Vec<String> = ["nosuid,nodev".to_owned(), self.options()]
-            .into_iter()
-            .filter(|options| !options.is_empty())
-            .collect();
-        let daemon = match &self.upper {
-            Some(Upper::Foreign(upper)) => Some(upper.daemon().is_some()),
-            _ => None,
-        };
+        let comma = if self.options().is_empty() { "" } else { "," };
         TargetRecord {
-            name: name.to_owned(),
             description: format!("{kind}{device}{on}"),
-            mkfs,
-            mount: Some(format!("mount -t {kind} -o {}", options.join(","))),
+            mount: Some(format!("mount -t {kind} -o nosuid,nodev{comma}{}", self.options())),
             over,
-            loop_direct_io: self.storage.as_ref().and_then(Storage::direct_io),
             read_ahead_kib: read("queue/read_ahead_kb").and_then(|text| text.parse().ok()),
             scheduler: read("queue/scheduler"),
-            requests_counted: daemon.map(|_| self.requests.is_some()),
-            daemon_found: daemon,
-            ..TargetRecord::default()
+            ..served
         }
     }
 }
@@ -232,7 +264,7 @@ impl Target for Image {
     fn tree(&self) -> Result<&dyn Tree> {
         match &self.tree {
             Some(tree) => Ok(tree),
-            None => Err(Error::file(&self.places.lower)(std::io::ErrorKind::NotConnected.into())),
+            None => Err(Error::file(self.root())(std::io::ErrorKind::NotConnected.into())),
         }
     }
 
@@ -243,8 +275,9 @@ impl Target for Image {
         }
         self.unmount()?;
         let device_pages = self.storage.as_ref().map(Storage::drop_caches).transpose()?.flatten();
-        self.mount()?;
-        Ok(Some(Remounted { device_pages }))
+        self.mount_lower()?;
+        self.mount_upper()?;
+        Ok(Some(Remounted { evicted: false, device_pages }))
     }
 
     fn device(&self) -> Option<DeviceNumber> {
@@ -262,16 +295,28 @@ impl Target for Image {
         if self.upper.is_none() {
             return Ok(());
         }
-        sync_file_system(&self.places.lower)
+        if !matches!(self.cover, Cover::Engine { .. }) {
+            return sync_file_system(&self.places.lower);
+        }
+        // The kernel sends no syncfs to a file system in user space: an fsync of its root makes the
+        // engine write back what it holds, and then the device does.
+        sync_file_system(self.root())?;
+        for path in [self.root()].into_iter().chain(self.storage.as_ref().map(Storage::device_path))
+        {
+            File::open(path).and_then(|file| file.sync_all()).map_err(Error::file(path))?;
+        }
+        Ok(())
     }
 
     fn fuse_requests(&self) -> Result<Option<u64>> {
-        self.requests.as_ref().map(Requests::count).transpose()
+        let count = self.requests.as_ref().map(Counter::count).transpose();
+        count.map_err(Error::file(Path::new(requests::TRACEFS)))
     }
 
     fn used_bytes(&self) -> Result<Option<u64>> {
-        let lower = &self.places.lower;
-        let stat = rustix::fs::statvfs(lower).map_err(|errno| Error::file(lower)(errno.into()))?;
+        let is_engine = matches!(self.cover, Cover::Engine { .. });
+        let own = if is_engine { self.root() } else { &self.places.lower };
+        let stat = rustix::fs::statvfs(own).map_err(|errno| Error::file(own)(errno.into()))?;
         Ok(Some(stat.f_blocks.saturating_sub(stat.f_bfree) * stat.f_frsize))
     }
 
@@ -329,18 +374,32 @@ impl Places {
         )
     }
 
-    fn cover(&self, over: &Over, shop: Workshop<'_>) -> Cover {
+    fn mount_command(&self, layers: &[String], lower: &Path, shop: Workshop<'_>) -> Commands {
+        let mount = shop.host.mount_command(layers, lower, &self.mountpoint);
+        Commands { mount, unmount: None }
+    }
+
+    fn cover(
+        &self,
+        base: &ImagePlan,
+        over: &Over,
+        storage: Option<&Storage>,
+        shop: Workshop<'_>,
+    ) -> Cover {
         match over {
             Over::Nothing => Cover::Nothing,
-            Over::Layers(layers) => Cover::Commands(Commands {
-                mount: shop.host.mount_command(layers, &self.lower, &self.mountpoint),
-                unmount: None,
-            }),
+            Over::Layers(layers) => Cover::Commands(self.mount_command(layers, &self.lower, shop)),
             Over::Command(command) => Cover::Commands(Commands {
                 mount: self.fill_in(&command.mount, shop),
                 unmount: command.unmount.as_deref().map(|words| self.fill_in(words, shop)),
             }),
             Over::Overlay(options) => Cover::Overlay(options.clone()),
+            Over::Engine(options) => {
+                let device = storage.map_or(Path::new("tmpfs"), Storage::device_path);
+                let source = format!("{}:{}?{options}", base.kind.name(), device.display());
+                let commands = self.mount_command(&[], source.as_ref(), shop);
+                Cover::Engine { commands, options: options.clone() }
+            }
         }
     }
 

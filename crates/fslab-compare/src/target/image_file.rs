@@ -89,7 +89,7 @@ impl ImageFile {
     /// An image that is there: unpacked where it is kept packed, else a copy.
     pub fn recorded(recorded: &Path, path: &Path, host: &dyn Host) -> Result<(Self, Made)> {
         let mut image = Self::new(path)?;
-        let failed = |source| Error::Unpack { path: recorded.to_owned(), source };
+        let failed = |source| Error::Host { what: recorded.display().to_string(), source };
         let made = match host.unpack(recorded, path).map_err(failed)? {
             Some(unpacked) => Made {
                 how: format!("unpacked from {}, {}", recorded.display(), unpacked.description),

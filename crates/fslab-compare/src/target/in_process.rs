@@ -1,9 +1,8 @@
 //! A file system within this process: no kernel, no mount, no cache but its own.
 
-use fslab_sys::block_counters::DeviceNumber;
 use fslab_vfs::FileSystem;
 
-use super::{Remounted, Target};
+use super::Target;
 use crate::error::Result;
 use crate::tree::{StackTree, Tree};
 use fslab_report::sample::TargetRecord;
@@ -29,22 +28,6 @@ struct InProcess {
 impl Target for InProcess {
     fn tree(&self) -> Result<&dyn Tree> {
         Ok(&self.tree)
-    }
-
-    fn remount(&mut self) -> Result<Option<Remounted>> {
-        Ok(None)
-    }
-
-    fn device(&self) -> Option<DeviceNumber> {
-        None
-    }
-
-    fn daemon(&self) -> Option<u32> {
-        None
-    }
-
-    fn sync_below(&self) -> Result<()> {
-        Ok(())
     }
 
     fn tear_down(self: Box<Self>) -> Result<Vec<String>> {

@@ -12,21 +12,24 @@ pub(crate) trait Target {
 
     /// Unmounts and mounts everything, so that nothing of it is cached. `None` where this kind of
     /// target can't be remounted.
-    fn remount(&mut self) -> Result<Option<Remounted>>;
-
-    /// Whether [`remount`](Self::remount) drops pages instead of unmounting.
-    fn is_evicted(&self) -> bool {
-        false
+    fn remount(&mut self) -> Result<Option<Remounted>> {
+        Ok(None)
     }
 
     /// The block device below, whose counters belong to this target alone.
-    fn device(&self) -> Option<DeviceNumber>;
+    fn device(&self) -> Option<DeviceNumber> {
+        None
+    }
 
     /// The process that serves it, for a file system in user space.
-    fn daemon(&self) -> Option<u32>;
+    fn daemon(&self) -> Option<u32> {
+        None
+    }
 
     /// Makes durable what lies below a file system in user space, which is not told of syncfs.
-    fn sync_below(&self) -> Result<()>;
+    fn sync_below(&self) -> Result<()> {
+        Ok(())
+    }
 
     /// Space in use on the target's own file system, its own structures included. `None` where
     /// it has none of its own.
@@ -47,6 +50,8 @@ pub(crate) trait Target {
 /// What was seen between an unmount and the mount that followed.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Remounted {
+    /// Pages were dropped instead of unmounting.
+    pub evicted: bool,
     /// Pages of the block device itself that were still cached.
     pub device_pages: Option<u64>,
 }

@@ -120,6 +120,10 @@ fn check_workload(path: &Path, wanted: Option<&str>, found: Option<&str>) -> Res
     if found.is_some_and(|found| found.starts_with(wanted)) {
         return Ok(());
     }
-    let (path, wanted) = (path.to_owned(), wanted.to_owned());
-    Err(Error::OtherWorkload { path, wanted, found: found.map(str::to_owned) })
+    Err(Error::Failed(format!(
+        "{} is not of the workload {wanted} that `aged_workload` asks for, but {}: make it anew by \
+         `fslab age image make`",
+        path.display(),
+        found.map_or("tells of none".to_owned(), |found| format!("of {found}"))
+    )))
 }

@@ -1,10 +1,10 @@
-//! Copies a directory of this machine, with what a build looks at: modes, links and the times of
-//! last change.
+//! Goes through directories of this machine, and copies them with what a build looks at: modes,
+//! links and the times of last change.
 
 use std::fs::{self, FileTimes, Metadata};
 use std::io;
 use std::os::unix::fs::symlink;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use crate::error::{Error, Result};
 
@@ -48,6 +48,26 @@ pub(crate) fn copy_tree(from: &Path, to: &Path) -> Result<Copied> {
     Ok(copied)
 }
 
+/// Whatever is no directory, below a directory of this machine, in the order of paths.
+pub(crate) fn files_below(directory: &Path) -> Result<Vec<(PathBuf, Metadata)>> {
+    let mut found = Vec::new();
+    let mut directories = vec![directory.to_owned()];
+    while let Some(directory) = directories.pop() {
+        for entry in fs::read_dir(&directory).map_err(Error::file(&directory))? {
+            let entry = entry.map_err(Error::file(&directory))?;
+            let (path, metadata) = (entry.path(), entry.metadata());
+            let metadata = metadata.map_err(Error::file(&path))?;
+            if metadata.is_dir() {
+                directories.push(path);
+            } else {
+                found.push((path, metadata));
+            }
+        }
+    }
+    found.sort_by(|(one, _), (other, _)| one.cmp(other));
+    Ok(found)
+}
+
 /// Copies contents, mode and time of last change. Through a buffer, not by `copy_file_range`:
 /// a target on the same file system as its source would share blocks instead of writing.
 fn copy_file(source: &Path, target: &Path, metadata: &Metadata) -> Result<u64> {
@@ -55,11 +75,7 @@ fn copy_file(source: &Path, target: &Path, metadata: &Metadata) -> Result<u64> {
     let mut to = fs::File::create_new(target).map_err(Error::file(target))?;
     let mut buffer = vec![0; 256 << 10];
     let mut bytes = 0;
-    loop {
-        let length = io::Read::read(&mut from, &mut buffer).map_err(Error::file(source))?;
-        if length == 0 {
-            break;
-        }
+    while let length @ 1.. = io::Read::read(&mut from, &mut buffer).map_err(Error::file(source))? {
         io::Write::write_all(&mut to, &buffer[..length]).map_err(Error::file(target))?;
         bytes += length as u64;
     }

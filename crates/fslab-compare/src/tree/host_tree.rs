@@ -8,7 +8,7 @@ use fslab_vfs::{FileSystem, HostFs, HostOptions};
 use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags, RawMode};
 use rustix::io::Errno;
 
-use super::{Access, Status, Tree, TreeFile};
+use super::{Access, Status, Tree, TreeFile, write_whole};
 use crate::error::{Error, Result};
 
 /// How files that must not exist are opened.
@@ -136,24 +136,17 @@ impl TreeFile for HostFile {
     }
 
     fn write_at(&self, offset: u64, data: &[u8]) -> Result<()> {
-        let (mut offset, mut rest) = (offset, data);
-        while !rest.is_empty() {
-            let taken = rustix::io::retry_on_intr(|| rustix::io::pwrite(&self.file, rest, offset))
-                .map_err(failed("write", &self.path))?;
-            offset += taken as u64;
-            rest = &rest[taken..];
-        }
-        Ok(())
+        write_whole(data, |done, rest| {
+            rustix::io::retry_on_intr(|| rustix::io::pwrite(&self.file, rest, offset + done))
+                .map_err(failed("write", &self.path))
+        })
     }
 
     fn append(&self, data: &[u8]) -> Result<()> {
-        let mut rest = data;
-        while !rest.is_empty() {
-            let taken = rustix::io::retry_on_intr(|| rustix::io::write(&self.file, rest))
-                .map_err(failed("write", &self.path))?;
-            rest = &rest[taken..];
-        }
-        Ok(())
+        write_whole(data, |_, rest| {
+            rustix::io::retry_on_intr(|| rustix::io::write(&self.file, rest))
+                .map_err(failed("write", &self.path))
+        })
     }
 
     fn sync(&self) -> Result<()> {

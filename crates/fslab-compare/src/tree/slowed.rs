@@ -31,10 +31,6 @@ pub(crate) struct SlowedTree<'a> {
 }
 
 impl SlowedTree<'_> {
-    fn slowed<T>(&self, operation: impl FnOnce() -> T) -> T {
-        slowed(self.share, operation)
-    }
-
     fn file<'a>(&self, file: Result<Box<dyn TreeFile + 'a>>) -> Result<Box<dyn TreeFile + 'a>> {
         Ok(Box::new(SlowedFile { file: file?, share: self.share }))
     }
@@ -42,31 +38,31 @@ impl SlowedTree<'_> {
 
 impl Tree for SlowedTree<'_> {
     fn make_directory(&self, path: &str) -> Result<()> {
-        self.slowed(|| self.tree.make_directory(path))
+        slowed(self.share, || self.tree.make_directory(path))
     }
 
     fn create(&self, path: &str) -> Result<Box<dyn TreeFile + '_>> {
-        self.file(self.slowed(|| self.tree.create(path)))
+        self.file(slowed(self.share, || self.tree.create(path)))
     }
 
     fn create_empty(&self, path: &str) -> Result<()> {
-        self.slowed(|| self.tree.create_empty(path))
+        slowed(self.share, || self.tree.create_empty(path))
     }
 
     fn open(&self, path: &str, access: Access) -> Result<Box<dyn TreeFile + '_>> {
-        self.file(self.slowed(|| self.tree.open(path, access)))
+        self.file(slowed(self.share, || self.tree.open(path, access)))
     }
 
     fn status(&self, path: &str) -> Result<Status> {
-        self.slowed(|| self.tree.status(path))
+        slowed(self.share, || self.tree.status(path))
     }
 
     fn list(&self, path: &str, each: &mut dyn FnMut(&str)) -> Result<()> {
-        self.slowed(|| self.tree.list(path, each))
+        slowed(self.share, || self.tree.list(path, each))
     }
 
     fn remove(&self, path: &str) -> Result<()> {
-        self.slowed(|| self.tree.remove(path))
+        slowed(self.share, || self.tree.remove(path))
     }
 
     fn path(&self) -> Option<&Path> {
@@ -74,11 +70,11 @@ impl Tree for SlowedTree<'_> {
     }
 
     fn sync_all(&self) -> Result<()> {
-        self.slowed(|| self.tree.sync_all())
+        slowed(self.share, || self.tree.sync_all())
     }
 
     fn with_file_system(&self, work: &mut dyn FnMut(&dyn FileSystem) -> Result<()>) -> Result<()> {
-        self.slowed(|| self.tree.with_file_system(work))
+        slowed(self.share, || self.tree.with_file_system(work))
     }
 }
 

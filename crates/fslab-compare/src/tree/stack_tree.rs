@@ -16,7 +16,7 @@ use parking_lot::Mutex;
 use rustix::io::Errno;
 
 use super::host_tree::failed;
-use super::{Access, Status, Tree, TreeFile};
+use super::{Access, Status, Tree, TreeFile, write_whole};
 use crate::error::Result;
 
 /// A file system of this process.
@@ -56,57 +56,21 @@ impl StackTree {
         Ok(ino)
     }
 
-    fn place<'a>(&self, path: &'a str) -> fslab_vfs::Result<(Ino, Name<'a>)> {
+    /// Does an operation with the directory and the name that a path means.
+    fn at<T>(
+        &self,
+        operation: &'static str,
+        path: &str,
+        act: impl FnOnce(Ino, Name<'_>) -> fslab_vfs::Result<T>,
+    ) -> Result<T> {
         let (parent, name) = split(path);
-        Ok((self.directory(parent)?, name_of(name)?))
+        let place = || Ok((self.directory(parent)?, name_of(name)?));
+        place().and_then(|(parent, name)| act(parent, name)).map_err(wrap(operation, path))
     }
 
-    fn try_make_directory(&self, path: &str) -> fslab_vfs::Result<()> {
-        let (parent, name) = self.place(path)?;
-        let entry = self.file_system.mkdir(&request(), parent, name, 0o755)?;
-        self.directories.lock().insert(path.to_owned(), entry.attr.ino);
-        Ok(())
-    }
-
-    fn try_create(&self, path: &str) -> fslab_vfs::Result<StackFile<'_>> {
-        let (parent, name) = self.place(path)?;
-        let flags = OpenMode::WRITE_ONLY | OpenMode::EXCLUSIVE;
-        let (entry, opened) =
-            self.file_system.create(&request(), parent, name, 0o100_644, flags)?;
-        Ok(self.file(path, entry.attr.ino, opened.handle, 0))
-    }
-
-    fn try_open(&self, path: &str, access: Access) -> fslab_vfs::Result<StackFile<'_>> {
-        let mode = match access {
-            Access::Read => OpenMode::empty(),
-            Access::Write => OpenMode::WRITE_ONLY,
-            Access::Append => OpenMode::WRITE_ONLY | OpenMode::APPEND,
-            Access::ReadWrite => OpenMode::READ_WRITE,
-        };
-        let (parent, name) = self.place(path)?;
-        let attr = self.file_system.lookup(&request(), parent, name)?.attr;
-        let ino = attr.ino;
-        match self.file_system.open(&request(), ino, mode) {
-            Ok(opened) => Ok(self.file(path, ino, opened.handle, attr.size)),
-            Err(error) => {
-                self.file_system.forget(ino, 1);
-                Err(error)
-            }
-        }
-    }
-
-    fn file(&self, path: &str, ino: Ino, handle: Handle, size: u64) -> StackFile<'_> {
+    fn file(&self, path: &str, ino: Ino, handle: Handle, size: u64) -> Box<dyn TreeFile + '_> {
         let (file_system, end) = (&*self.file_system, Cell::new(size));
-        StackFile { file_system, ino, handle, path: path.to_owned(), open: true, end }
-    }
-
-    fn try_status(&self, path: &str) -> fslab_vfs::Result<Status> {
-        let (parent, name) = self.place(path)?;
-        let attr = self.file_system.lookup(&request(), parent, name)?.attr;
-        self.file_system.forget(attr.ino, 1);
-        let (is_directory, is_file) =
-            (attr.kind == FileKind::Directory, attr.kind == FileKind::Regular);
-        Ok(Status { size: attr.size, stored: attr.blocks * 512, is_directory, is_file })
+        Box::new(StackFile { file_system, ino, handle, path: path.to_owned(), open: true, end })
     }
 
     fn try_list(&self, path: &str, each: &mut dyn FnMut(&str)) -> fslab_vfs::Result<()> {
@@ -124,11 +88,6 @@ impl StackTree {
         self.file_system.releasedir(&request(), ino, handle)?;
         listed?;
         if readable { Ok(()) } else { Err(Errno::ILSEQ.into()) }
-    }
-
-    fn try_remove(&self, path: &str) -> fslab_vfs::Result<()> {
-        let (parent, name) = self.place(path)?;
-        self.file_system.unlink(&request(), parent, name)
     }
 }
 
@@ -164,19 +123,49 @@ fn wrap<'a>(
 
 impl Tree for StackTree {
     fn make_directory(&self, path: &str) -> Result<()> {
-        self.try_make_directory(path).map_err(wrap("mkdir", path))
+        self.at("mkdir", path, |parent, name| {
+            let entry = self.file_system.mkdir(&request(), parent, name, 0o755)?;
+            self.directories.lock().insert(path.to_owned(), entry.attr.ino);
+            Ok(())
+        })
     }
 
     fn create(&self, path: &str) -> Result<Box<dyn TreeFile + '_>> {
-        Ok(Box::new(self.try_create(path).map_err(wrap("create", path))?))
+        self.at("create", path, |parent, name| {
+            let flags = OpenMode::WRITE_ONLY | OpenMode::EXCLUSIVE;
+            let (entry, opened) =
+                self.file_system.create(&request(), parent, name, 0o100_644, flags)?;
+            Ok(self.file(path, entry.attr.ino, opened.handle, 0))
+        })
     }
 
     fn open(&self, path: &str, access: Access) -> Result<Box<dyn TreeFile + '_>> {
-        Ok(Box::new(self.try_open(path, access).map_err(wrap("open", path))?))
+        let mode = match access {
+            Access::Read => OpenMode::empty(),
+            Access::Write => OpenMode::WRITE_ONLY,
+            Access::Append => OpenMode::WRITE_ONLY | OpenMode::APPEND,
+            Access::ReadWrite => OpenMode::READ_WRITE,
+        };
+        self.at("open", path, |parent, name| {
+            let attr = self.file_system.lookup(&request(), parent, name)?.attr;
+            match self.file_system.open(&request(), attr.ino, mode) {
+                Ok(opened) => Ok(self.file(path, attr.ino, opened.handle, attr.size)),
+                Err(error) => {
+                    self.file_system.forget(attr.ino, 1);
+                    Err(error)
+                }
+            }
+        })
     }
 
     fn status(&self, path: &str) -> Result<Status> {
-        self.try_status(path).map_err(wrap("lookup", path))
+        self.at("lookup", path, |parent, name| {
+            let attr = self.file_system.lookup(&request(), parent, name)?.attr;
+            self.file_system.forget(attr.ino, 1);
+            let (is_directory, is_file) =
+                (attr.kind == FileKind::Directory, attr.kind == FileKind::Regular);
+            Ok(Status { size: attr.size, stored: attr.blocks * 512, is_directory, is_file })
+        })
     }
 
     fn list(&self, path: &str, each: &mut dyn FnMut(&str)) -> Result<()> {
@@ -184,7 +173,7 @@ impl Tree for StackTree {
     }
 
     fn remove(&self, path: &str) -> Result<()> {
-        self.try_remove(path).map_err(wrap("unlink", path))
+        self.at("unlink", path, |parent, name| self.file_system.unlink(&request(), parent, name))
     }
 
     fn path(&self) -> Option<&Path> {
@@ -239,17 +228,12 @@ impl TreeFile for StackFile<'_> {
     }
 
     fn write_at(&self, offset: u64, data: &[u8]) -> Result<()> {
-        let (mut offset, mut rest) = (offset, data);
-        while !rest.is_empty() {
-            let options = WriteOptions::default();
-            let taken = self
-                .file_system
+        write_whole(data, |done, rest| {
+            let (offset, options) = (offset + done, WriteOptions::default());
+            self.file_system
                 .write(&request(), self.ino, self.handle, offset, rest, options)
-                .map_err(wrap("write", &self.path))?;
-            offset += taken as u64;
-            rest = &rest[taken..];
-        }
-        Ok(())
+                .map_err(wrap("write", &self.path))
+        })
     }
 
     fn append(&self, data: &[u8]) -> Result<()> {

@@ -13,50 +13,34 @@ mod phases;
 
 use super::content::{self, Content};
 use super::random_access::{self, Accesses};
-use super::{DefaultValue, Parameter, Preparation, Spec, Workload, doubling};
+use super::{Parameter, Preparation, Spec, Workload, doubling};
 use crate::error::Result;
 use crate::runner::{Phase, Session};
 use crate::tree::Access;
 use fslab_report::sample::CacheState;
 
-const SMALLEST: Parameter =
-    Parameter { name: "smallest", help: "smallest file", default: DefaultValue::Bytes(1 << 20) };
+const SMALLEST: Parameter = Parameter::bytes("smallest", "smallest file", 1 << 20);
 
-const LARGEST: Parameter = Parameter {
-    name: "largest",
-    help: "largest file; sizes double up to it",
-    default: DefaultValue::Bytes(128 << 20),
-};
+const LARGEST: Parameter =
+    Parameter::bytes("largest", "largest file; sizes double up to it", 128 << 20);
 
-const BLOCK: Parameter =
-    Parameter { name: "block", help: "size of a block", default: DefaultValue::Bytes(16 << 10) };
+const BLOCK: Parameter = Parameter::bytes("block", "size of a block", 16 << 10);
 
-const CHARACTERS: Parameter = Parameter {
-    name: "characters",
-    help: "bytes that are written with a system call each",
-    default: DefaultValue::Bytes(256 << 10),
-};
+const CHARACTERS: Parameter =
+    Parameter::bytes("characters", "bytes that are written with a system call each", 256 << 10);
 
-const SEEKERS: Parameter = Parameter {
-    name: "seekers",
-    help: "processes that seek at a time",
-    default: DefaultValue::Count(3),
-};
+const SEEKERS: Parameter = Parameter::count("seekers", "processes that seek at a time", 3);
 
-const SEEKS: Parameter =
-    Parameter { name: "seeks", help: "seeks of each", default: DefaultValue::Count(4000) };
+const SEEKS: Parameter = Parameter::count("seeks", "seeks of each", 4000);
 
-const WRITES: Parameter = Parameter {
-    name: "writes",
-    help: "share of the visited blocks that are written",
-    default: DefaultValue::Percent(10),
-};
+const WRITES: Parameter =
+    Parameter::percent("writes", "share of the visited blocks that are written", 10);
 
-const SEEK_BY: Parameter = Parameter {
-    name: "seek_by",
-    help: "whether seekers are processes, or threads of this one",
-    default: DefaultValue::Choice(&["processes", "threads"]),
-};
+const SEEK_BY: Parameter = Parameter::choice(
+    "seek_by",
+    "whether seekers are processes, or threads of this one",
+    &["processes", "threads"],
+);
 
 /// The registry's entry.
 pub(super) const SPEC: Spec = Spec {
@@ -159,7 +143,7 @@ impl Bonnie {
     fn create(&self, session: &mut Session<'_>, size: u64) -> Result<()> {
         let of = |name| Phase::new(name).size(size);
         session.measure(of("put characters"), |timed| self.put(timed, size, true))?;
-        self.verify_whole(session, size)?;
+        self.verify_file(session, PATH, size)?;
         let single = size.min(self.characters);
         session.measure(of("write characters"), |timed| self.write_characters(timed, single))?;
         self.verify_characters(session, single)?;
@@ -183,23 +167,23 @@ impl Bonnie {
     fn overwrite(&self, session: &mut Session<'_>, size: u64) -> Result<()> {
         let of = |name| Phase::new(name).size(size);
         session.measure(of("overwrite characters"), |timed| self.put(timed, size, false))?;
-        self.verify_whole(session, size)?;
+        self.verify_file(session, PATH, size)?;
         session.measure(of("overwrite blocks"), |timed| self.overwrite_blocks(timed, size))
     }
 
     /// The third part: `total` seeks, shared evenly.
     fn workers(&self, size: u64, seed: u64, total: u64) -> Vec<Accesses> {
-        let worker = |number: u64| Accesses {
+        let all = Accesses {
             path: PATH.to_owned(),
             block_bytes: self.block,
             blocks: size / self.block,
-            visits: total / self.seekers + u64::from(number < total % self.seekers),
+            visits: total,
             write_percent: self.writes,
             read_first: true,
-            seed: seed.wrapping_add(number),
+            seed,
             content_seed: self.block,
         };
-        (0..self.seekers).map(worker).collect()
+        all.shared_by(self.seekers)
     }
 
     fn verify_visited(&self, session: &mut Session<'_>, workers: &[Accesses]) -> Result<()> {

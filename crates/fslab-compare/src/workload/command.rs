@@ -3,30 +3,30 @@
 use std::path::{Path, PathBuf};
 
 use super::program::{Program, directory};
-use super::{DefaultValue, Parameter, Parameters, Preparation, Spec, Workload};
+use super::{Parameter, Parameters, Preparation, Spec, Workload};
 use crate::error::{Error, Result};
 use crate::runner::{Phase, Session, Timed};
 use crate::tree::copy::copy_tree;
 use fslab_report::sample::CacheState;
 
 /// The parameter that holds it.
-pub(crate) const COMMAND: Parameter = Parameter {
-    name: "command",
-    help: "the command and its arguments; FSLAB_TARGET is the target's directory",
-    default: DefaultValue::Command(&["ls", "-lRF"]),
-};
+pub(crate) const COMMAND: Parameter = Parameter::command(
+    "command",
+    "the command and its arguments; FSLAB_TARGET is the target's directory",
+    &["ls", "-lRF"],
+);
 
-const SOURCE: Parameter = Parameter {
-    name: "source",
-    help: "directory whose contents are copied into the target before, untimed",
-    default: DefaultValue::Text(""),
-};
+const SOURCE: Parameter = Parameter::text(
+    "source",
+    "directory whose contents are copied into the target before, untimed",
+    "",
+);
 
-const CACHE: Parameter = Parameter {
-    name: "cache",
-    help: "run it after a remount, then once more warm; or only once, as the target is",
-    default: DefaultValue::Choice(&["both", "cold", "as is"]),
-};
+const CACHE: Parameter = Parameter::choice(
+    "cache",
+    "run it after a remount, then once more warm; or only once, as the target is",
+    &["both", "cold", "as is"],
+);
 
 /// The registry's entry.
 pub(crate) const SPEC: Spec = Spec {

@@ -13,51 +13,33 @@ use std::path::{Path, PathBuf};
 
 use super::content::{self, expect};
 use super::program::{Program, directory};
-use super::{DefaultValue, Parameter, Preparation, Spec, Workload};
+use super::{Parameter, Preparation, Spec, Workload};
 use crate::error::{Error, Result};
 use crate::runner::{Phase, Session, Timed};
-use crate::tree::copy::{Copied, copy_tree};
+use crate::tree::copy::{Copied, copy_tree, files_below};
 use fslab_report::sample::CacheState;
 use source_tree::SourceTree;
 
-const SOURCE: Parameter = Parameter {
-    name: "source",
-    help: "directory with a C source tree; none to make one",
-    default: DefaultValue::Text(""),
-};
+const SOURCE: Parameter =
+    Parameter::text("source", "directory with a C source tree; none to make one", "");
 
-const CONFIGURE: Parameter = Parameter {
-    name: "configure",
-    help: "shell command that configures it; empty for none",
-    default: DefaultValue::Text("./configure"),
-};
+const CONFIGURE: Parameter =
+    Parameter::text("configure", "shell command that configures it; empty for none", "./configure");
 
-const BUILD: Parameter = Parameter {
-    name: "build",
-    help: "shell command that builds it; JOBS is set",
-    default: DefaultValue::Text("make -j$JOBS"),
-};
+const BUILD: Parameter =
+    Parameter::text("build", "shell command that builds it; JOBS is set", "make -j$JOBS");
 
-const JOBS: Parameter =
-    Parameter { name: "jobs", help: "compilers at a time", default: DefaultValue::Count(2) };
+const JOBS: Parameter = Parameter::count("jobs", "compilers at a time", 2);
 
-const UNITS: Parameter = Parameter {
-    name: "units",
-    help: "C files of a tree that is made",
-    default: DefaultValue::Count(60),
-};
+const UNITS: Parameter = Parameter::count("units", "C files of a tree that is made", 60);
 
-const PROBES: Parameter = Parameter {
-    name: "probes",
-    help: "probes of its configure script",
-    default: DefaultValue::Count(60),
-};
+const PROBES: Parameter = Parameter::count("probes", "probes of its configure script", 60);
 
-const CACHE: Parameter = Parameter {
-    name: "cache",
-    help: "whether configuring and building begin after a remount",
-    default: DefaultValue::Choice(&["cold", "warm"]),
-};
+const CACHE: Parameter = Parameter::choice(
+    "cache",
+    "whether configuring and building begin after a remount",
+    &["cold", "warm"],
+);
 
 /// The registry's entry.
 pub(super) const SPEC: Spec = Spec {
@@ -120,7 +102,8 @@ impl Workload for Compile {
         }
         self.shell(session, "build", &self.build, &tree)?;
         session.make_cold()?;
-        session.record_stored(taken(&tree)?);
+        session
+            .record_stored(files_below(&tree)?.iter().map(|(_, found)| found.blocks() * 512).sum());
         if self.given.is_none() {
             self.check_programs(session, &tree)?;
         }
@@ -173,30 +156,13 @@ impl Compile {
     }
 }
 
-/// Space that the files below a directory take, in bytes.
-fn taken(directory: &Path) -> Result<u64> {
-    let mut sum = 0;
-    for entry in fs::read_dir(directory).map_err(Error::file(directory))? {
-        let path = entry.map_err(Error::file(directory))?.path();
-        let metadata = fs::symlink_metadata(&path).map_err(Error::file(&path))?;
-        sum += if metadata.is_dir() { taken(&path)? } else { metadata.blocks() * 512 };
-    }
-    Ok(sum)
-}
-
 /// Compares every file with its source, by checksum.
 fn verify_tree(session: &Session<'_>, source: &Path, copy: &Path) -> Result<()> {
-    for entry in fs::read_dir(source).map_err(Error::file(source))? {
+    for (path, _) in files_below(source)?.iter().filter(|(_, metadata)| metadata.is_file()) {
         session.check()?;
-        let entry = entry.map_err(Error::file(source))?;
-        let (source, copy) = (entry.path(), copy.join(entry.file_name()));
-        let kind = entry.file_type().map_err(Error::file(&source))?;
-        if kind.is_dir() {
-            verify_tree(session, &source, &copy)?;
-        } else if kind.is_file() {
-            let (expected, found) = (checksum(&source)?, checksum(&copy)?);
-            content::same(&copy.display().to_string(), expected, found)?;
-        }
+        let copy = copy.join(path.strip_prefix(source).unwrap_or(path));
+        let (expected, found) = (checksum(path)?, checksum(&copy)?);
+        content::same(&copy.display().to_string(), expected, found)?;
     }
     Ok(())
 }

@@ -5,28 +5,29 @@ use std::path::PathBuf;
 use rand::{Rng, RngExt, SeedableRng};
 use rand_pcg::Pcg64;
 
-use super::{DefaultValue, Parameter, Parameters, given};
+use super::{Parameter, Parameters, given};
 use crate::error::{Error, Result};
-use crate::tree::TreeFile;
+use crate::runner::Timed;
+use crate::tree::{Access, Tree, TreeFile};
 
 /// Requests are of this size unless a parameter says otherwise.
 pub(super) const REQUEST_BYTES: usize = 256 << 10;
 
 /// The parameter of workloads that write contents.
-pub(super) const DATA: Parameter = Parameter {
-    name: "data",
-    help: "what files hold: words (gzip makes a third of them), like programmes (a half), \
+pub(super) const DATA: Parameter = Parameter::choice(
+    "data",
+    "what files hold: words (gzip makes a third of them), like programmes (a half), \
            as compressed data (nothing to gain), the letter a, or zeros",
-    default: DefaultValue::Choice(&["text", "binaries", "compressed", "all-a", "zeros"]),
-};
+    &["text", "binaries", "compressed", "all-a", "zeros"],
+);
 
 /// As above, from outside.
-pub(super) const DATA_FROM: Parameter = Parameter {
-    name: "data_from",
-    help: "take the contents from this file, or the files below this directory, instead; \
+pub(super) const DATA_FROM: Parameter = Parameter::text(
+    "data_from",
+    "take the contents from this file, or the files below this directory, instead; \
            from 8 MiB on they are repeated where more is wanted",
-    default: DefaultValue::Text(""),
-};
+    "",
+);
 
 const VOCABULARY: usize = 1024;
 
@@ -165,27 +166,34 @@ impl Pool {
 /// Reads a whole file in requests of the buffer's size and answers its length.
 pub(super) fn read_all(file: &dyn TreeFile, buffer: &mut [u8]) -> Result<u64> {
     let mut offset = 0;
-    loop {
-        match file.read_at(offset, buffer)? {
-            0 => return Ok(offset),
-            length => offset += length as u64,
-        }
+    while let length @ 1.. = file.read_at(offset, buffer)? {
+        offset += length as u64;
     }
+    Ok(offset)
+}
+
+/// Opens a file of a target, reads it in requests of the buffer's size and answers its length.
+pub(super) fn read_file(timed: &mut Timed<'_>, path: &str, buffer: &mut [u8]) -> Result<u64> {
+    let file = timed.open_for_reading(path)?;
+    let length = read_all(&*file, buffer)?;
+    file.close()?;
+    Ok(length)
+}
+
+/// Places and lengths of requests of at most `length` bytes, over `size` bytes.
+pub(super) fn pieces(size: u64, length: u64) -> impl Iterator<Item = (u64, usize)> {
+    (0..size.div_ceil(length)).map(move |number| {
+        let offset = number * length;
+        (offset, length.min(size - offset) as usize)
+    })
 }
 
 /// Reads a whole file and compares its checksum.
-pub(super) fn verify(
-    file: &dyn TreeFile,
-    path: &str,
-    expected: u32,
-    buffer: &mut [u8],
-) -> Result<()> {
+pub(super) fn verify(tree: &dyn Tree, path: &str, expected: u32) -> Result<()> {
+    let file = tree.open(path, Access::Read)?;
+    let mut buffer = vec![0; REQUEST_BYTES];
     let (mut offset, mut found) = (0, 0);
-    loop {
-        let length = file.read_at(offset, buffer)?;
-        if length == 0 {
-            break;
-        }
+    while let length @ 1.. = file.read_at(offset, &mut buffer)? {
         found = crc32c::crc32c_append(found, &buffer[..length]);
         offset += length as u64;
     }

@@ -4,33 +4,32 @@
 //! Zadok et al. (2001) appended 10, 100 and 1000 bytes of four kinds of data up to 32 MB, to see
 //! what their fast tails save; a plan's `matrix` makes the same table.
 
-use super::content::{self, Content, REQUEST_BYTES, expect};
-use super::{DefaultValue, Parameter, Preparation, Spec, Workload, doubling};
+use super::content::{self, Content, expect};
+use super::{Parameter, Preparation, Spec, Workload, doubling};
 use crate::error::Result;
 use crate::runner::{Phase, Session, Timed};
 use crate::tree::{Access, Tree};
 use fslab_stats::Stopwatch;
 
-const APPEND: Parameter =
-    Parameter { name: "append", help: "bytes of each append", default: DefaultValue::Bytes(100) };
+const APPEND: Parameter = Parameter::bytes("append", "bytes of each append", 100);
 
-const LARGEST: Parameter = Parameter {
-    name: "largest",
-    help: "size the largest file is grown to; sizes double from 1 KiB up to it",
-    default: DefaultValue::Bytes(4 << 20),
-};
+const LARGEST: Parameter = Parameter::bytes(
+    "largest",
+    "size the largest file is grown to; sizes double from 1 KiB up to it",
+    4 << 20,
+);
 
-const LARGEST_REOPENED: Parameter = Parameter {
-    name: "largest_reopened",
-    help: "the same where every append opens and closes the file",
-    default: DefaultValue::Bytes(256 << 10),
-};
+const LARGEST_REOPENED: Parameter = Parameter::bytes(
+    "largest_reopened",
+    "the same where every append opens and closes the file",
+    256 << 10,
+);
 
-const MODE: Parameter = Parameter {
-    name: "mode",
-    help: "whether the file stays open, is opened and closed for each append, or both apart",
-    default: DefaultValue::Choice(&["both", "open", "reopened"]),
-};
+const MODE: Parameter = Parameter::choice(
+    "mode",
+    "whether the file stays open, is opened and closed for each append, or both apart",
+    &["both", "open", "reopened"],
+);
 
 const SMALLEST: u64 = 1 << 10;
 
@@ -45,10 +44,13 @@ pub(super) const SPEC: Spec = Spec {
             let wanted = parameters.word(&MODE) != without;
             if wanted { parameters.number(parameter).max(SMALLEST) } else { 0 }
         };
+        let way = |phase, prefix, largest, reopen| Way { phase, prefix, largest, reopen };
         Box::new(FileAppend {
             append: parameters.number(&APPEND) as usize,
-            largest: largest(&LARGEST, "reopened"),
-            largest_reopened: largest(&LARGEST_REOPENED, "open"),
+            ways: [
+                way("append", "open", largest(&LARGEST, "reopened"), false),
+                way("append reopened", "reopened", largest(&LARGEST_REOPENED, "open"), true),
+            ],
             content: Content::new(parameters, seed),
             bytes: Vec::new(),
         })
@@ -57,10 +59,7 @@ pub(super) const SPEC: Spec = Spec {
 
 struct FileAppend {
     append: usize,
-    /// 0 for none.
-    largest: u64,
-    /// 0 for none.
-    largest_reopened: u64,
+    ways: [Way; 2],
     content: Content,
     /// What the largest file holds; the smaller ones hold its beginning.
     bytes: Vec<u8>,
@@ -70,27 +69,28 @@ struct FileAppend {
 struct Way {
     phase: &'static str,
     prefix: &'static str,
+    /// Size of the largest file; 0 for none.
     largest: u64,
     reopen: bool,
 }
 
 impl Workload for FileAppend {
     fn prepare(&mut self, _preparation: &Preparation<'_>) -> Result<()> {
-        let longest = self.largest.max(self.largest_reopened) as usize;
-        self.bytes = self.content.make(0, longest)?;
+        let longest = self.ways.iter().map(|way| way.largest).max().unwrap_or(0);
+        self.bytes = self.content.make(0, longest as usize)?;
         Ok(())
     }
 
     fn run(&self, session: &mut Session<'_>) -> Result<()> {
         session.describe_data(self.content.describe());
-        for way in &self.ways() {
+        for way in &self.ways {
             for size in Self::sizes(way) {
                 let phase = Phase::new(way.phase).size(size);
                 session.measure(phase, |timed| self.grow(timed, way, size))?;
             }
         }
         session.make_cold()?;
-        for way in &self.ways() {
+        for way in &self.ways {
             self.verify(session, way)?;
         }
         Ok(())
@@ -98,14 +98,6 @@ impl Workload for FileAppend {
 }
 
 impl FileAppend {
-    fn ways(&self) -> [Way; 2] {
-        let way = |phase, prefix, largest, reopen| Way { phase, prefix, largest, reopen };
-        [
-            way("append", "open", self.largest, false),
-            way("append reopened", "reopened", self.largest_reopened, true),
-        ]
-    }
-
     /// Sizes of a way, from nothing on; none where it is not wanted.
     fn sizes(way: &Way) -> impl Iterator<Item = u64> + use<> {
         let nothing = (way.largest > 0).then_some(0);
@@ -120,37 +112,26 @@ impl FileAppend {
         let (tree, path) = (timed.tree(), Self::path(way, size));
         let pieces = self.bytes[..size as usize].chunks(self.append);
         let appends = pieces.len() as u64;
-        let mut stopwatch = Stopwatch::start_along(appends);
+        let stopwatch = Stopwatch::start_along(appends);
         if way.reopen {
             tree.create_empty(&path)?;
-            for piece in pieces {
-                timed.check()?;
-                append_once(tree, &path, piece)?;
-                stopwatch.lap();
-            }
+            timed.each("append", stopwatch, pieces, |_, piece| append_once(tree, &path, piece))?;
         } else {
             let file = tree.create(&path)?;
-            for piece in pieces {
-                timed.check()?;
-                file.append(piece)?;
-                stopwatch.lap();
-            }
+            timed.each("append", stopwatch, pieces, |_, piece| file.append(piece))?;
             file.close()?;
         }
-        timed.record("append", stopwatch);
         timed.count(appends.max(1), size);
         timed.flush()
     }
 
     fn verify(&self, session: &mut Session<'_>, way: &Way) -> Result<()> {
-        let mut buffer = vec![0; REQUEST_BYTES];
         for size in Self::sizes(way) {
             session.check()?;
             let path = Self::path(way, size);
             expect(format!("size of {path}"), size, session.tree()?.status(&path)?.size)?;
-            let file = session.tree()?.open(&path, Access::Read)?;
             let expected = crc32c::crc32c(&self.bytes[..size as usize]);
-            content::verify(&*file, &path, expected, &mut buffer)?;
+            content::verify(session.tree()?, &path, expected)?;
         }
         Ok(())
     }

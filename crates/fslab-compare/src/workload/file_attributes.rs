@@ -2,34 +2,25 @@
 //! `ls -lR` does; cold and warm.
 
 use super::content::{self, Content, expect};
-use super::{DefaultValue, Parameter, Preparation, Spec, Workload};
+use super::{Parameter, Preparation, Spec, Workload};
 use crate::error::Result;
 use crate::runner::{Phase, Session, Timed};
 use crate::target::fill::FILLING;
-use crate::tree::Tree;
+use crate::tree::{Status, Tree};
 use fslab_report::sample::CacheState;
 use fslab_stats::Stopwatch;
 
-const FILES: Parameter =
-    Parameter { name: "files", help: "files in all", default: DefaultValue::Count(5_000) };
+const FILES: Parameter = Parameter::count("files", "files in all", 5_000);
 
-const PER_DIRECTORY: Parameter = Parameter {
-    name: "per_directory",
-    help: "files in a directory",
-    default: DefaultValue::Count(25),
-};
+const PER_DIRECTORY: Parameter = Parameter::count("per_directory", "files in a directory", 25);
 
-const FILE_SIZE: Parameter = Parameter {
-    name: "file_size",
-    help: "size of each file",
-    default: DefaultValue::Bytes(1 << 10),
-};
+const FILE_SIZE: Parameter = Parameter::bytes("file_size", "size of each file", 1 << 10);
 
-const TREE: Parameter = Parameter {
-    name: "tree",
-    help: "build a tree, or list the one that the target was given from a `source`",
-    default: DefaultValue::Choice(&["built", "given"]),
-};
+const TREE: Parameter = Parameter::choice(
+    "tree",
+    "build a tree, or list the one that the target was given from a `source`",
+    &["built", "given"],
+);
 
 /// Directories of one parent, so that the tree grows in depth as well.
 const FAN_OUT: u64 = 25;
@@ -117,7 +108,19 @@ impl FileAttributes {
 
     fn list(&self, timed: &mut Timed<'_>, found: &mut Found) -> Result<()> {
         let mut stopwatch = Stopwatch::start();
-        list(timed, timed.tree(), "", found, &mut stopwatch)?;
+        walk(timed.tree(), "", &mut |path| {
+            timed.check()?;
+            stopwatch.skip();
+            let status = timed.tree().status(path)?;
+            stopwatch.lap();
+            if status.is_directory {
+                found.directories += 1;
+            } else {
+                found.files += 1;
+                found.bytes += status.size;
+            }
+            Ok(status)
+        })?;
         timed.record("stat", stopwatch);
         timed.count(found.files + found.directories, 0);
         if self.given {
@@ -135,36 +138,20 @@ struct Found {
     bytes: u64,
 }
 
-fn list(
-    timed: &Timed<'_>,
+/// Asks for the status of every path below a directory, but for what was there before any workload:
+/// what mkfs made, or what the target was filled with.
+pub(super) fn walk(
     tree: &dyn Tree,
     path: &str,
-    found: &mut Found,
-    stopwatch: &mut Stopwatch,
+    status: &mut dyn FnMut(&str) -> Result<Status>,
 ) -> Result<()> {
     let mut names = Vec::new();
     tree.list(path, &mut |name| names.push(name.to_owned()))?;
     for name in names {
-        timed.check()?;
         let path = if path.is_empty() { name } else { format!("{path}/{name}") };
-        if is_of_mkfs(&path) {
-            continue;
-        }
-        stopwatch.skip();
-        let status = tree.status(&path)?;
-        stopwatch.lap();
-        if status.is_directory {
-            found.directories += 1;
-            list(timed, tree, &path, found, stopwatch)?;
-        } else {
-            found.files += 1;
-            found.bytes += status.size;
+        if !matches!(&*path, "lost+found" | FILLING) && status(&path)?.is_directory {
+            walk(tree, &path, status)?;
         }
     }
     Ok(())
-}
-
-/// Whether it is there before any workload: of mkfs, or what the target was filled with.
-pub(super) fn is_of_mkfs(path: &str) -> bool {
-    matches!(path, "lost+found" | FILLING)
 }

@@ -7,30 +7,26 @@
 use std::fs;
 
 use super::content::{self, Content, REQUEST_BYTES, expect};
-use super::{DefaultValue, Parameter, Parameters, Preparation, Spec, Workload, doubling};
+use super::{Parameter, Parameters, Preparation, Spec, Workload, doubling};
 use crate::error::{Error, Result};
 use crate::runner::{Phase, Session, Timed};
 use crate::tree::{Access, HostTree, Tree};
 use fslab_report::sample::CacheState;
 use fslab_stats::Stopwatch;
 
-const LARGEST: Parameter = Parameter {
-    name: "largest",
-    help: "size of the largest files; sizes double from 1 KiB up to it",
-    default: DefaultValue::Bytes(32 << 20),
-};
+const LARGEST: Parameter = Parameter::bytes(
+    "largest",
+    "size of the largest files; sizes double from 1 KiB up to it",
+    32 << 20,
+);
 
-const BYTES_PER_SIZE: Parameter = Parameter {
-    name: "bytes_per_size",
-    help: "files of one size are repeated up to so many bytes in all",
-    default: DefaultValue::Bytes(4 << 20),
-};
+const BYTES_PER_SIZE: Parameter = Parameter::bytes(
+    "bytes_per_size",
+    "files of one size are repeated up to so many bytes in all",
+    4 << 20,
+);
 
-const MOST_FILES: Parameter = Parameter {
-    name: "most_files",
-    help: "but no more often than this",
-    default: DefaultValue::Count(16),
-};
+const MOST_FILES: Parameter = Parameter::count("most_files", "but no more often than this", 16);
 
 const SMALLEST: u64 = 1 << 10;
 
@@ -103,7 +99,8 @@ impl Workload for FileCopy {
         session.describe_data(self.content.describe());
         let mut buffer = vec![0; REQUEST_BYTES];
         for class in &self.classes {
-            self.load_source(class, &mut buffer)?;
+            // Read through, so that copying it does not wait for its device.
+            content::verify(self.sources()?, &class.source(), class.checksum)?;
             session.measure(class.phase("write"), |timed| self.copy(timed, class, &mut buffer))?;
             self.record_stored(session, class)?;
         }
@@ -112,7 +109,7 @@ impl Workload for FileCopy {
             let phase = class.phase("read cold").cache(CacheState::Cold);
             session.measure(phase, |timed| read(timed, class, &mut buffer))?;
         }
-        self.verify(session, &mut buffer)?;
+        self.verify(session)?;
         for class in &self.classes {
             let phase = class.phase("read warm").cache(CacheState::Warm);
             session.measure(phase, |timed| read(timed, class, &mut buffer))?;
@@ -131,13 +128,6 @@ impl FileCopy {
         self.sources.as_ref().ok_or(unprepared)
     }
 
-    /// Reads the source through, so that copying it does not wait for its device.
-    fn load_source(&self, class: &Class, buffer: &mut [u8]) -> Result<()> {
-        let path = class.source();
-        let source = self.sources()?.open(&path, Access::Read)?;
-        content::verify(&*source, &path, class.checksum, buffer)
-    }
-
     /// Says how much space the copies take.
     fn record_stored(&self, session: &mut Session<'_>, class: &Class) -> Result<()> {
         let mut stored = 0;
@@ -149,38 +139,27 @@ impl FileCopy {
     }
 
     fn copy(&self, timed: &mut Timed<'_>, class: &Class, buffer: &mut [u8]) -> Result<()> {
-        let mut stopwatch = Stopwatch::start();
-        for file in 0..class.files {
-            timed.check()?;
+        timed.each("copy", Stopwatch::start(), 0..class.files, |timed, file| {
             let source = self.sources()?.open(&class.source(), Access::Read)?;
             let target = timed.tree().create(&class.copy(file))?;
             let mut offset = 0;
-            loop {
-                let length = source.read_at(offset, buffer)?;
-                if length == 0 {
-                    break;
-                }
+            while let length @ 1.. = source.read_at(offset, buffer)? {
                 target.write_at(offset, &buffer[..length])?;
                 offset += length as u64;
             }
             timed.sync(&*target)?;
-            target.close()?;
-            stopwatch.lap();
-        }
-        timed.record("copy", stopwatch);
+            target.close()
+        })?;
         timed.count(class.files, class.files * class.size);
         timed.flush()
     }
 
     /// Compares every copy with its source; also brings them all into the cache.
-    fn verify(&self, session: &Session<'_>, buffer: &mut [u8]) -> Result<()> {
-        let tree = session.tree()?;
+    fn verify(&self, session: &Session<'_>) -> Result<()> {
         for class in &self.classes {
             for file in 0..class.files {
                 session.check()?;
-                let path = class.copy(file);
-                let copy = tree.open(&path, Access::Read)?;
-                content::verify(&*copy, &path, class.checksum, buffer)?;
+                content::verify(session.tree()?, &class.copy(file), class.checksum)?;
             }
         }
         Ok(())
@@ -188,17 +167,11 @@ impl FileCopy {
 }
 
 fn read(timed: &mut Timed<'_>, class: &Class, buffer: &mut [u8]) -> Result<()> {
-    let mut stopwatch = Stopwatch::start();
-    for file in 0..class.files {
-        timed.check()?;
+    timed.each("read", Stopwatch::start(), 0..class.files, |timed, file| {
         let path = class.copy(file);
-        let copy = timed.open_for_reading(&path)?;
-        let length = content::read_all(&*copy, buffer)?;
-        copy.close()?;
-        expect(format!("bytes read of {path}"), class.size, length)?;
-        stopwatch.lap();
-    }
-    timed.record("read", stopwatch);
+        let length = content::read_file(timed, &path, buffer)?;
+        expect(format!("bytes read of {path}"), class.size, length)
+    })?;
     timed.count(class.files, class.files * class.size);
     Ok(())
 }

@@ -1,10 +1,11 @@
 //! Contents that are taken from files that are there.
 
-use std::fs::{self, File};
+use std::fs::File;
 use std::io::Read;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use crate::error::{Error, Result};
+use crate::tree::copy::files_below;
 
 /// From so many bytes on, what is found is repeated where more is wanted: a repetition so far away
 /// is seen by no compressor of a file system (btrfs looks back 128 KiB, zstd at level 3 2 MiB).
@@ -17,7 +18,16 @@ const REPEATED_LEAST: usize = 8 << 20;
 /// [`Error::TooLittleData`] where that is less than `length` and than what may be repeated.
 pub(super) fn take(path: &Path, length: usize) -> Result<Vec<u8>> {
     let mut bytes = Vec::with_capacity(length);
-    append(path, length, &mut bytes)?;
+    let below = if path.is_dir() { files_below(path)? } else { Vec::new() };
+    let below = below.iter().filter(|(_, metadata)| metadata.is_file()).map(|(path, _)| &**path);
+    for file in below.chain((!path.is_dir()).then_some(path)) {
+        let left = (length - bytes.len()) as u64;
+        if left == 0 {
+            break;
+        }
+        let source = File::open(file).map_err(Error::file(file))?;
+        source.take(left).read_to_end(&mut bytes).map_err(Error::file(file))?;
+    }
     let found = bytes.len();
     if found < length && found < REPEATED_LEAST {
         let (found, needed) = (found as u64, length as u64);
@@ -27,37 +37,6 @@ pub(super) fn take(path: &Path, length: usize) -> Result<Vec<u8>> {
         bytes.extend_from_within(..found.min(length - bytes.len()));
     }
     Ok(bytes)
-}
-
-fn append(path: &Path, length: usize, bytes: &mut Vec<u8>) -> Result<()> {
-    if bytes.len() == length {
-        return Ok(());
-    }
-    if path.is_dir() {
-        for entry in children(path)? {
-            append(&entry, length, bytes)?;
-        }
-        return Ok(());
-    }
-    let left = (length - bytes.len()) as u64;
-    let source = File::open(path).map_err(Error::file(path))?;
-    source.take(left).read_to_end(bytes).map_err(Error::file(path))?;
-    Ok(())
-}
-
-/// Directories and regular files in a directory, by name.
-fn children(directory: &Path) -> Result<Vec<PathBuf>> {
-    let entries = fs::read_dir(directory).map_err(Error::file(directory))?;
-    let mut paths = Vec::new();
-    for entry in entries {
-        let entry = entry.map_err(Error::file(directory))?;
-        let kind = entry.file_type().map_err(Error::file(&entry.path()))?;
-        if kind.is_file() || kind.is_dir() {
-            paths.push(entry.path());
-        }
-    }
-    paths.sort();
-    Ok(paths)
 }
 
 #[cfg(test)]

@@ -11,38 +11,34 @@ use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64;
 
 use super::content::{self, Content, Pool, REQUEST_BYTES};
-use super::file_attributes::is_of_mkfs;
-use super::{DefaultValue, Parameter, Preparation, Spec, Workload};
+use super::file_attributes::walk;
+use super::{Parameter, Preparation, Spec, Workload};
 use crate::error::{Error, Result};
 use crate::runner::{Phase, Session, Timed};
-use crate::tree::{Access, Tree};
+use crate::tree::{Access, TreeFile};
 use fslab_report::sample::CacheState;
 use fslab_stats::Stopwatch;
 
-const LIST: Parameter = Parameter {
-    name: "list",
-    help: "file that names the set, a path within the target on each line; `all` for every file \
+const LIST: Parameter = Parameter::text(
+    "list",
+    "file that names the set, a path within the target on each line; `all` for every file \
            the target holds; none to make a set",
-    default: DefaultValue::Text(""),
-};
+    "",
+);
 
-const OVERWRITE: Parameter = Parameter {
-    name: "overwrite",
-    help: "whether the set is overwritten after it was read; `no` for targets that can't be",
-    default: DefaultValue::Choice(&["yes", "no"]),
-};
+const OVERWRITE: Parameter = Parameter::choice(
+    "overwrite",
+    "whether the set is overwritten after it was read; `no` for targets that can't be",
+    &["yes", "no"],
+);
 
-const FILES: Parameter = Parameter {
-    name: "files",
-    help: "files of a set that is made",
-    default: DefaultValue::Count(800),
-};
+const FILES: Parameter = Parameter::count("files", "files of a set that is made", 800);
 
-const MEAN_SIZE: Parameter = Parameter {
-    name: "mean_size",
-    help: "their mean size; half of them are smaller than a quarter of it",
-    default: DefaultValue::Bytes(29 << 10),
-};
+const MEAN_SIZE: Parameter = Parameter::bytes(
+    "mean_size",
+    "their mean size; half of them are smaller than a quarter of it",
+    29 << 10,
+);
 
 /// The registry's entry.
 pub(super) const SPEC: Spec = Spec {
@@ -100,7 +96,9 @@ impl Workload for HotFiles {
         session.make_cold()?;
         let read = Phase::new("read").cache(CacheState::Cold);
         session.measure(read, |timed| self.read(timed, &set))?;
-        self.verify_first(session, &set)?;
+        for hot in &set {
+            hot.checksum.map_or(Ok(()), |expected| verify(session, &hot.path, expected))?;
+        }
         if self.overwrite {
             session.measure(Phase::new("overwrite"), |timed| self.write_over(timed, &set))?;
             session.make_cold()?;
@@ -122,7 +120,12 @@ impl HotFiles {
         }
         let mut paths = self.listed.clone();
         if self.wants_all() {
-            find_files(session, tree, "", &mut paths)?;
+            walk(tree, "", &mut |path| {
+                session.check()?;
+                let status = tree.status(path)?;
+                paths.extend(status.is_file.then(|| path.to_owned()));
+                Ok(status)
+            })?;
             paths.sort();
         }
         let hot = |path: String| {
@@ -155,13 +158,7 @@ impl HotFiles {
     }
 
     /// Writes a file's contents of a generation, and answers their checksum.
-    fn write(
-        &self,
-        file: &dyn crate::tree::TreeFile,
-        number: u64,
-        size: u64,
-        generation: u64,
-    ) -> Result<u32> {
+    fn write(&self, file: &dyn TreeFile, number: u64, size: u64, generation: u64) -> Result<u32> {
         let mut checksum = 0;
         for (offset, piece) in self.pieces(number, size, generation) {
             checksum = crc32c::crc32c_append(checksum, piece);
@@ -177,53 +174,35 @@ impl HotFiles {
         generation: u64,
     ) -> impl Iterator<Item = (u64, &[u8])> {
         let request = REQUEST_BYTES as u64;
-        (0..size.div_ceil(request)).map(move |index| {
-            let offset = index * request;
-            let length = request.min(size - offset) as usize;
-            let key = (number << 24) ^ (index << 1) ^ generation;
+        content::pieces(size, request).map(move |(offset, length)| {
+            let key = (number << 24) ^ ((offset / request) << 1) ^ generation;
             (offset, self.pool.piece(key, length))
         })
     }
 
     fn read(&self, timed: &mut Timed<'_>, set: &[Hot]) -> Result<()> {
         let mut buffer = vec![0; REQUEST_BYTES];
-        let mut stopwatch = Stopwatch::start_along(set.len() as u64);
+        let stopwatch = Stopwatch::start_along(set.len() as u64);
         let mut bytes = 0;
-        for hot in set {
-            timed.check()?;
-            let file = timed.open_for_reading(&hot.path)?;
-            bytes += content::read_all(&*file, &mut buffer)?;
-            file.close()?;
-            stopwatch.lap();
-        }
-        timed.record("read", stopwatch);
+        timed.each("read", stopwatch, set, |timed, hot| {
+            bytes += content::read_file(timed, &hot.path, &mut buffer)?;
+            Ok(())
+        })?;
         timed.count(set.len() as u64, bytes);
         content::expect("bytes read", set.iter().map(|hot| hot.size).sum(), bytes)
     }
 
     fn write_over(&self, timed: &mut Timed<'_>, set: &[Hot]) -> Result<()> {
-        let mut stopwatch = Stopwatch::start_along(set.len() as u64);
-        for (number, hot) in set.iter().enumerate() {
-            timed.check()?;
+        let stopwatch = Stopwatch::start_along(set.len() as u64);
+        timed.each("overwrite", stopwatch, set.iter().enumerate(), |timed, (number, hot)| {
             let file = timed.tree().open(&hot.path, Access::Write)?;
             for (offset, piece) in self.pieces(number as u64, hot.size, 1) {
                 file.write_at(offset, piece)?;
             }
-            file.close()?;
-            stopwatch.lap();
-        }
-        timed.record("overwrite", stopwatch);
+            file.close()
+        })?;
         timed.count(set.len() as u64, set.iter().map(|hot| hot.size).sum());
         timed.flush()
-    }
-
-    fn verify_first(&self, session: &Session<'_>, set: &[Hot]) -> Result<()> {
-        for hot in set {
-            if let Some(expected) = hot.checksum {
-                verify(session, &hot.path, expected)?;
-            }
-        }
-        Ok(())
     }
 
     fn verify_second(&self, session: &Session<'_>, set: &[Hot]) -> Result<()> {
@@ -238,8 +217,7 @@ impl HotFiles {
 
 fn verify(session: &Session<'_>, path: &str, expected: u32) -> Result<()> {
     session.check()?;
-    let file = session.tree()?.open(path, Access::Read)?;
-    content::verify(&*file, path, expected, &mut vec![0; REQUEST_BYTES])
+    content::verify(session.tree()?, path, expected)
 }
 
 /// Log-uniform over a factor of 1024, so that the mean is `mean`: the mean of such numbers is
@@ -247,30 +225,6 @@ fn verify(session: &Session<'_>, path: &str, expected: u32) -> Result<()> {
 fn skewed(random: &mut Pcg64, mean: u64) -> u64 {
     let largest = mean as f64 * 1024_f64.ln() / (1.0 - 1.0 / 1024.0);
     (largest * 1024_f64.powf(-random.random::<f64>())) as u64
-}
-
-fn find_files(
-    session: &Session<'_>,
-    tree: &dyn Tree,
-    path: &str,
-    found: &mut Vec<String>,
-) -> Result<()> {
-    let mut names = Vec::new();
-    tree.list(path, &mut |name| names.push(name.to_owned()))?;
-    for name in names {
-        session.check()?;
-        let path = if path.is_empty() { name } else { format!("{path}/{name}") };
-        if is_of_mkfs(&path) {
-            continue;
-        }
-        let status = tree.status(&path)?;
-        if status.is_directory {
-            find_files(session, tree, &path, found)?;
-        } else if status.is_file {
-            found.push(path);
-        }
-    }
-    Ok(())
 }
 
 #[cfg(test)]

@@ -10,27 +10,19 @@ use rand::seq::SliceRandom;
 use rand_pcg::Pcg64;
 
 use super::content::expect;
-use super::{DefaultValue, Parameter, Spec, Workload};
+use super::{Parameter, Spec, Workload};
 use crate::error::Result;
 use crate::runner::{Phase, Session, Timed};
 use crate::tree::Access;
 use fslab_report::sample::CacheState;
 use fslab_stats::Stopwatch;
 
-const FILES: Parameter =
-    Parameter { name: "files", help: "files in all", default: DefaultValue::Count(10_000) };
+const FILES: Parameter = Parameter::count("files", "files in all", 10_000);
 
-const PER_DIRECTORY: Parameter = Parameter {
-    name: "per_directory",
-    help: "files in a directory",
-    default: DefaultValue::Count(100),
-};
+const PER_DIRECTORY: Parameter = Parameter::count("per_directory", "files in a directory", 100);
 
-const ORDER: Parameter = Parameter {
-    name: "order",
-    help: "in which order they are looked up",
-    default: DefaultValue::Choice(&["random", "ordered"]),
-};
+const ORDER: Parameter =
+    Parameter::choice("order", "in which order they are looked up", &["random", "ordered"]);
 
 /// The registry's entry.
 pub(super) const SPEC: Spec = Spec {
@@ -97,31 +89,26 @@ impl Lookup {
 
     fn look_up(&self, timed: &mut Timed<'_>, numbers: &[u64]) -> Result<()> {
         let tree = timed.tree();
-        let mut stopwatch = Stopwatch::start_along(self.files);
+        let stopwatch = Stopwatch::start_along(self.files);
         let (mut found, mut expected) = (0, 0);
-        for file in numbers {
-            timed.check()?;
+        timed.each("lookup", stopwatch, numbers, |_, file| {
             let path = format!("{}/file-{file}", self.directory(*file));
             // Weighted by the number, so that sizes of two files that are swapped show.
             found += tree.status(&path)?.size * (file + 1);
             expected += Self::size(*file) * (file + 1);
-            stopwatch.lap();
-        }
-        timed.record("lookup", stopwatch);
+            Ok(())
+        })?;
         timed.count(self.files, 0);
         expect("sum of sizes", expected, found)
     }
 
     fn open_and_close(&self, timed: &mut Timed<'_>, numbers: &[u64]) -> Result<()> {
         let tree = timed.tree();
-        let mut stopwatch = Stopwatch::start_along(self.files);
-        for file in numbers {
-            timed.check()?;
+        let stopwatch = Stopwatch::start_along(self.files);
+        timed.each("open and close", stopwatch, numbers, |_, file| {
             let path = format!("{}/file-{file}", self.directory(*file));
-            tree.open(&path, Access::Read)?.close()?;
-            stopwatch.lap();
-        }
-        timed.record("open and close", stopwatch);
+            tree.open(&path, Access::Read)?.close()
+        })?;
         timed.count(self.files, 0);
         Ok(())
     }

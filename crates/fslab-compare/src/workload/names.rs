@@ -12,27 +12,23 @@ use rand::seq::SliceRandom;
 use rand_pcg::Pcg64;
 
 use super::content::expect;
-use super::{DefaultValue, Parameter, Spec, Workload};
+use super::{Parameter, Spec, Workload};
 use crate::error::Result;
 use crate::runner::{Phase, Session, Timed};
 use crate::tree::Tree;
 use fslab_report::sample::CacheState;
 use fslab_stats::Stopwatch;
 
-const FILES: Parameter =
-    Parameter { name: "files", help: "files in all", default: DefaultValue::Count(10_000) };
+const FILES: Parameter = Parameter::count("files", "files in all", 10_000);
 
-const DIRECTORIES: Parameter = Parameter {
-    name: "directories",
-    help: "directories they are spread over, evenly; one is filled after the other",
-    default: DefaultValue::Count(1),
-};
+const DIRECTORIES: Parameter = Parameter::count(
+    "directories",
+    "directories they are spread over, evenly; one is filled after the other",
+    1,
+);
 
-const ORDERS: Parameter = Parameter {
-    name: "orders",
-    help: "which orders of names",
-    default: DefaultValue::Choice(&["both", "ordered", "random"]),
-};
+const ORDERS: Parameter =
+    Parameter::choice("orders", "which orders of names", &["both", "ordered", "random"]);
 
 /// The registry's entry.
 pub(super) const SPEC: Spec = Spec {
@@ -58,20 +54,17 @@ struct Names {
 /// One order and how its phases are called.
 struct Order {
     prefix: &'static str,
-    create: &'static str,
-    stat: &'static str,
-    delete: &'static str,
+    /// Of creation, of looking and of deletion.
+    phases: [&'static str; 3],
     shuffled: bool,
 }
 
 const ORDERED: Order =
-    Order { prefix: "ordered", create: "create", stat: "stat", delete: "delete", shuffled: false };
+    Order { prefix: "ordered", phases: ["create", "stat", "delete"], shuffled: false };
 
 const RANDOM: Order = Order {
     prefix: "random",
-    create: "create random",
-    stat: "stat random",
-    delete: "delete random",
+    phases: ["create random", "stat random", "delete random"],
     shuffled: true,
 };
 
@@ -89,6 +82,7 @@ impl Workload for Names {
 
 impl Names {
     fn run_order(&self, session: &mut Session<'_>, order: &Order) -> Result<()> {
+        let [create, stat, delete] = order.phases.map(Phase::new);
         let mut random = Pcg64::seed_from_u64(session.seed());
         let mut numbers: Vec<u64> = (0..self.files).collect();
         let mut draw = |numbers: &mut Vec<u64>| {
@@ -99,7 +93,7 @@ impl Names {
         };
         self.make_directories(session.tree()?, order)?;
         draw(&mut numbers);
-        session.measure(Phase::new(order.create), |timed| {
+        session.measure(create, |timed| {
             self.for_each(timed, order, &numbers, "create", |tree, path| tree.create_empty(path))?;
             timed.flush()
         })?;
@@ -107,13 +101,13 @@ impl Names {
         self.check(session, order, self.files)?;
         self.warm_up(session, order)?;
         draw(&mut numbers);
-        session.measure(Phase::new(order.stat).cache(CacheState::Warm), |timed| {
+        session.measure(stat.cache(CacheState::Warm), |timed| {
             self.for_each(timed, order, &numbers, "stat", |tree, path| {
                 tree.status(path).map(|_| ())
             })
         })?;
         draw(&mut numbers);
-        session.measure(Phase::new(order.delete), |timed| {
+        session.measure(delete, |timed| {
             self.for_each(timed, order, &numbers, "delete", |tree, path| tree.remove(path))?;
             timed.flush()
         })?;
@@ -143,13 +137,8 @@ impl Names {
     ) -> Result<()> {
         let tree = timed.tree();
         let mut paths = Paths::new(order, self.per_directory());
-        let mut stopwatch = Stopwatch::start_along(self.files);
-        for number in numbers {
-            timed.check()?;
-            act(tree, paths.of(*number))?;
-            stopwatch.lap();
-        }
-        timed.record(operation, stopwatch);
+        let stopwatch = Stopwatch::start_along(self.files);
+        timed.each(operation, stopwatch, numbers, |_, number| act(tree, paths.of(*number)))?;
         timed.count(self.files, 0);
         Ok(())
     }

@@ -6,26 +6,25 @@
 //! overwriting are here, apart.
 
 use super::content::{self, Content};
-use super::{DefaultValue, Parameter, Preparation, Spec, Workload};
+use super::{Parameter, Preparation, Spec, Workload};
 use crate::error::Result;
 use crate::runner::{Phase, Session, Timed};
 use crate::tree::{Access, TreeFile};
 use fslab_stats::Stopwatch;
 
-const SIZE: Parameter =
-    Parameter { name: "size", help: "size of the file", default: DefaultValue::Bytes(256 << 20) };
+const SIZE: Parameter = Parameter::bytes("size", "size of the file", 256 << 20);
 
-const WRITES: Parameter = Parameter {
-    name: "writes",
-    help: "sizes of the writes, each with a file of its own",
-    default: DefaultValue::Sizes(&[8 << 10, 64 << 10, 1 << 20]),
-};
+const WRITES: Parameter = Parameter::sizes(
+    "writes",
+    "sizes of the writes, each with a file of its own",
+    &[8 << 10, 64 << 10, 1 << 20],
+);
 
-const CREATIONS: Parameter = Parameter {
-    name: "creations",
-    help: "times the file is created; the last is timed apart from the first",
-    default: DefaultValue::Count(1),
-};
+const CREATIONS: Parameter = Parameter::count(
+    "creations",
+    "times the file is created; the last is timed apart from the first",
+    1,
+);
 
 /// The registry's entry.
 pub(super) const SPEC: Spec = Spec {
@@ -106,7 +105,7 @@ impl Overwrite {
         for _ in 2..self.creations {
             session.tree()?.remove(path)?;
             let file = session.tree()?.create(path)?;
-            for (start, length) in self.pieces(write) {
+            for (start, length) in content::pieces(self.size, write) {
                 file.write_at(start, &self.first[..length])?;
             }
             file.sync()?;
@@ -119,12 +118,6 @@ impl Overwrite {
         Ok(())
     }
 
-    fn pieces(&self, write: u64) -> impl Iterator<Item = (u64, usize)> {
-        let size = self.size;
-        let starts = (0..size.div_ceil(write)).map(move |number| number * write);
-        starts.map(move |start| (start, write.min(size - start) as usize))
-    }
-
     fn write(
         &self,
         timed: &mut Timed<'_>,
@@ -132,21 +125,18 @@ impl Overwrite {
         write: u64,
         contents: &[u8],
     ) -> Result<()> {
-        let mut stopwatch = Stopwatch::start_along(self.size.div_ceil(write));
-        for (start, length) in self.pieces(write) {
-            timed.check()?;
-            file.write_at(start, &contents[..length])?;
-            stopwatch.lap();
-        }
-        timed.record("write", stopwatch);
+        let stopwatch = Stopwatch::start_along(self.size.div_ceil(write));
+        let pieces = content::pieces(self.size, write);
+        timed.each("write", stopwatch, pieces, |_, (start, length)| {
+            file.write_at(start, &contents[..length])
+        })?;
         timed.count(self.size.div_ceil(write), self.size);
         timed.sync(file)
     }
 
     fn verify(&self, session: &Session<'_>, write: u64, path: &str, contents: &[u8]) -> Result<()> {
         let sum = |sum, (_, length): (u64, usize)| crc32c::crc32c_append(sum, &contents[..length]);
-        let expected = self.pieces(write).fold(0, sum);
-        let file = session.tree()?.open(path, Access::Read)?;
-        content::verify(&*file, path, expected, &mut vec![0; content::REQUEST_BYTES])
+        let expected = content::pieces(self.size, write).fold(0, sum);
+        content::verify(session.tree()?, path, expected)
     }
 }

@@ -8,6 +8,7 @@ use toml::Value;
 
 /// A parameter as a workload declares it.
 #[derive(Debug)]
+#[must_use]
 pub struct Parameter {
     /// Its key in a plan.
     pub name: &'static str,
@@ -35,6 +36,46 @@ pub enum DefaultValue {
     /// A command: its programme and arguments.
     Command(&'static [&'static str]),
 }
+
+impl Parameter {
+    /// A number of things, at least 1.
+    pub const fn count(name: &'static str, help: &'static str, default: u64) -> Self {
+        Self { name, help, default: DefaultValue::Count(default) }
+    }
+
+    /// A share in percent.
+    pub const fn percent(name: &'static str, help: &'static str, default: u64) -> Self {
+        Self { name, help, default: DefaultValue::Percent(default) }
+    }
+
+    /// A size in bytes.
+    pub const fn bytes(name: &'static str, help: &'static str, default: u64) -> Self {
+        Self { name, help, default: DefaultValue::Bytes(default) }
+    }
+
+    /// Several sizes.
+    pub const fn sizes(name: &'static str, help: &'static str, default: &'static [u64]) -> Self {
+        Self { name, help, default: DefaultValue::Sizes(default) }
+    }
+
+    /// One of several words; the first is the default.
+    pub const fn choice(name: &'static str, help: &'static str, words: Words) -> Self {
+        Self { name, help, default: DefaultValue::Choice(words) }
+    }
+
+    /// Any text; often a path.
+    pub const fn text(name: &'static str, help: &'static str, default: &'static str) -> Self {
+        Self { name, help, default: DefaultValue::Text(default) }
+    }
+
+    /// A command: its programme and arguments.
+    pub const fn command(name: &'static str, help: &'static str, words: Words) -> Self {
+        Self { name, help, default: DefaultValue::Command(words) }
+    }
+}
+
+/// Words that are part of this programme.
+type Words = &'static [&'static str];
 
 impl DefaultValue {
     /// What a plan may set instead.
@@ -87,60 +128,55 @@ pub struct Parameters {
 }
 
 impl Parameters {
+    /// What is set, or else the default.
+    fn value(&self, parameter: &Parameter) -> Set {
+        let set = self.values.get(parameter.name).cloned();
+        set.unwrap_or_else(|| match parameter.default {
+            DefaultValue::Count(number)
+            | DefaultValue::Percent(number)
+            | DefaultValue::Bytes(number) => Set::Number(number),
+            DefaultValue::Sizes(sizes) => Set::Sizes(sizes.to_vec()),
+            DefaultValue::Choice(words) => Set::Word(words.first().copied().unwrap_or_default()),
+            DefaultValue::Text(text) => Set::Text(text.to_owned()),
+            DefaultValue::Command(words) => {
+                Set::Command(words.iter().copied().map(str::to_owned).collect())
+            }
+        })
+    }
+
     /// The value of a number, share or size; 0 for a parameter of another type.
     #[must_use]
     pub fn number(&self, parameter: &Parameter) -> u64 {
-        match (self.values.get(parameter.name), parameter.default) {
-            (Some(Set::Number(number)), _) => *number,
-            (
-                _,
-                DefaultValue::Count(number)
-                | DefaultValue::Percent(number)
-                | DefaultValue::Bytes(number),
-            ) => number,
-            _ => 0,
-        }
+        let Set::Number(number) = self.value(parameter) else { return 0 };
+        number
     }
 
     /// The value of several sizes; none for a parameter of another type.
     #[must_use]
     pub fn sizes(&self, parameter: &Parameter) -> Vec<u64> {
-        match (self.values.get(parameter.name), parameter.default) {
-            (Some(Set::Sizes(sizes)), _) => sizes.clone(),
-            (_, DefaultValue::Sizes(sizes)) => sizes.to_vec(),
-            _ => Vec::new(),
-        }
+        let Set::Sizes(sizes) = self.value(parameter) else { return Vec::new() };
+        sizes
     }
 
     /// The value of a choice; empty for a parameter of another type.
     #[must_use]
     pub fn word(&self, parameter: &Parameter) -> &'static str {
-        match (self.values.get(parameter.name), parameter.default) {
-            (Some(Set::Word(word)), _) => word,
-            (_, DefaultValue::Choice(words)) => words.first().copied().unwrap_or_default(),
-            _ => "",
-        }
+        let Set::Word(word) = self.value(parameter) else { return "" };
+        word
     }
 
     /// The value of a text; `None` where it is empty.
     #[must_use]
     pub fn text(&self, parameter: &Parameter) -> Option<String> {
-        let text = match (self.values.get(parameter.name), parameter.default) {
-            (Some(Set::Text(text)), _) => text.clone(),
-            (_, DefaultValue::Text(text)) => text.to_owned(),
-            _ => String::new(),
-        };
+        let Set::Text(text) = self.value(parameter) else { return None };
         Some(text).filter(|text| !text.is_empty())
     }
 
     /// The value of a command; empty where there is none.
     #[must_use]
     pub fn command(&self, parameter: &Parameter) -> Vec<String> {
-        match (self.values.get(parameter.name), parameter.default) {
-            (Some(Set::Command(words)), _) => words.clone(),
-            (_, DefaultValue::Command(words)) => words.iter().copied().map(str::to_owned).collect(),
-            _ => Vec::new(),
-        }
+        let Set::Command(words) = self.value(parameter) else { return Vec::new() };
+        words
     }
 
     /// Sets a command from words of a command line.

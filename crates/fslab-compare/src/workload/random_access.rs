@@ -37,9 +37,19 @@ pub(crate) struct Accesses {
 }
 
 impl Accesses {
+    /// Even shares of the visits, each in places of its own.
+    pub fn shared_by(&self, workers: u64) -> Vec<Self> {
+        let share = |number: u64| Self {
+            visits: self.visits / workers + u64::from(number < self.visits % workers),
+            seed: self.seed.wrapping_add(number),
+            ..self.clone()
+        };
+        (0..workers).map(share).collect()
+    }
+
     /// Visits all its blocks; `check` may stop it.
     pub fn run(&self, tree: &dyn Tree, check: impl Fn() -> Result<()>) -> Result<Directions> {
-        let blocks = Blocks::new(self.content_seed, self.block_bytes);
+        let contents = written_contents(self.content_seed, self.block_bytes);
         let file = tree.open(&self.path, Access::ReadWrite)?;
         let mut buffer = vec![0; self.block_bytes as usize];
         let mut directions = Directions::start();
@@ -50,7 +60,7 @@ impl Accesses {
                 read_exactly(&*file, &self.path, offset, &mut buffer)?;
             }
             if visit.writes {
-                file.write_at(offset, blocks.contents(visit.block))?;
+                file.write_at(offset, contents.piece(visit.block, buffer.len()))?;
             }
             directions.lap(visit.writes);
         }
@@ -79,21 +89,9 @@ struct Visit {
     writes: bool,
 }
 
-/// What blocks hold once they are written.
-pub(super) struct Blocks {
-    pool: Pool,
-    length: usize,
-}
-
-impl Blocks {
-    fn new(seed: u64, block_bytes: u64) -> Self {
-        let length = block_bytes as usize;
-        Self { pool: Pool::of(content::make("compressed", seed, length + (1 << 20))), length }
-    }
-
-    fn contents(&self, block: u64) -> &[u8] {
-        self.pool.piece(block, self.length)
-    }
+/// What blocks hold once they are written: a piece of this each.
+fn written_contents(seed: u64, block_bytes: u64) -> Pool {
+    Pool::of(content::make("compressed", seed, block_bytes as usize + (1 << 20)))
 }
 
 /// Checks that each block of a file holds what it held before, by `original`, or what the
@@ -105,13 +103,13 @@ pub(super) fn verify(
 ) -> Result<()> {
     let Some(first) = workers.first() else { return Ok(()) };
     let written: HashSet<u64> = workers.iter().flat_map(Accesses::written).collect();
-    let blocks = Blocks::new(first.content_seed, first.block_bytes);
+    let contents = written_contents(first.content_seed, first.block_bytes);
     let mut found = vec![0; first.block_bytes as usize];
     let mut expected = found.clone();
     for block in 0..first.blocks {
         read_exactly(file, &first.path, block * first.block_bytes, &mut found)?;
         if written.contains(&block) {
-            expected.copy_from_slice(blocks.contents(block));
+            expected.copy_from_slice(contents.piece(block, found.len()));
         } else {
             original(block, &mut expected);
         }

@@ -4,35 +4,26 @@
 use super::content::{self, Content, expect};
 use super::crew::in_threads;
 use super::random_access::{self, Accesses};
-use super::{DefaultValue, Parameter, Preparation, Spec, Workload};
+use super::{Parameter, Preparation, Spec, Workload};
 use crate::error::Result;
 use crate::runner::{Phase, Session, Timed};
 use crate::tree::Access;
 use fslab_report::sample::CacheState;
 
-const SIZE: Parameter =
-    Parameter { name: "size", help: "size of the file", default: DefaultValue::Bytes(256 << 20) };
+const SIZE: Parameter = Parameter::bytes("size", "size of the file", 256 << 20);
 
-const BLOCK: Parameter = Parameter {
-    name: "block",
-    help: "size of each read and write, and what their places are multiples of",
-    default: DefaultValue::Bytes(4 << 10),
-};
+const BLOCK: Parameter = Parameter::bytes(
+    "block",
+    "size of each read and write, and what their places are multiples of",
+    4 << 10,
+);
 
-const DEPTH: Parameter = Parameter {
-    name: "depth",
-    help: "requests at a time, each by a thread of its own",
-    default: DefaultValue::Count(1),
-};
+const DEPTH: Parameter =
+    Parameter::count("depth", "requests at a time, each by a thread of its own", 1);
 
-const OPERATIONS: Parameter =
-    Parameter { name: "operations", help: "requests in all", default: DefaultValue::Count(20_000) };
+const OPERATIONS: Parameter = Parameter::count("operations", "requests in all", 20_000);
 
-const READS: Parameter = Parameter {
-    name: "reads",
-    help: "share of reads; the rest are writes",
-    default: DefaultValue::Percent(70),
-};
+const READS: Parameter = Parameter::percent("reads", "share of reads; the rest are writes", 70);
 
 /// The registry's entry.
 pub(super) const SPEC: Spec = Spec {
@@ -111,21 +102,17 @@ impl RandomIo {
     }
 
     fn workers(&self, seed: u64) -> Vec<Accesses> {
-        let share = |number: u64| {
-            let more = u64::from(number < self.operations % self.depth);
-            self.operations / self.depth + more
-        };
-        let worker = |number: u64| Accesses {
+        let all = Accesses {
             path: PATH.to_owned(),
             block_bytes: self.block,
             blocks: self.blocks,
-            visits: share(number),
+            visits: self.operations,
             write_percent: 100 - self.reads,
             read_first: false,
-            seed: seed.wrapping_add(number),
+            seed,
             content_seed: seed,
         };
-        (0..self.depth).map(worker).collect()
+        all.shared_by(self.depth)
     }
 
     fn visit(&self, timed: &mut Timed<'_>, workers: &[Accesses]) -> Result<()> {

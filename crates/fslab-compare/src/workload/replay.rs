@@ -7,25 +7,25 @@
 
 use std::path::PathBuf;
 
-use fslab_trace::{Inventory, Owner, Reader, Record, Replayed, Replayer, Settings};
+use fslab_trace::{Inventory, Reader, Record, Replayed, Replayer, Settings};
 use fslab_vfs::{Credentials, FileSystem};
 
 use super::content;
-use super::{DefaultValue, Parameter, Preparation, Spec, Workload};
+use super::{Parameter, Preparation, Spec, Workload};
 use crate::error::{Error, Result};
 use crate::runner::{Phase, Session, Timed};
 
-const TRACE: Parameter = Parameter {
-    name: "trace",
-    help: "the trace: a directory that the trace layer wrote, or one file of it",
-    default: DefaultValue::Text(""),
-};
+const TRACE: Parameter = Parameter::text(
+    "trace",
+    "the trace: a directory that the trace layer wrote, or one file of it",
+    "",
+);
 
-const DIVERGING: Parameter = Parameter {
-    name: "diverging",
-    help: "whether an operation may come out otherwise than recorded",
-    default: DefaultValue::Choice(&["fail", "allow"]),
-};
+const DIVERGING: Parameter = Parameter::choice(
+    "diverging",
+    "whether an operation may come out otherwise than recorded",
+    &["fail", "allow"],
+);
 
 /// The trace is read before the clock starts, and may hold so much.
 const MEMORY_BYTES_MAX: usize = 1 << 30;
@@ -68,8 +68,11 @@ impl Workload for Replay {
             let record = record?;
             held += size_of::<Record>() + record.held_bytes();
             if held > MEMORY_BYTES_MAX {
-                let (path, limit) = (trace.clone(), MEMORY_BYTES_MAX as u64);
-                return Err(Error::TraceTooLarge { path, limit });
+                return Err(Error::Failed(format!(
+                    "{}: takes more than {MEMORY_BYTES_MAX} bytes of memory; replay one segment of \
+                     it",
+                    trace.display()
+                )));
             }
             self.inventory.learn(&record);
             self.records.push(record);
@@ -81,7 +84,7 @@ impl Workload for Replay {
         let tree = session.tree()?;
         tree.with_file_system(&mut |file_system| {
             let mut fill = |record: &Record, buffer: &mut [u8]| self.fill(record, buffer);
-            self.inventory.make(file_system, &owner(), &mut fill)?;
+            self.inventory.make(file_system, Credentials::own_unless_root(), &mut fill)?;
             Ok(())
         })?;
         tree.sync_all()?;
@@ -100,17 +103,20 @@ impl Replay {
         timed.count(replayed.operations, replayed.bytes_written + replayed.bytes_read);
         timed.flush()?;
         match replayed.divergences.first() {
-            Some(first) if !self.diverging => {
-                let (count, first) = (replayed.diverged, first.to_string());
-                Err(Error::Diverged { count, first })
-            }
+            Some(first) if !self.diverging => Err(Error::Failed(format!(
+                "{} operations came out otherwise than recorded; the first: {first}",
+                replayed.diverged
+            ))),
             _ => Ok(()),
         }
     }
 
     fn replay_on(&self, target: &dyn FileSystem, timed: &Timed<'_>) -> Result<Replayed> {
         let mut fill = |record: &Record, buffer: &mut [u8]| self.fill(record, buffer);
-        let mut replayer = Replayer::new(target, Settings { owner: owner(), fill: &mut fill });
+        let mut replayer = Replayer::new(
+            target,
+            Settings { owner: Credentials::own_unless_root(), fill: &mut fill },
+        );
         for records in self.records.chunks(STEPS) {
             timed.check()?;
             records.iter().for_each(|record| replayer.step(record));
@@ -125,13 +131,4 @@ impl Replay {
             buffer.len(),
         ));
     }
-}
-
-/// Root can do what others did in their names; who is not does it in the own name.
-fn owner() -> Owner {
-    let (uid, gid) = (rustix::process::geteuid(), rustix::process::getegid());
-    if uid.is_root() {
-        return Owner::Recorded;
-    }
-    Owner::Instead(Credentials { uid: uid.as_raw(), gid: gid.as_raw() })
 }

@@ -5,39 +5,26 @@
 //! This is the sequential benchmark of Smith and Seltzer (1997), who drew throughput over size.
 
 use super::content::{self, Content, Pool, REQUEST_BYTES};
-use super::{DefaultValue, Parameter, Preparation, Spec, Workload, doubling};
+use super::{Parameter, Preparation, Spec, Workload, doubling};
 use crate::error::Result;
 use crate::runner::{Phase, Session, Timed};
-use crate::tree::Access;
 use fslab_report::sample::CacheState;
 use fslab_stats::Stopwatch;
 
-const TOTAL: Parameter = Parameter {
-    name: "total",
-    help: "bytes of the data set of each size",
-    default: DefaultValue::Bytes(32 << 20),
-};
+const TOTAL: Parameter = Parameter::bytes("total", "bytes of the data set of each size", 32 << 20);
 
-const SMALLEST: Parameter =
-    Parameter { name: "smallest", help: "smallest files", default: DefaultValue::Bytes(16 << 10) };
+const SMALLEST: Parameter = Parameter::bytes("smallest", "smallest files", 16 << 10);
 
-const LARGEST: Parameter = Parameter {
-    name: "largest",
-    help: "largest files; sizes double up to it",
-    default: DefaultValue::Bytes(16 << 20),
-};
+const LARGEST: Parameter =
+    Parameter::bytes("largest", "largest files; sizes double up to it", 16 << 20);
 
-const MORE_SIZES: Parameter = Parameter {
-    name: "more_sizes",
-    help: "further sizes, such as those where a policy changes groups",
-    default: DefaultValue::Sizes(&[]),
-};
+const MORE_SIZES: Parameter = Parameter::sizes(
+    "more_sizes",
+    "further sizes, such as those where a policy changes groups",
+    &[],
+);
 
-const PER_DIRECTORY: Parameter = Parameter {
-    name: "per_directory",
-    help: "files in a directory",
-    default: DefaultValue::Count(25),
-};
+const PER_DIRECTORY: Parameter = Parameter::count("per_directory", "files in a directory", 25);
 
 /// The registry's entry.
 pub(super) const SPEC: Spec = Spec {
@@ -116,9 +103,8 @@ impl SequentialBySize {
     fn create(&self, timed: &mut Timed<'_>, size: u64) -> Result<()> {
         let tree = timed.tree();
         tree.make_directory(&format!("size-{size}"))?;
-        let mut stopwatch = Stopwatch::start_along(self.files(size));
-        for file in 0..self.files(size) {
-            timed.check()?;
+        let stopwatch = Stopwatch::start_along(self.files(size));
+        timed.each("create and write", stopwatch, 0..self.files(size), |_, file| {
             if file % self.per_directory == 0 {
                 tree.make_directory(&self.directory(size, file))?;
             }
@@ -126,39 +112,29 @@ impl SequentialBySize {
             for piece in self.pool.piece(file, size as usize).chunks(REQUEST_BYTES) {
                 created.append(piece)?;
             }
-            created.close()?;
-            stopwatch.lap();
-        }
-        timed.record("create and write", stopwatch);
+            created.close()
+        })?;
         timed.count(self.files(size), self.files(size) * size);
         timed.flush()
     }
 
     fn read(&self, timed: &mut Timed<'_>, size: u64) -> Result<()> {
         let mut buffer = vec![0; REQUEST_BYTES];
-        let mut stopwatch = Stopwatch::start_along(self.files(size));
+        let stopwatch = Stopwatch::start_along(self.files(size));
         let mut bytes = 0;
-        for file in 0..self.files(size) {
-            timed.check()?;
-            let opened = timed.open_for_reading(&self.path(size, file))?;
-            bytes += content::read_all(&*opened, &mut buffer)?;
-            opened.close()?;
-            stopwatch.lap();
-        }
-        timed.record("read", stopwatch);
+        timed.each("read", stopwatch, 0..self.files(size), |timed, file| {
+            bytes += content::read_file(timed, &self.path(size, file), &mut buffer)?;
+            Ok(())
+        })?;
         timed.count(self.files(size), bytes);
         content::expect("bytes read", self.files(size) * size, bytes)
     }
 
     fn verify(&self, session: &Session<'_>, size: u64) -> Result<()> {
-        let tree = session.tree()?;
-        let mut buffer = vec![0; REQUEST_BYTES];
         for file in 0..self.files(size) {
             session.check()?;
-            let path = self.path(size, file);
             let expected = crc32c::crc32c(self.pool.piece(file, size as usize));
-            let opened = tree.open(&path, Access::Read)?;
-            content::verify(&*opened, &path, expected, &mut buffer)?;
+            content::verify(session.tree()?, &self.path(size, file), expected)?;
         }
         Ok(())
     }

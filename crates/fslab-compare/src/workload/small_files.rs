@@ -8,41 +8,30 @@ use rand_pcg::Pcg64;
 
 use super::content::{self, Content, Pool, REQUEST_BYTES, expect};
 use super::crew::{Hand, in_threads};
-use super::{DefaultValue, Parameter, Preparation, Spec, Workload};
+use super::{Parameter, Preparation, Spec, Workload};
 use crate::error::Result;
 use crate::runner::{Phase, Session, Timed};
-use crate::tree::{Access, Tree};
+use crate::tree::{Access, Tree, TreeFile};
 use fslab_stats::Stopwatch;
 
-const FILES: Parameter =
-    Parameter { name: "files", help: "files in all", default: DefaultValue::Count(1_000) };
+const FILES: Parameter = Parameter::count("files", "files in all", 1_000);
 
-const SIZE: Parameter = Parameter {
-    name: "size",
-    help: "size of a new file; between half of it and one and a half",
-    default: DefaultValue::Bytes(16 << 10),
-};
+const SIZE: Parameter =
+    Parameter::bytes("size", "size of a new file; between half of it and one and a half", 16 << 10);
 
-const APPEND: Parameter = Parameter {
-    name: "append",
-    help: "bytes appended to a file that exists",
-    default: DefaultValue::Bytes(16 << 10),
-};
+const APPEND: Parameter =
+    Parameter::bytes("append", "bytes appended to a file that exists", 16 << 10);
 
-const ROUNDS: Parameter = Parameter {
-    name: "rounds",
-    help: "how often each thread does the four things",
-    default: DefaultValue::Count(200),
-};
+const ROUNDS: Parameter =
+    Parameter::count("rounds", "how often each thread does the four things", 200);
 
-const THREADS: Parameter =
-    Parameter { name: "threads", help: "threads at a time", default: DefaultValue::Count(4) };
+const THREADS: Parameter = Parameter::count("threads", "threads at a time", 4);
 
-const SYNC: Parameter = Parameter {
-    name: "sync",
-    help: "whether what was written is made durable each time",
-    default: DefaultValue::Choice(&["fsync", "none"]),
-};
+const SYNC: Parameter = Parameter::choice(
+    "sync",
+    "whether what was written is made durable each time",
+    &["fsync", "none"],
+);
 
 /// The registry's entry.
 pub(super) const SPEC: Spec = Spec {
@@ -76,8 +65,7 @@ struct SmallFiles {
 }
 
 /// What a file must hold: the pieces that were appended to it. `None` where it must not exist.
-#[derive(Clone, Debug, Default)]
-struct Held(Option<Vec<(u64, usize)>>);
+type Held = Option<Vec<(u64, usize)>>;
 
 impl Workload for SmallFiles {
     fn prepare(&mut self, _preparation: &Preparation<'_>) -> Result<()> {
@@ -130,7 +118,7 @@ struct Mailbox<'a> {
 
 impl<'a> Mailbox<'a> {
     fn new(plan: &'a SmallFiles, seed: u64, thread: u64) -> Self {
-        let files = vec![Held::default(); plan.files.div_ceil(plan.threads).max(1) as usize];
+        let files = vec![None; plan.files.div_ceil(plan.threads).max(1) as usize];
         let random = Pcg64::seed_from_u64(seed.wrapping_add(thread));
         Self { plan, thread, random, files, written: thread << 32, bytes: 0 }
     }
@@ -176,7 +164,7 @@ impl<'a> Mailbox<'a> {
     }
 
     fn delete(&mut self, tree: &dyn Tree, file: usize) -> Result<()> {
-        self.files[file] = Held::default();
+        self.files[file] = None;
         tree.remove(&self.path(file))
     }
 
@@ -184,7 +172,7 @@ impl<'a> Mailbox<'a> {
         let half = self.plan.size / 2;
         let length = self.random.random_range(half..=half + self.plan.size) as usize;
         let created = tree.create(&self.path(file))?;
-        self.files[file] = Held(Some(Vec::new()));
+        self.files[file] = Some(Vec::new());
         self.write(&*created, file, length)?;
         if sync {
             created.sync()?;
@@ -201,15 +189,10 @@ impl<'a> Mailbox<'a> {
         opened.close()
     }
 
-    fn write(
-        &mut self,
-        opened: &dyn crate::tree::TreeFile,
-        file: usize,
-        length: usize,
-    ) -> Result<()> {
+    fn write(&mut self, opened: &dyn TreeFile, file: usize, length: usize) -> Result<()> {
         self.written += 1;
         opened.append(self.plan.pool.piece(self.written, length))?;
-        if let Held(Some(pieces)) = &mut self.files[file] {
+        if let Some(pieces) = &mut self.files[file] {
             pieces.push((self.written, length));
         }
         self.bytes += length as u64;
@@ -224,19 +207,16 @@ impl<'a> Mailbox<'a> {
 
     fn verify(&self, session: &Session<'_>) -> Result<()> {
         let tree = session.tree()?;
-        let mut buffer = vec![0; REQUEST_BYTES];
         let mut existing = 0;
         for (file, held) in self.files.iter().enumerate() {
             session.check()?;
-            let Held(Some(pieces)) = held else { continue };
+            let Some(pieces) = held else { continue };
             existing += 1;
             let append = |sum, (key, length): &(u64, usize)| {
                 crc32c::crc32c_append(sum, self.plan.pool.piece(*key, *length))
             };
             let expected = pieces.iter().fold(0, append);
-            let path = self.path(file);
-            let opened = tree.open(&path, Access::Read)?;
-            content::verify(&*opened, &path, expected, &mut buffer)?;
+            content::verify(tree, &self.path(file), expected)?;
         }
         let mut listed = 0;
         tree.list(&format!("mail-{}", self.thread), &mut |_| listed += 1)?;

@@ -4,21 +4,16 @@
 //! not: that phase shows the path into the page cache, without the device.
 
 use super::content::{self, Content, expect};
-use super::{DefaultValue, Parameter, Preparation, Spec, Workload};
+use super::{Parameter, Preparation, Spec, Workload};
 use crate::error::Result;
 use crate::runner::{Phase, Session, Timed};
 use crate::tree::Access;
 use fslab_report::sample::CacheState;
 use fslab_stats::Stopwatch;
 
-const SIZE: Parameter =
-    Parameter { name: "size", help: "size of the file", default: DefaultValue::Bytes(256 << 20) };
+const SIZE: Parameter = Parameter::bytes("size", "size of the file", 256 << 20);
 
-const REQUEST: Parameter = Parameter {
-    name: "request",
-    help: "size of each read and write",
-    default: DefaultValue::Bytes(1 << 20),
-};
+const REQUEST: Parameter = Parameter::bytes("request", "size of each read and write", 1 << 20);
 
 const PATH: &str = "stream";
 
@@ -63,11 +58,11 @@ impl Workload for Stream {
         session.make_cold()?;
         let cold = Phase::new("read cold").cache(CacheState::Cold);
         session.measure(cold, |timed| self.read(timed, &mut buffer))?;
-        self.verify(session, &mut buffer)?;
+        self.verify(session)?;
         let warm = Phase::new("read warm").cache(CacheState::Warm);
         session.measure(warm, |timed| self.read(timed, &mut buffer))?;
         session.measure(Phase::new("overwrite"), |timed| self.write_over(timed))?;
-        self.verify(session, &mut buffer)
+        self.verify(session)
     }
 }
 
@@ -91,13 +86,10 @@ impl Stream {
     }
 
     fn write(&self, timed: &mut Timed<'_>, file: &dyn crate::tree::TreeFile) -> Result<()> {
-        let mut stopwatch = Stopwatch::start_along(self.requests);
-        for request in 0..self.requests {
-            timed.check()?;
-            file.write_at(request * self.chunk.len() as u64, &self.chunk)?;
-            stopwatch.lap();
-        }
-        timed.record("write", stopwatch);
+        let stopwatch = Stopwatch::start_along(self.requests);
+        timed.each("write", stopwatch, 0..self.requests, |_, request| {
+            file.write_at(request * self.chunk.len() as u64, &self.chunk)
+        })?;
         timed.count(self.requests, self.bytes());
         Ok(())
     }
@@ -106,11 +98,7 @@ impl Stream {
         let file = timed.open_for_reading(PATH)?;
         let mut stopwatch = Stopwatch::start_along(self.requests);
         let mut bytes = 0;
-        loop {
-            let length = file.read_at(bytes, buffer)?;
-            if length == 0 {
-                break;
-            }
+        while let length @ 1.. = file.read_at(bytes, buffer)? {
             bytes += length as u64;
             stopwatch.lap();
         }
@@ -120,8 +108,7 @@ impl Stream {
         expect(format!("bytes read of {PATH}"), self.bytes(), bytes)
     }
 
-    fn verify(&self, session: &Session<'_>, buffer: &mut [u8]) -> Result<()> {
-        let file = session.tree()?.open(PATH, Access::Read)?;
-        content::verify(&*file, PATH, self.checksum, buffer)
+    fn verify(&self, session: &Session<'_>) -> Result<()> {
+        content::verify(session.tree()?, PATH, self.checksum)
     }
 }

@@ -8,28 +8,28 @@ use std::path::{Path, PathBuf};
 
 use super::content::{self, Content};
 use super::program::{Program, directory};
-use super::{DefaultValue, Parameter, Preparation, Spec, Workload, doubling};
+use super::{Parameter, Preparation, Spec, Workload, doubling};
 use crate::error::{Error, Result};
 use crate::runner::{Phase, Session, Timed};
 use fslab_stats::Stopwatch;
 
-const COMMAND: Parameter = Parameter {
-    name: "command",
-    help: "the programme: reads the data and writes what is stored",
-    default: DefaultValue::Command(&["gzip", "-9", "-c"]),
-};
+const COMMAND: Parameter = Parameter::command(
+    "command",
+    "the programme: reads the data and writes what is stored",
+    &["gzip", "-9", "-c"],
+);
 
-const CHECK: Parameter = Parameter {
-    name: "check",
-    help: "a programme that undoes it, by which what was stored is checked after a remount",
-    default: DefaultValue::Command(&["gzip", "-dc"]),
-};
+const CHECK: Parameter = Parameter::command(
+    "check",
+    "a programme that undoes it, by which what was stored is checked after a remount",
+    &["gzip", "-dc"],
+);
 
-const LARGEST: Parameter = Parameter {
-    name: "largest",
-    help: "size of the largest file; sizes double from 1 KiB up to it",
-    default: DefaultValue::Bytes(32 << 20),
-};
+const LARGEST: Parameter = Parameter::bytes(
+    "largest",
+    "size of the largest file; sizes double from 1 KiB up to it",
+    32 << 20,
+);
 
 const SMALLEST: u64 = 1 << 10;
 

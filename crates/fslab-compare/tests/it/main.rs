@@ -1,4 +1,4 @@
-//! Tests of whole comparisons: plans, runs in process and on images, leaks, reports.
+//! Tests of whole comparisons: plans, runs in process and on images, leaks.
 
 #![expect(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
@@ -6,14 +6,10 @@ mod harness_cost;
 mod images;
 mod in_process;
 mod leaks;
-mod machines;
 mod noise_floor;
-mod page;
 mod plans;
 mod probe;
 mod replay;
-mod reports;
-mod reproduce;
 mod runner;
 mod self_test;
 mod support;

@@ -36,7 +36,7 @@ fn answers_are_right_or_not_applicable_on_the_short_matrix() {
         interrupt: &Interrupt::default(),
     };
     let mut wrong = String::new();
-    for cell in native().iter().filter(|cell| cell.is_short() && !cell.bounds_memory()) {
+    for cell in native().iter().filter(|cell| cell.short && cell.memory_mib.is_none()) {
         // Of what reaches the disk it is disturbed by whoever syncs the machine just then, which
         // comparisons beside this test do; what is wrong is wrong twice.
         let verify = || cell.verify(&how).unwrap();
@@ -96,7 +96,7 @@ impl Made {
 fn found(directory: &Path, name: &str) -> Result<Value, String> {
     let ground = Ground::prepare(directory, Options::default()).unwrap();
     let attribute = ATTRIBUTES.iter().find(|attribute| attribute.name == name).unwrap();
-    let finding = find(attribute, &ground).finding;
+    let finding = find(attribute, &ground, None).finding;
     ground.clear().unwrap();
     finding.answer.map(|(value, _)| value)
 }

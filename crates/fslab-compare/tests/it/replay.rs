@@ -5,7 +5,7 @@ use std::path::Path;
 use fslab_compare::Error;
 use fslab_report::sample::{NoteKind, Record as SampleRecord};
 use fslab_sys::signals::Interrupt;
-use fslab_trace::{DataMode, Metadata, NameMode, Record, TraceWriter, VERSION};
+use fslab_trace::{DataMode, Metadata, Record, TraceWriter, VERSION};
 use fslab_vfs::Operation;
 
 use crate::support::{Silent, TestHost, run, samples};
@@ -16,7 +16,7 @@ fn trace(path: &Path, read_bytes: u64) {
         version: VERSION,
         segment: 1,
         data: DataMode::None,
-        names: NameMode::Plain,
+        anonymised: false,
         lost: 0,
         closed: false,
     };

@@ -330,17 +330,11 @@ impl Policy for Ext2 {
         Ok(run)
     }
 
-    fn preference(
-        &mut self,
-        space: &mut dyn Space,
-        _file: &FileState,
-        request: &BlockRequest,
-    ) -> Result<Preference> {
-        let geometry = space.geometry();
-        Ok(match request.nearest.or(request.holder) {
-            Some(near) => Preference::behind(geometry, near, request.home),
+    fn preference(&self, space: &dyn Space, request: &BlockRequest) -> Preference {
+        match request.nearest.or(request.holder) {
+            Some(near) => Preference::behind(space.geometry(), near, request.home),
             None => Preference { group: request.home, block: None },
-        })
+        }
     }
 
     fn inode_freed(&mut self, _geometry: &Geometry, _inode: InodeNo) {

@@ -164,7 +164,7 @@ impl Policy for Ffs {
             file.indirect = (request.missing > 1).then_some(wish);
             wish
         } else {
-            self.preference(space, file, request)?
+            self.preference(space, request)
         };
         let per_map = space.geometry().block_size.pointers();
         let until_move = per_map - request.index % per_map;
@@ -175,13 +175,8 @@ impl Policy for Ffs {
         })
     }
 
-    fn preference(
-        &mut self,
-        space: &mut dyn Space,
-        _file: &FileState,
-        request: &BlockRequest,
-    ) -> Result<Preference> {
-        Ok(self.wish(space, request, request.index, request.before))
+    fn preference(&self, space: &dyn Space, request: &BlockRequest) -> Preference {
+        self.wish(space, request, request.index, request.before)
     }
 
     fn keeps_indirect_in_line(&self) -> bool {

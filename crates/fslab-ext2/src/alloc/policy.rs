@@ -40,12 +40,7 @@ pub trait Policy: Send {
     ) -> Result<Option<Run>>;
 
     /// Where the policy would like the block of a request to be, for moving a cluster there.
-    fn preference(
-        &mut self,
-        space: &mut dyn Space,
-        file: &FileState,
-        request: &BlockRequest,
-    ) -> Result<Preference>;
+    fn preference(&self, space: &dyn Space, request: &BlockRequest) -> Preference;
 
     /// Whether the first indirect block lies between the twelfth block and the thirteenth. Clusters
     /// are not moved across it then: reading would go past a block that stays behind, and back.
@@ -96,7 +91,7 @@ pub struct InodeRequest {
 }
 
 /// A file that needs blocks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct BlockRequest {
     /// The group of the file's inode.
     pub home: GroupNo,
@@ -176,7 +171,7 @@ pub(crate) fn place_cluster(
     if crosses && policy.keeps_indirect_in_line() {
         return Ok(None);
     }
-    let wish = policy.preference(space, file, request)?;
+    let wish = policy.preference(space, request);
     let found = hash_search(space, wish.group, |space, group, preferred| {
         let wished = wish.block.filter(|_| preferred);
         let from = wished.map_or(0, |block| geometry.bit_of(block));

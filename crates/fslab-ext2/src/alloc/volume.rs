@@ -9,6 +9,7 @@ use ahash::AHashMap;
 
 use super::cluster::{Cluster, Clustering, Written};
 use super::policy::place_cluster;
+use super::reservation::ends;
 use super::space::{MemorySpace, Run, Space};
 use super::{BlockRequest, DIRECT_BLOCKS, FileState, InodeRequest, Policy};
 use crate::error::Result;
@@ -471,17 +472,13 @@ impl File {
             self.indirect.insert(at, new);
         }
         let place = self.place_of(first).unwrap_or_else(|place| place);
-        if self.logical.is_empty() && first as usize != self.blocks.len() {
-            self.logical = (0..self.blocks.len() as u32).collect();
-            self.add_logical(place, first, blocks.len());
-        } else if !self.logical.is_empty() {
-            self.add_logical(place, first, blocks.len());
+        if !self.logical.is_empty() || first as usize != self.blocks.len() {
+            if self.logical.is_empty() {
+                self.logical = (0..self.blocks.len() as u32).collect();
+            }
+            self.logical.splice(place..place, first..first + blocks.len() as u32);
         }
         self.blocks.splice(place..place, blocks);
-    }
-
-    fn add_logical(&mut self, place: usize, first: u32, count: usize) {
-        self.logical.splice(place..place, first..first + count as u32);
     }
 
     fn cut(&mut self, space: &mut MemorySpace, count: u32) {
@@ -507,16 +504,12 @@ impl File {
 fn release_run(space: &mut MemorySpace, run: Option<Run>) {
     let Some(run) = run else { return };
     // Files may go on from one group to the next without a gap only where groups have no metadata.
-    let group_end = {
-        let geometry = space.geometry();
-        let group = geometry.group_of(run.start);
-        geometry.block_at(group, 0).0 + geometry.blocks_in(group)
-    };
-    let here = run.length.min(group_end - run.start.0);
+    let (_, group_last) = ends(space.geometry(), space.geometry().group_of(run.start));
+    let here = run.length.min(group_last + 1 - run.start.0);
     let released = space.release(Run { length: here, ..run });
     debug_assert!(released, "blocks {run:?} of a file were not in use");
     if here < run.length {
-        let rest = Run { start: BlockNo(group_end), length: run.length - here };
+        let rest = Run { start: BlockNo(group_last + 1), length: run.length - here };
         release_run(space, Some(rest));
     }
 }

@@ -13,14 +13,13 @@ use crate::alloc::{BlockRequest, Run};
 use crate::error::Result;
 use crate::inode::Inode;
 use crate::pointer_tree::PointerPath;
-use crate::types::{BlockNo, FileBlock, InodeNo};
+use crate::types::{BlockNo, FileBlock};
 
 impl Volume {
     /// Takes note of a block that was written to its end. `put_down` is called before blocks are
     /// moved, and sees to it that the device has their bytes. The inode is changed, not stored.
     pub(crate) fn written(
         &mut self,
-        no: InodeNo,
         inode: &mut Inode,
         block: (FileBlock, BlockNo),
         put_down: impl FnOnce(&mut Self) -> Result<()>,
@@ -31,77 +30,54 @@ impl Volume {
         let ends_file = inode.size <= (u64::from(logical.0) + 1) * bytes;
         let contiguous = match ends_file {
             true => 0,
-            false => self.map_run(no, inode, logical, blocks_max + 1)?.length - 1,
+            false => self.map_run(inode, logical, blocks_max + 1)?.length - 1,
         };
         let written = Written { logical, address, ends_file, contiguous };
-        let mut cluster = self.space.cluster(no);
+        let mut cluster = std::mem::take(self.space.cluster_mut(inode.no));
         let answer = cluster.written(&written, blocks_max, |range| {
             put_down(self)?;
-            self.relocate(no, inode, range)
+            self.relocate(inode, range)
         });
-        self.space.set_cluster(no, cluster);
+        *self.space.cluster_mut(inode.no) = cluster;
         answer
     }
 
     /// Moves blocks of a file to where they lie together; answers where the last lies then, or
     /// `None` where all stayed.
-    fn relocate(
-        &mut self,
-        no: InodeNo,
-        inode: &mut Inode,
-        range: Range<u32>,
-    ) -> Result<Option<BlockNo>> {
-        let Some(old) = self.addresses(no, inode, range.clone())? else { return Ok(None) };
+    fn relocate(&mut self, inode: &mut Inode, range: Range<u32>) -> Result<Option<BlockNo>> {
+        let places = range.clone().map(|block| self.map(inode, FileBlock(block)));
+        let Some(old) = places.collect::<Result<Option<Vec<_>>>>()? else { return Ok(None) };
         let (Some(first), Some(last)) = (old.first(), old.last()) else { return Ok(None) };
-        let Some(request) = self.request_of_mapped(no, inode, &range)? else { return Ok(None) };
+        let path = self.path(FileBlock(range.start))?;
+        let Some(reached) = self.follow_to_end(inode, &path)? else { return Ok(None) };
+        let request = self.block_request(inode, &path, &reached, &[])?;
+        let request = BlockRequest { wanted: range.len() as u32, ..request };
         self.confirm_freed()?;
-        let Some(run) = self.space.take_cluster(&mut self.cache, no, &request, (*first, *last))?
+        let Some(run) =
+            self.space.take_cluster(&mut self.cache, inode.no, &request, (*first, *last))?
         else {
             return Ok(None);
         };
         let answer = self.copy_blocks(&old, run);
-        let answer = answer.and_then(|()| self.lead_to(no, inode, range.start, &old, run));
+        let answer = answer.and_then(|()| self.lead_to(inode, range.start, &old, run));
         if answer.is_err() {
-            self.untake_unused(no, inode, range, run)?;
+            // Those blocks go back that the file does not lead to.
+            for (logical, new) in range.zip(run.blocks()) {
+                if self.map(inode, FileBlock(logical))? != Some(new) {
+                    self.space.untake_block(&mut self.cache, new)?;
+                }
+            }
         }
         // The rest of the write may flush and then take the old places: nothing that is written
         // must lead there.
-        self.store_inode(no, inode)?;
+        self.store_inode(inode)?;
         answer?;
         Ok(run.blocks().last())
     }
 
-    /// Where the blocks of a range lie; `None` where one is a hole.
-    fn addresses(
-        &self,
-        no: InodeNo,
-        inode: &Inode,
-        range: Range<u32>,
-    ) -> Result<Option<Vec<BlockNo>>> {
-        range.map(|block| self.map(no, inode, FileBlock(block))).collect()
-    }
-
-    /// What a policy is told of blocks that have places already.
-    fn request_of_mapped(
-        &self,
-        no: InodeNo,
-        inode: &Inode,
-        range: &Range<u32>,
-    ) -> Result<Option<BlockRequest>> {
-        let path = self.path(FileBlock(range.start))?;
-        let Some(reached) = self.follow_to_end(no, inode, &path)? else { return Ok(None) };
-        let request = self.block_request(no, inode, &path, &reached, &[])?;
-        Ok(Some(BlockRequest { wanted: range.len() as u32, ..request }))
-    }
-
     /// Where the pointer to a block is kept; `None` where an indirect block is missing.
-    fn follow_to_end(
-        &self,
-        no: InodeNo,
-        inode: &Inode,
-        path: &PointerPath,
-    ) -> Result<Option<Reached>> {
-        Ok(Some(self.follow(no, inode, path)?).filter(|reached| reached.depth == path.levels()))
+    fn follow_to_end(&self, inode: &Inode, path: &PointerPath) -> Result<Option<Reached>> {
+        Ok(Some(self.follow(inode, path)?).filter(|reached| reached.depth == path.levels()))
     }
 
     fn copy_blocks(&mut self, old: &[BlockNo], run: Run) -> Result<()> {
@@ -110,40 +86,16 @@ impl Volume {
         for (block, piece) in old.iter().zip(buffer.chunks_mut(bytes)) {
             self.cache.device().read_data_at(self.geometry().offset_of(*block), piece)?;
         }
-        self.data_written = true;
-        Ok(self.cache.device().write_data_at(self.geometry().offset_of(run.start), &buffer)?)
+        self.write_bytes(self.geometry().offset_of(run.start), &buffer)
     }
 
     /// Makes a file's pointers lead to the new blocks, and frees the old ones.
-    fn lead_to(
-        &mut self,
-        no: InodeNo,
-        inode: &mut Inode,
-        first: u32,
-        old: &[BlockNo],
-        run: Run,
-    ) -> Result<()> {
+    fn lead_to(&mut self, inode: &mut Inode, first: u32, old: &[BlockNo], run: Run) -> Result<()> {
         for ((logical, old), new) in (first..).zip(old).zip(run.blocks()) {
             let path = self.path(FileBlock(logical))?;
-            if let Some(reached) = self.follow_to_end(no, inode, &path)? {
+            if let Some(reached) = self.follow_to_end(inode, &path)? {
                 self.set_slot(inode, reached.slot, new.0)?;
-                self.space.free_block(&mut self.cache, no, *old)?;
-            }
-        }
-        Ok(())
-    }
-
-    /// Gives back those blocks of a run that the file does not lead to.
-    fn untake_unused(
-        &mut self,
-        no: InodeNo,
-        inode: &Inode,
-        range: Range<u32>,
-        run: Run,
-    ) -> Result<()> {
-        for (logical, new) in range.zip(run.blocks()) {
-            if self.map(no, inode, FileBlock(logical))? != Some(new) {
-                self.space.untake_block(&mut self.cache, new)?;
+                self.space.free_block(&mut self.cache, inode.no, *old)?;
             }
         }
         Ok(())

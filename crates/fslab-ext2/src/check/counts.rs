@@ -32,8 +32,8 @@ pub(super) fn check_links(image: &mut Image) {
 pub(super) fn check_bitmaps(image: &mut Image) -> Result<()> {
     let (mut free_blocks, mut free_inodes) = (0, 0);
     for group in image.all_groups() {
-        free_blocks += check_group_blocks(image, group)?;
-        free_inodes += check_group_inodes(image, group)?;
+        let (blocks, inodes) = check_group(image, group)?;
+        (free_blocks, free_inodes) = (free_blocks + blocks, free_inodes + inodes);
     }
     let raw = image.superblock.raw();
     let stored = (raw.s_free_blocks_count.get(), raw.s_free_inodes_count.get());
@@ -76,46 +76,36 @@ fn count(image: &mut Image, subject: Subject, what: &'static str, stored: u32, c
     }
 }
 
-/// Answers the free blocks of a group.
-fn check_group_blocks(image: &mut Image, no: GroupNo) -> Result<u32> {
+/// Answers the free blocks and inodes of a group.
+fn check_group(image: &mut Image, no: GroupNo) -> Result<(u32, u32)> {
     let (geometry, group) = (*image.geometry(), image.groups[no.0 as usize]);
+    let expected = Expected::of(image, no);
     let first = geometry.first_block(no).0;
-    let used = |image: &Image, bit| image.is_claimed(BlockNo(first + bit));
     let wrong = |bit, used| (Subject::Block(BlockNo(first + bit)), Problem::BlockBit { used });
-    let free = check_bits(image, no, group.block_bitmap, geometry.blocks_in(no), used, wrong)?;
-    count(image, Subject::Group(no), "free blocks", group.free_blocks, free);
-    Ok(free)
-}
-
-/// Answers the free inodes of a group.
-fn check_group_inodes(image: &mut Image, no: GroupNo) -> Result<u32> {
-    let (geometry, group) = (*image.geometry(), image.groups[no.0 as usize]);
-    let length = geometry.inodes_per_group;
-    let used = |image: &Image, bit| image.is_inode_used(geometry.inode_at(no, bit));
+    let length = geometry.blocks_in(no);
+    check_bits(image, no, group.block_bitmap, &expected.blocks, length, wrong)?;
+    count(image, Subject::Group(no), "free blocks", group.free_blocks, expected.free_blocks());
     let wrong =
         |bit, used| (Subject::Inode(geometry.inode_at(no, bit)), Problem::InodeBit { used });
-    let free = check_bits(image, no, group.inode_bitmap, length, used, wrong)?;
-    let inodes = (0..length).map(|bit| geometry.inode_at(no, bit));
-    let directories = inodes.filter(|inode| image.directories.contains_key(inode)).count() as u32;
-    count(image, Subject::Group(no), "free inodes", group.free_inodes, free);
-    count(image, Subject::Group(no), "directories", group.directories, directories);
-    Ok(free)
+    let length = geometry.inodes_per_group;
+    check_bits(image, no, group.inode_bitmap, &expected.inodes, length, wrong)?;
+    count(image, Subject::Group(no), "free inodes", group.free_inodes, expected.free_inodes());
+    count(image, Subject::Group(no), "directories", group.directories, expected.directories);
+    Ok((expected.free_blocks(), expected.free_inodes()))
 }
 
-/// Compares the bitmap of a group with what is in use; answers how many bits should be free.
+/// Compares a bitmap of a group with what it should be.
 fn check_bits(
     image: &mut Image,
     no: GroupNo,
     block: BlockNo,
+    expected: &[u8],
     length: u32,
-    is_used: impl Fn(&Image, u32) -> bool,
     wrong: impl Fn(u32, bool) -> (Subject, Problem),
-) -> Result<u32> {
+) -> Result<()> {
     let bitmap = image.cache.read(block)?;
-    let mut free = 0;
     for bit in 0..length {
-        let used = is_used(image, bit);
-        free += u32::from(!used);
+        let used = bits::is_set(expected, bit);
         if used != bits::is_set(&bitmap, bit) {
             let (subject, problem) = wrong(bit, used);
             image.report.add(subject, Some(block), problem);
@@ -125,5 +115,40 @@ fn check_bits(
     if (length..end).any(|bit| !bits::is_set(&bitmap, bit)) {
         image.report.add(Subject::Group(no), Some(block), Problem::Padding);
     }
-    Ok(free)
+    Ok(())
+}
+
+/// What a group should say of itself, by what is in use.
+pub(super) struct Expected {
+    /// The bitmaps, with their padding.
+    pub(super) blocks: Vec<u8>,
+    pub(super) inodes: Vec<u8>,
+    pub(super) directories: u32,
+}
+
+impl Expected {
+    pub(super) fn of(image: &Image, no: GroupNo) -> Self {
+        let geometry = image.geometry();
+        let bitmap = |length: u32, used: &dyn Fn(u32) -> bool| {
+            let mut bitmap = bits::bitmap(geometry.block_size, 0, length);
+            (0..length).filter(|bit| used(*bit)).for_each(|bit| bits::set(&mut bitmap, bit));
+            bitmap
+        };
+        let (first, per_group) = (geometry.first_block(no).0, geometry.inodes_per_group);
+        let inode = |bit| geometry.inode_at(no, bit);
+        let is_directory = |bit: &u32| image.directories.contains_key(&inode(*bit));
+        Self {
+            blocks: bitmap(geometry.blocks_in(no), &|bit| image.is_claimed(BlockNo(first + bit))),
+            inodes: bitmap(per_group, &|bit| image.is_inode_used(inode(bit))),
+            directories: (0..per_group).filter(is_directory).count() as u32,
+        }
+    }
+
+    pub(super) fn free_blocks(&self) -> u32 {
+        self.blocks.iter().map(|byte| byte.count_zeros()).sum()
+    }
+
+    pub(super) fn free_inodes(&self) -> u32 {
+        self.inodes.iter().map(|byte| byte.count_zeros()).sum()
+    }
 }

@@ -191,7 +191,7 @@ pub struct Report {
     /// In the order of the passes; at most [`FINDINGS_MAX`].
     pub findings: Vec<Finding>,
     /// How many findings are kept.
-    limit: Limit,
+    limit: usize,
     /// More were found than are listed.
     pub more: bool,
     /// Inodes in use.
@@ -200,16 +200,6 @@ pub struct Report {
     pub directories: u32,
     /// Blocks in use, those of the file system itself included.
     pub blocks: u32,
-}
-
-/// The most findings that a report keeps.
-#[derive(Clone, Copy, Debug)]
-struct Limit(usize);
-
-impl Default for Limit {
-    fn default() -> Self {
-        Self(FINDINGS_MAX)
-    }
 }
 
 /// The most findings that are kept for a user.
@@ -224,7 +214,7 @@ impl Report {
 
     /// An empty report that keeps so many findings.
     pub(crate) fn with_limit(findings_max: usize) -> Self {
-        Self { limit: Limit(findings_max), ..Self::default() }
+        Self { limit: findings_max, ..Self::default() }
     }
 
     /// Keeps the first findings only.
@@ -245,7 +235,7 @@ impl Report {
         problem: Problem,
         beyond_e2fsck: bool,
     ) {
-        if self.findings.len() < self.limit.0 {
+        if self.findings.len() < self.limit {
             self.findings.push(Finding { subject, problem, block, path: None, beyond_e2fsck });
         } else {
             self.more = true;

@@ -165,8 +165,8 @@ impl Image {
     }
 
     /// Makes an inode's bytes those of a new file.
-    pub(super) fn store_inode(&mut self, no: InodeNo, new: &Inode) -> Result<()> {
-        let Some((block, offset)) = self.place_of_inode(no) else { return Ok(()) };
+    pub(super) fn store_inode(&mut self, new: &Inode) -> Result<()> {
+        let Some((block, offset)) = self.place_of_inode(new.no) else { return Ok(()) };
         let end = offset + self.geometry().inode_size as usize;
         self.cache.modify(block, Role::Inodes, |bytes| {
             Inode::clear(&mut bytes[offset..end]);
@@ -204,8 +204,7 @@ impl Image {
 
 /// A directory's blocks, for reading its index.
 pub(super) struct Blocks<'a> {
-    pub(super) cache: &'a BlockCache,
-    pub(super) block_size: BlockSize,
+    pub(super) image: &'a Image,
     pub(super) no: InodeNo,
     pub(super) directory: &'a Directory,
 }
@@ -215,8 +214,12 @@ impl DirectoryBlocks for Blocks<'_> {
         self.no
     }
 
+    fn rules(&self) -> Rules {
+        self.image.rules()
+    }
+
     fn block_size(&self) -> BlockSize {
-        self.block_size
+        self.image.geometry().block_size
     }
 
     fn count(&self) -> u32 {
@@ -228,6 +231,6 @@ impl DirectoryBlocks for Blocks<'_> {
     }
 
     fn read<R>(&self, block: FileBlock, look: impl FnOnce(&[u8]) -> R) -> Result<R> {
-        Ok(look(&self.cache.read(self.directory.blocks[block.0 as usize])?))
+        Ok(look(&self.image.cache.read(self.directory.blocks[block.0 as usize])?))
     }
 }

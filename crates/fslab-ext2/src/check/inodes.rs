@@ -120,14 +120,14 @@ fn check_unused_reserved(image: &mut Image, no: InodeNo, raw: &RawInode) {
     }
     let size = u64::from(raw.i_size_high.get()) << 32 | u64::from(raw.i_size_lo.get());
     if size > image.geometry().size_max() {
-        image.report.add(Subject::Inode(no), None, Problem::Size { size, blocks: 0 });
+        complain(image, no, Problem::Size { size, blocks: 0 });
     }
     if raw.i_file_acl_lo.get() != 0 {
         bad(image, no, Flaw::ReservedAttributes);
     }
     let stored = raw.i_blocks_lo.get();
     if stored != 0 && raw.i_file_acl_lo.get() == 0 {
-        image.report.add(Subject::Inode(no), None, Problem::Sectors { stored, counted: 0 });
+        complain(image, no, Problem::Sectors { stored, counted: 0 });
     }
 }
 
@@ -141,7 +141,11 @@ fn has_wrong_mode(no: InodeNo, raw: &RawInode) -> bool {
 }
 
 fn bad(image: &mut Image, no: InodeNo, what: Flaw) {
-    image.report.add(Subject::Inode(no), None, Problem::BadInode(what));
+    complain(image, no, Problem::BadInode(what));
+}
+
+fn complain(image: &mut Image, no: InodeNo, problem: Problem) {
+    image.report.add(Subject::Inode(no), None, problem);
 }
 
 fn check_used(image: &mut Image, no: InodeNo, raw: &RawInode, bytes: &[u8]) -> Result<()> {
@@ -176,20 +180,13 @@ fn check_used(image: &mut Image, no: InodeNo, raw: &RawInode, bytes: &[u8]) -> R
         Err(error) => return Err(error),
     };
     image.used.extend(Feature::ALL.into_iter().filter(|feature| feature.is_used_by(&inode)));
-    check_attributes(image, no, &inode, bytes)?;
-    check_flags(image, no, &inode);
-    check_blocks(image, no, &inode)
-}
-
-fn check_flags(image: &mut Image, no: InodeNo, inode: &Inode) {
-    if inode.flags & INODE_INDEX == 0 {
-        return;
-    }
-    if inode.kind != FileKind::Directory {
+    check_attributes(image, &inode, bytes)?;
+    if inode.flags & INODE_INDEX != 0 && kind != FileKind::Directory {
         bad(image, no, Flaw::IndexedFile);
-    } else if !image.has_index() {
+    } else if inode.flags & INODE_INDEX != 0 && !image.has_index() {
         bad(image, no, Flaw::IndexWithoutFeature);
     }
+    check_blocks(image, &inode)
 }
 
 /// What was counted while walking through an inode's pointers.
@@ -204,41 +201,40 @@ struct Walk {
     hole: Option<u32>,
 }
 
-fn check_blocks(image: &mut Image, no: InodeNo, inode: &Inode) -> Result<()> {
-    let block_sectors = image.geometry().block_size.sectors();
+fn check_blocks(image: &mut Image, inode: &Inode) -> Result<()> {
     let has_map = match inode.kind {
         FileKind::Regular | FileKind::Directory => true,
-        FileKind::Symlink => return check_symlink(image, no, inode, block_sectors),
+        FileKind::Symlink => return check_symlink(image, inode),
         _ => false,
     };
     if !has_map && inode.size != 0 {
-        bad(image, no, Flaw::SpecialSize);
+        bad(image, inode.no, Flaw::SpecialSize);
     }
     let mut walk = Walk { keep: inode.kind == FileKind::Directory, ..Walk::default() };
     if has_map {
-        walk_map(image, no, &inode.map, &mut walk)?;
+        walk_map(image, inode.no, &inode.map, &mut walk)?;
     }
-    check_counts(image, no, inode, &walk, block_sectors);
+    check_counts(image, inode, &walk);
     if inode.kind == FileKind::Directory {
         image.report.directories += 1;
         let indexed = inode.flags & INODE_INDEX != 0 && image.has_index();
         if let Some(hole) = walk.hole {
-            image.report.add(Subject::Inode(no), None, Problem::Hole(hole));
+            complain(image, inode.no, Problem::Hole(hole));
         }
         let directory = Directory { blocks: walk.data, indexed, ..Directory::default() };
-        image.directories.insert(no, directory);
+        image.directories.insert(inode.no, directory);
     }
     Ok(())
 }
 
 /// As with e2fsck, the size says whether the target is in the inode, and a target ends before the
 /// bytes that hold it do.
-fn check_symlink(image: &mut Image, no: InodeNo, inode: &Inode, block_sectors: u32) -> Result<()> {
+fn check_symlink(image: &mut Image, inode: &Inode) -> Result<()> {
     let (size, mut walk) = (inode.size, Walk { keep: true, ..Walk::default() });
     let target: Vec<u8> = if size <= FAST_TARGET_MAX as u64 {
         inode.map.iter().flat_map(|word| word.to_le_bytes()).collect()
     } else {
-        walk_map(image, no, &inode.map, &mut walk)?;
+        walk_map(image, inode.no, &inode.map, &mut walk)?;
         match walk.data.first() {
             Some(block) => image.cache.read(*block)?.to_vec(),
             None => Vec::new(),
@@ -246,12 +242,12 @@ fn check_symlink(image: &mut Image, no: InodeNo, inode: &Inode, block_sectors: u
     };
     let length = target.iter().position(|byte| *byte == 0);
     if size == 0 || length.is_none_or(|length| length as u64 != size) {
-        bad(image, no, Flaw::SymlinkSize);
+        bad(image, inode.no, Flaw::SymlinkSize);
     }
     if walk.end > 1 {
-        bad(image, no, Flaw::SymlinkBlocks);
+        bad(image, inode.no, Flaw::SymlinkBlocks);
     }
-    check_sectors(image, no, inode, &walk, block_sectors);
+    check_sectors(image, inode, &walk);
     Ok(())
 }
 
@@ -288,7 +284,7 @@ impl Walk {
     }
 }
 
-fn check_counts(image: &mut Image, no: InodeNo, inode: &Inode, walk: &Walk, block_sectors: u32) {
+fn check_counts(image: &mut Image, inode: &Inode, walk: &Walk) {
     let block = image.geometry().block_size.bytes_u64();
     let (size, end) = (inode.size, walk.end);
     let fits = match inode.kind {
@@ -298,39 +294,39 @@ fn check_counts(image: &mut Image, no: InodeNo, inode: &Inode, walk: &Walk, bloc
     };
     let largest = image.geometry().size_max();
     if !fits || size > largest {
-        image.report.add(Subject::Inode(no), None, Problem::Size { size, blocks: end });
+        complain(image, inode.no, Problem::Size { size, blocks: end });
     }
-    check_sectors(image, no, inode, walk, block_sectors);
+    check_sectors(image, inode, walk);
 }
 
-fn check_sectors(image: &mut Image, no: InodeNo, inode: &Inode, walk: &Walk, block_sectors: u32) {
+fn check_sectors(image: &mut Image, inode: &Inode, walk: &Walk) {
     let attributes = u64::from(inode.xattr_block.is_some());
-    let counted = (walk.blocks + attributes) * u64::from(block_sectors);
+    let sectors = image.geometry().block_size.sectors();
+    let counted = (walk.blocks + attributes) * u64::from(sectors);
     if u64::from(inode.sectors) != counted {
-        let problem = Problem::Sectors { stored: inode.sectors, counted };
-        image.report.add(Subject::Inode(no), None, problem);
+        complain(image, inode.no, Problem::Sectors { stored: inode.sectors, counted });
     }
 }
 
-fn check_attributes(image: &mut Image, no: InodeNo, inode: &Inode, bytes: &[u8]) -> Result<()> {
-    if let Some(region) = Inode::xattr_region(bytes).and_then(|start| bytes.get(start..))
-        && region.len() >= 4
+fn check_attributes(image: &mut Image, inode: &Inode, bytes: &[u8]) -> Result<()> {
+    let region = Inode::xattr_region(bytes);
+    if region.len() >= 4
         && bytes.len() > INODE_BYTES
         && let Err(what) = Region::Inode.verify(region)
     {
-        image.report.add(Subject::Inode(no), None, Problem::Unreadable(what));
+        complain(image, inode.no, Problem::Unreadable(what));
     }
     let Some(block) = inode.xattr_block else { return Ok(()) };
     if let Some((_, owners)) = image.attributes.get_mut(&block) {
         *owners += 1;
         return Ok(());
     }
-    if !image.claim(no, block.0) {
+    if !image.claim(inode.no, block.0) {
         return Ok(());
     }
     let bytes = image.cache.read(block)?;
     if let Err(what) = Region::Block.verify(&bytes) {
-        image.report.add(Subject::Inode(no), Some(block), Problem::Unreadable(what));
+        image.report.add(Subject::Inode(inode.no), Some(block), Problem::Unreadable(what));
     }
     image.attributes.insert(block, (reference_count(&bytes), 1));
     Ok(())

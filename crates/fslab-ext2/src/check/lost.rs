@@ -152,7 +152,7 @@ fn make(image: &mut Image, now: Timestamp) -> Result<Option<InodeNo>> {
     let rules = image.rules();
     image.cache.create(block);
     image.cache.modify(block, Role::Map, |bytes| dir::create(bytes, &rules, no, InodeNo::ROOT))?;
-    image.store_inode(no, &new_directory(image.geometry(), block, now))?;
+    image.store_inode(&new_directory(image.geometry(), no, block, now))?;
     image.change_inode(InodeNo::ROOT, |raw| raw.i_links_count += 1)?;
     image.inodes[no.0 as usize] = Known { kind: Some(FileKind::Directory), stored: 2, counted: 2 };
     let root = Some(InodeNo::ROOT);
@@ -162,14 +162,14 @@ fn make(image: &mut Image, now: Timestamp) -> Result<Option<InodeNo>> {
 }
 
 /// As mkfs makes it.
-fn new_directory(geometry: &Geometry, block: BlockNo, now: Timestamp) -> Inode {
+fn new_directory(geometry: &Geometry, no: InodeNo, block: BlockNo, now: Timestamp) -> Inode {
     let mut map = [0; MAP_ENTRIES];
     map[0] = block.0;
     Inode {
         size: geometry.block_size.bytes_u64(),
         sectors: geometry.block_size.sectors(),
         map,
-        ..Inode::new(FileKind::Directory, Permissions::new(0o700), (0, 0), 2, now)
+        ..Inode::new(no, FileKind::Directory, Permissions::new(0o700), (0, 0), 2, now)
     }
 }
 

@@ -56,7 +56,7 @@ fn check_directory(
     }
     // What has no block at all has a size that contradicts that, which was said.
     if directory.indexed && !directory.blocks.is_empty() {
-        check_index(image, rules, no, directory)?;
+        check_index(image, no, directory)?;
     }
     Ok(())
 }
@@ -118,10 +118,8 @@ fn check_repeated(
     Ok(())
 }
 
-fn check_index(image: &mut Image, rules: &Rules, no: InodeNo, directory: &Directory) -> Result<()> {
-    let (cache, block_size) = (&image.cache, image.geometry().block_size);
-    let flaws = verify::verify(&Blocks { cache, block_size, no, directory }, rules)?;
-    for flaw in flaws {
+fn check_index(image: &mut Image, no: InodeNo, directory: &Directory) -> Result<()> {
+    for flaw in verify::verify(&Blocks { image, no, directory })? {
         let block = flaw.block.0;
         image.report.add_beyond(
             Subject::Inode(no),
@@ -149,22 +147,18 @@ impl Page<'_> {
         image.report.add(Subject::Inode(self.no), Some(self.block), problem);
     }
 
-    fn wrong(&self, image: &mut Image, entry: &Entry<'_>, what: Flaw) {
+    fn wrong(&self, image: &mut Image, entry: &Entry<'_>, what: Flaw, beyond_e2fsck: bool) {
         let Some(target) = entry.inode else { return };
         let problem = Problem::Entry { target, offset: entry.offset as u32, what };
-        image.report.add(Subject::Inode(self.no), Some(self.block), problem);
+        let subject = Subject::Inode(self.no);
+        image.report.add_beyond(subject, Some(self.block), problem, beyond_e2fsck);
     }
 
     /// An entry that tells no kind is one that e2fsck completes without a word.
     fn check_kind(&self, image: &mut Image, entry: &Entry<'_>, right: EntryKind) {
-        let Some(target) = entry.inode.filter(|_| entry.kind != right) else { return };
-        let what = Flaw::WrongKind;
-        image.report.add_beyond(
-            Subject::Inode(self.no),
-            Some(self.block),
-            Problem::Entry { target, offset: entry.offset as u32, what },
-            entry.kind == EntryKind::UNKNOWN,
-        );
+        if entry.kind != right {
+            self.wrong(image, entry, Flaw::WrongKind, entry.kind == EntryKind::UNKNOWN);
+        }
     }
 
     /// The first two entries; answers what `..` says.
@@ -181,12 +175,12 @@ impl Page<'_> {
             return None;
         };
         if number == 0 && target != self.no {
-            self.wrong(image, entry, Flaw::WrongDot);
+            self.wrong(image, entry, Flaw::WrongDot, false);
         }
         let told = self.rules.told(EntryKind::DIRECTORY);
         self.check_kind(image, entry, told);
         if bytes.get(entry.offset + HEADER + entry.name.len()) != Some(&0) {
-            self.wrong(image, entry, Flaw::DotNotEnded);
+            self.wrong(image, entry, Flaw::DotNotEnded, false);
         }
         if let Some(known) = image.inodes.get_mut(target.0 as usize) {
             known.counted += 1;
@@ -199,7 +193,7 @@ impl Page<'_> {
         let Some(target) = entry.inode else { return false };
         let flaw = self.flaw_of_entry(image, entry, target);
         match flaw {
-            Some(what) => self.wrong(image, entry, what),
+            Some(what) => self.wrong(image, entry, what, false),
             None => image.inodes[target.0 as usize].counted += 1,
         }
         flaw.is_none()
@@ -262,8 +256,9 @@ fn resolve_parents(image: &mut Image) {
         let problem = Problem::BadInode(Flaw::RootNotDirectory);
         image.report.add(Subject::Inode(InodeNo::ROOT), None, problem);
     }
-    let all: Vec<_> = image.directories.iter().map(|(no, one)| (*no, one.clone_place())).collect();
-    for &(no, (parent, dotdot)) in &all {
+    let places = image.directories.iter().map(|(no, one)| (*no, one.parent, one.dotdot));
+    let all: Vec<_> = places.collect();
+    for (no, parent, dotdot) in all {
         let parent = if no == InodeNo::ROOT { Some(no) } else { parent };
         if let (Some(parent), Some(stored)) = (parent, dotdot)
             && parent != stored
@@ -297,10 +292,4 @@ fn reaches_root(image: &Image, no: InodeNo, reached: &mut HashMap<InodeNo, bool>
         reached.insert(no, answer);
     });
     answer
-}
-
-impl Directory {
-    fn clone_place(&self) -> (Option<InodeNo>, Option<InodeNo>) {
-        (self.parent, self.dotdot)
-    }
 }

@@ -17,19 +17,17 @@ use std::sync::Arc;
 
 use fslab_vfs::{BlockDevice, Timestamp};
 
+use super::counts::Expected;
 use super::finding::{FINDINGS_MAX, Finding, Problem, Report, Subject};
 use super::image::Image;
 use super::inodes::BAD_BLOCKS;
 use super::lost::LostAndFound;
 use super::pointers::Places;
-use crate::bits;
 use crate::cache::Role;
 use crate::dir::entry::{self, Entries, EntryKind};
 use crate::error::Result;
 use crate::flaw::Flaw;
 use crate::format::{INODE_INDEX, STATE_CLEAN, STATE_ERRORS, SUPERBLOCK_OFFSET};
-use crate::geometry::Geometry;
-use crate::group::descriptor_table;
 use crate::types::{BlockNo, InodeNo};
 
 /// Findings that are mended in one round: some 10 MiB. A round reads all metadata.
@@ -86,7 +84,10 @@ fn repair_in_rounds(
 fn mend_all(image: &mut Image, report: &Report, now: Timestamp) -> Result<Vec<Finding>> {
     let of_counts: Vec<_> = report.findings.iter().filter(|one| is_of_counts(one)).collect();
     if of_counts.len() == report.findings.len() {
-        say_in_order(image);
+        // To be written with the counts. What is not in use is free then, whatever lists led to it.
+        let raw = image.superblock.raw_mut();
+        raw.s_state = (raw.s_state.get() & !STATE_ERRORS | STATE_CLEAN).into();
+        raw.s_last_orphan = 0.into();
         write_counts(image)?;
         return Ok(report.findings.clone());
     }
@@ -116,13 +117,6 @@ fn is_of_counts(finding: &Finding) -> bool {
             | Problem::Orphans(_)
             | Problem::NotInOrder
     )
-}
-
-/// To be written with the counts. What is not in use is free then, whatever lists led to it.
-fn say_in_order(image: &mut Image) {
-    let raw = image.superblock.raw_mut();
-    raw.s_state = (raw.s_state.get() & !STATE_ERRORS | STATE_CLEAN).into();
-    raw.s_last_orphan = 0.into();
 }
 
 fn mend(image: &mut Image, places: &mut Places, finding: &Finding, now: Timestamp) -> Result<bool> {
@@ -257,48 +251,21 @@ fn write_out(image: &mut Image) -> Result<()> {
 
 /// Makes bitmaps and counts again from what is in use.
 pub(super) fn write_counts(image: &mut Image) -> Result<()> {
-    let geometry = *image.geometry();
     for no in image.all_groups() {
-        let group = image.groups[no.0 as usize];
-        let first = geometry.first_block(no).0;
-        let length = geometry.blocks_in(no);
-        let block_used = |bit| bit >= length || image.is_claimed(BlockNo(first + bit));
-        let blocks = bitmap(&geometry, block_used);
-        let inode_used = |bit| {
-            bit >= geometry.inodes_per_group || image.is_inode_used(geometry.inode_at(no, bit))
-        };
-        let inodes = bitmap(&geometry, inode_used);
-        let free_blocks = write_bitmap(image, group.block_bitmap, &blocks)?;
-        let free_inodes = write_bitmap(image, group.inode_bitmap, &inodes)?;
-        let directories = image.directories.keys();
-        let here = directories.filter(|inode| geometry.group_of_inode(**inode) == no).count();
+        let expected = Expected::of(image, no);
         let group = &mut image.groups[no.0 as usize];
-        group.free_blocks = free_blocks;
-        group.free_inodes = free_inodes;
-        group.directories = here as u32;
+        group.free_blocks = expected.free_blocks();
+        group.free_inodes = expected.free_inodes();
+        group.directories = expected.directories;
+        let bitmaps =
+            [(group.block_bitmap, &expected.blocks), (group.inode_bitmap, &expected.inodes)];
+        for (block, bits) in bitmaps {
+            image.cache.modify(block, Role::Bitmap, |bytes| bytes.copy_from_slice(bits))?;
+        }
     }
     image.superblock.set_free(&image.groups);
     write_out(image)?;
-    let device = image.cache.device();
-    let table = geometry.descriptors_of(crate::types::GroupNo(0));
-    device.write_at(geometry.offset_of(table), &descriptor_table(&image.groups))?;
-    device.flush()?;
-    device.write_at(SUPERBLOCK_OFFSET, image.superblock.as_bytes())?;
-    Ok(device.flush()?)
-}
-
-fn bitmap(geometry: &Geometry, used: impl Fn(u32) -> bool) -> Vec<u8> {
-    let mut bytes = vec![0; geometry.block_size.bytes()];
-    (0..geometry.block_size.bits())
-        .filter(|bit| used(*bit))
-        .for_each(|bit| bits::set(&mut bytes, bit));
-    bytes
-}
-
-/// Answers how many bits are free.
-fn write_bitmap(image: &mut Image, block: BlockNo, bits: &[u8]) -> Result<u32> {
-    image.cache.modify(block, Role::Bitmap, |bytes| bytes.copy_from_slice(bits))?;
-    Ok(bits.iter().map(|byte| byte.count_zeros()).sum())
+    image.superblock.write_first(image.cache.device(), &image.groups)
 }
 
 #[cfg(test)]

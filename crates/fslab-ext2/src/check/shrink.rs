@@ -19,7 +19,6 @@ use crate::dir::entry::{self, Entries, EntryKind};
 use crate::error::{Error, Result};
 use crate::format::{MAP_ENTRIES, STATE_CLEAN, SUPERBLOCK_OFFSET, compat};
 use crate::geometry::Geometry;
-use crate::group::descriptor_table;
 use crate::grow::Resized;
 use crate::inode::Inode;
 use crate::mkfs::cut_last_group;
@@ -51,7 +50,8 @@ pub fn shrink(device: &Arc<dyn BlockDevice>, bytes: u64) -> Result<Resized> {
     let (before, after) = (*image.geometry(), smaller(image.geometry(), bytes)?);
     let resized = Resized { from: before.blocks, to: after.blocks.min(before.blocks) };
     if after.blocks < before.blocks {
-        let mut shrinking = Shrinking::new(image, after);
+        let (blocks, inodes) = (HashMap::new(), BTreeMap::new());
+        let mut shrinking = Shrinking { image, before, after, blocks, inodes };
         shrinking.check_room()?;
         shrinking.say_in_use()?;
         shrinking.move_blocks()?;
@@ -64,9 +64,8 @@ pub fn shrink(device: &Arc<dyn BlockDevice>, bytes: u64) -> Result<Resized> {
 
 fn smaller(before: &Geometry, bytes: u64) -> Result<Geometry> {
     let blocks = (bytes / before.block_size.bytes_u64()).min(before.blocks.into()) as u32;
-    let groups = blocks.saturating_sub(before.first_data_block).div_ceil(before.blocks_per_group);
-    let mut after = Geometry { blocks, groups, ..*before };
-    if groups == 0 || before.overhead(GroupNo(0)) >= after.blocks_in(GroupNo(0)) {
+    let mut after = before.of_blocks(blocks);
+    if after.groups == 0 || before.overhead(GroupNo(0)) >= after.blocks_in(GroupNo(0)) {
         return Err(Error::BadParameters("there would be no room for files"));
     }
     cut_last_group(&mut after);
@@ -83,11 +82,6 @@ struct Shrinking {
 }
 
 impl Shrinking {
-    fn new(image: Image, after: Geometry) -> Self {
-        let before = *image.geometry();
-        Self { image, before, after, blocks: HashMap::new(), inodes: BTreeMap::new() }
-    }
-
     fn is_outside(&self, block: BlockNo) -> bool {
         block.0 >= self.after.blocks
     }
@@ -172,24 +166,16 @@ impl Shrinking {
             let mut visitor = |at: &Pointer| self.move_mapped(at, kind, &mut map);
             walk(&inode.map, block_size, WHOLE_FILE, &mut visitor)?;
         }
-        let attributes = self.move_attributes(inode.xattr_block)?;
+        let attributes = inode.xattr_block.map(|block| {
+            self.move_block(block, |shrinking, to| shrinking.copy_metadata(block, to))
+        });
+        let attributes = attributes.transpose()?;
         if map == inode.map && attributes == inode.xattr_block {
             return Ok(());
         }
         self.image.cache.modify(block, Role::Inodes, |bytes| {
             Inode { map, xattr_block: attributes, ..inode }.store(&mut bytes[offset..end]);
         })
-    }
-
-    fn move_attributes(&mut self, block: Option<BlockNo>) -> Result<Option<BlockNo>> {
-        match block {
-            Some(block) => {
-                let pointer =
-                    self.move_block(block, |shrinking, to| shrinking.copy_metadata(block, to))?;
-                Ok(Some(pointer))
-            }
-            None => Ok(None),
-        }
     }
 
     /// Moves the block that a pointer leads to, and changes the pointer. Answers the bytes of an
@@ -230,16 +216,12 @@ impl Shrinking {
         if let Some(new) = self.blocks.get(&old) {
             return Ok(*new);
         }
-        let new = self.take_block()?;
+        let new = self.image.take_unclaimed().filter(|block| !self.is_outside(*block));
+        // Was counted before.
+        let new = new.ok_or(fslab_vfs::Errno::NOSPC)?;
         copy(self, new)?;
         self.blocks.insert(old, new);
         Ok(new)
-    }
-
-    fn take_block(&mut self) -> Result<BlockNo> {
-        let block = self.image.take_unclaimed().filter(|block| !self.is_outside(*block));
-        // Was counted before.
-        Ok(block.ok_or(fslab_vfs::Errno::NOSPC)?)
     }
 
     fn copy_metadata(&mut self, from: BlockNo, to: BlockNo) -> Result<()> {
@@ -318,10 +300,7 @@ impl Shrinking {
             last.free_blocks = last.free_blocks.min(length);
         }
         self.image.superblock.set_sizes(&self.after);
-        let table = self.after.descriptors_of(GroupNo(0));
-        device.write_at(self.after.offset_of(table), &descriptor_table(&groups))?;
-        device.write_at(SUPERBLOCK_OFFSET, self.image.superblock.as_bytes())?;
-        device.flush()?;
+        self.image.superblock.write_first(&**device, &groups)?;
         let (_, image) = super::examine(Arc::clone(device), FINDINGS_MAX)?;
         let mut image = image.ok_or(Error::BadParameters("it can't be read when it is smaller"))?;
         let state = image.superblock.raw().s_state.get() | STATE_CLEAN;

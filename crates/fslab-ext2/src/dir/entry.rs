@@ -102,16 +102,10 @@ pub struct Entries<'a> {
 }
 
 impl<'a> Entries<'a> {
-    /// Of a whole block, or of one that continues to be records from `start` on.
-    #[must_use]
-    pub fn from(block: &'a [u8], start: usize) -> Self {
-        Self { block, next: start }
-    }
-
     /// Of a whole block.
     #[must_use]
     pub fn of(block: &'a [u8]) -> Self {
-        Self::from(block, 0)
+        Self { block, next: 0 }
     }
 }
 
@@ -191,6 +185,14 @@ pub(crate) fn put(
     // Nothing of what was there before shows up in the bytes that round up the length.
     let end = record_size(name.len()).min(length);
     block[offset + HEADER + name.len()..offset + end].fill(0);
+}
+
+/// Makes a block that of a directory without names but `.` and `..`.
+pub(crate) fn put_dots(block: &mut [u8], own: InodeNo, parent: InodeNo, kind: EntryKind) {
+    let rest = block.len() - RECORD_MIN;
+    block.fill(0);
+    put(block, 0, RECORD_MIN, own, kind, b".");
+    put(block, RECORD_MIN, rest, parent, kind, b"..");
 }
 
 /// Writes a record that is free space. The word behind its header becomes 0, because e2fsck takes
@@ -284,8 +286,8 @@ pub(crate) fn clear(block: &mut [u8], start: usize) {
 ///
 /// # Errors
 /// Where a record is damaged.
-pub(crate) fn live_bytes(block: &[u8], start: usize) -> Checked<usize> {
-    Entries::from(block, start).try_fold(0, |sum, entry| {
+pub(crate) fn live_bytes(block: &[u8]) -> Checked<usize> {
+    Entries::of(block).try_fold(0, |sum, entry| {
         let entry = entry?;
         Ok(sum + if entry.is_live() { record_size(entry.name.len()) } else { 0 })
     })

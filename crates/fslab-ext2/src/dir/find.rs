@@ -1,9 +1,9 @@
 //! Finding a name, or the place for it.
 
-use super::entry::{EntryKind, Spot, Wanted};
+use super::entry::{Spot, Wanted};
 use super::hash::NameHash;
 use super::path::{LeafBudget, Path};
-use super::{DirectoryBlocks, Rules, has_usable_index, read_checked};
+use super::{DirectoryBlocks, has_usable_index, read_checked};
 use crate::error::{Error, Result};
 use crate::types::{FileBlock, InodeNo};
 
@@ -43,18 +43,6 @@ impl Found {
         self.spot.inode
     }
 
-    /// What the entry says the inode is.
-    #[must_use]
-    pub fn kind(&self) -> EntryKind {
-        self.spot.kind
-    }
-
-    /// The block of the directory that holds the entry.
-    #[must_use]
-    pub fn block(&self) -> FileBlock {
-        self.block
-    }
-
     /// The index blocks that lead to the entry, if it was found by an index, and its own block.
     pub(crate) fn blocks(&self) -> impl Iterator<Item = FileBlock> {
         let frames = self.leaf.iter().flat_map(|(path, _)| path.frames());
@@ -76,14 +64,14 @@ pub struct Vacancy {
 ///
 /// # Errors
 /// [`crate::Error::Damaged`] where a block on the way is, and what the store answers.
-pub fn find<B: DirectoryBlocks>(blocks: &B, rules: &Rules, name: &[u8]) -> Result<Search> {
+pub fn find<B: DirectoryBlocks>(blocks: &B, name: &[u8]) -> Result<Search> {
     let wanted = Wanted::new(name);
     if !blocks.is_indexed() {
         return find_linear(blocks, &wanted);
     }
-    match find_indexed(blocks, rules, &wanted) {
+    match find_indexed(blocks, &wanted) {
         // Asked only now: an index that is whole is not to be read twice.
-        Err(Error::Damaged(_)) if !has_usable_index(blocks, rules)? => find_linear(blocks, &wanted),
+        Err(Error::Damaged(_)) if !has_usable_index(blocks)? => find_linear(blocks, &wanted),
         answer => answer,
     }
 }
@@ -100,12 +88,8 @@ fn find_linear<B: DirectoryBlocks>(blocks: &B, wanted: &Wanted<'_>) -> Result<Se
     Ok(Search::Absent(Vacancy { room, leaf: None }))
 }
 
-fn find_indexed<B: DirectoryBlocks>(
-    blocks: &B,
-    rules: &Rules,
-    wanted: &Wanted<'_>,
-) -> Result<Search> {
-    let (mut path, hash) = Path::to_name(blocks, rules, wanted.name())?;
+fn find_indexed<B: DirectoryBlocks>(blocks: &B, wanted: &Wanted<'_>) -> Result<Search> {
+    let (mut path, hash) = Path::to_name(blocks, wanted.name())?;
     let first = path;
     let mut room = None;
     let mut budget = LeafBudget::new(blocks);

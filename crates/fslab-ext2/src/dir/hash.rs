@@ -136,7 +136,7 @@ fn legacy(name: &[u8], signed: bool) -> u32 {
 fn tea(name: &[u8], signed: bool, seed: [u32; 4]) -> (u32, u32) {
     const DELTA: u32 = 0x9e37_79b9;
     let [mut first, mut second, ..] = seed;
-    for part in Parts::<16>::of(name) {
+    for part in parts(name, 16) {
         let words: [u32; 4] = pack(part, signed);
         let (mut x, mut y, mut sum) = (first, second, 0_u32);
         for _ in 0..16 {
@@ -154,24 +154,10 @@ fn tea_mix(other: u32, sum: u32, left: u32, right: u32) -> u32 {
     (other << 4).wrapping_add(left) ^ other.wrapping_add(sum) ^ (other >> 5).wrapping_add(right)
 }
 
-/// The name from each multiple of `STEP` on, to its end: the packing of a step knows how much is
+/// The name from each multiple of `step` on, to its end: the packing of a step knows how much is
 /// left, not only its own bytes.
-struct Parts<'a, const STEP: usize>(&'a [u8]);
-
-impl<'a, const STEP: usize> Parts<'a, STEP> {
-    fn of(name: &'a [u8]) -> Self {
-        Self(name)
-    }
-}
-
-impl<'a, const STEP: usize> Iterator for Parts<'a, STEP> {
-    type Item = &'a [u8];
-
-    fn next(&mut self) -> Option<&'a [u8]> {
-        let part = self.0;
-        self.0 = part.get(STEP..).unwrap_or_default();
-        (!part.is_empty()).then_some(part)
-    }
+fn parts(name: &[u8], step: usize) -> impl Iterator<Item = &[u8]> {
+    (0..name.len()).step_by(step).map(|start| &name[start..])
 }
 
 /// One step of half-MD4: `a` becomes what the others and one word make of it.
@@ -196,7 +182,7 @@ fn half_md4(name: &[u8], signed: bool, seed: [u32; 4]) -> (u32, u32) {
     let majority = |x: u32, y: u32, z: u32| (x & y).wrapping_add((x ^ y) & z);
     let parity = |x: u32, y: u32, z: u32| x ^ y ^ z;
     let mut buffer = seed;
-    for part in Parts::<32>::of(name) {
+    for part in parts(name, 32) {
         let words: [u32; 8] = pack(part, signed);
         let mut state = buffer;
         steps!(choose, 0, state, words, [0, 1, 2, 3, 4, 5, 6, 7], [3, 7, 11, 19]);

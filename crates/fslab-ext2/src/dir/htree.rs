@@ -9,25 +9,25 @@ use fslab_vfs::Errno;
 
 use super::entry::{self, Entries, EntryKind, NewEntry, Packer};
 use super::hash::Hasher;
-use super::index::{self, RootInfo, Table, TableMut, entries_from};
+use super::index::{self, RootInfo, Table};
 use super::path::{Frame, Path};
-use super::{DirectoryBlocks, DirectoryBlocksMut, Rules, dots, read_checked, write_checked};
+use super::{DirectoryBlocks, DirectoryBlocksMut, change_table, dots, read_checked, write_checked};
 use crate::error::Result;
 use crate::flaw::{Checked, Flaw};
 use crate::types::FileBlock;
 
 /// Makes the root of an index of a linear directory of one block; its names move to block 1.
-pub(crate) fn convert<B: DirectoryBlocksMut>(blocks: &mut B, rules: &Rules) -> Result<()> {
+pub(crate) fn convert<B: DirectoryBlocksMut>(blocks: &mut B) -> Result<()> {
     let root = FileBlock(0);
     let (old, [own, parent]) = read_checked(blocks, root, |bytes| {
-        entry::live_bytes(bytes, 0)?;
+        entry::live_bytes(bytes)?;
         Ok((bytes.to_vec(), dots(bytes)?))
     })?;
     let leaf = blocks.grow()?;
     blocks.expect_names(leaf)?;
     write_checked(blocks, leaf, |bytes| pack(bytes, super::names(root, &old)))?;
-    let info = RootInfo { version: rules.hasher.version(), levels: 0 };
-    let kind = rules.told(EntryKind::DIRECTORY);
+    let info = RootInfo { version: blocks.rules().hasher.version(), levels: 0 };
+    let kind = blocks.rules().told(EntryKind::DIRECTORY);
     blocks.write(root, |bytes| index::write_root(bytes, info, own, parent, kind, leaf))?;
     blocks.set_indexed(true)
 }
@@ -46,20 +46,19 @@ pub(crate) fn pack<'a>(
 /// Puts a name into an indexed directory whose leaf for it has no single record with room.
 pub(crate) fn insert<B: DirectoryBlocksMut>(
     blocks: &mut B,
-    rules: &Rules,
     hash: u32,
     new: &NewEntry<'_>,
 ) -> Result<()> {
     loop {
-        let path = Path::to_hash(blocks, rules, hash)?;
+        let path = Path::to_hash(blocks, hash)?;
         if fits_packed(blocks, path.leaf(), new)? {
             return pack_and_put(blocks, path.leaf(), new);
         }
         if is_full(blocks, path.bottom()) {
-            make_room_above(blocks, rules, &path)?;
+            make_room_above(blocks, &path)?;
             continue;
         }
-        let split = split_leaf(blocks, rules, &path)?;
+        let split = split_leaf(blocks, &path)?;
         return pack_and_put(
             blocks,
             if hash >= split.from { split.right } else { split.left },
@@ -74,7 +73,7 @@ fn fits_packed<B: DirectoryBlocks>(
     leaf: FileBlock,
     new: &NewEntry<'_>,
 ) -> Result<bool> {
-    read_checked(blocks, leaf, |bytes| Ok(entry::live_bytes(bytes, 0)? + new.size() <= bytes.len()))
+    read_checked(blocks, leaf, |bytes| Ok(entry::live_bytes(bytes)? + new.size() <= bytes.len()))
 }
 
 fn pack_and_put<B: DirectoryBlocksMut>(
@@ -98,7 +97,7 @@ fn pack_and_put<B: DirectoryBlocksMut>(
 fn pack_in_place(bytes: &mut [u8], block: FileBlock) -> Checked<()> {
     let old = bytes.to_vec();
     // What can fail comes before the change.
-    entry::live_bytes(&old, 0)?;
+    entry::live_bytes(&old)?;
     if block.0 == 0 {
         dots(&old)?;
     }
@@ -117,15 +116,11 @@ pub(crate) fn limit<B: DirectoryBlocks>(blocks: &B, frame: &Frame) -> usize {
 
 /// Makes one step towards room in the index block above a leaf: splits the topmost full node that
 /// has room above itself, or adds a level.
-fn make_room_above<B: DirectoryBlocksMut>(
-    blocks: &mut B,
-    rules: &Rules,
-    path: &Path,
-) -> Result<()> {
+fn make_room_above<B: DirectoryBlocksMut>(blocks: &mut B, path: &Path) -> Result<()> {
     let frames = path.frames();
     match frames.iter().rposition(|frame| !is_full(blocks, frame)) {
         Some(level) => split_node(blocks, level, &frames[level], &frames[level + 1]),
-        None if frames.len() < usize::from(rules.levels) => add_level(blocks, path.info()),
+        None if frames.len() < usize::from(blocks.rules().levels) => add_level(blocks, path.info()),
         None => Err(Errno::NOSPC.into()),
     }
 }
@@ -140,23 +135,24 @@ fn split_node<B: DirectoryBlocksMut>(
     let keep = node.count / 2;
     let moved = read_checked(blocks, node.block, |bytes| {
         let table = Table::of_node(bytes)?;
-        (table.count() == node.count).then(|| entries_from(table, keep)).ok_or(Flaw::IndexChanged)
+        if table.count() == node.count {
+            Ok(table.entries().split_off(keep))
+        } else {
+            Err(Flaw::IndexChanged)
+        }
     })?;
     let new = blocks.grow()?;
     blocks.write(new, |bytes| index::write_node(bytes, &moved))?;
-    write_checked(blocks, above.block, |bytes| {
-        TableMut::of_level(bytes, above_level)?.insert_after(above.at, moved[0].0, new)
+    change_table(blocks, above.block, above_level, |table| {
+        table.insert_after(above.at, moved[0].0, new)
     })?;
-    write_checked(blocks, node.block, |bytes| {
-        TableMut::of_level(bytes, above_level + 1)?.truncate(keep);
-        Ok(())
-    })
+    change_table(blocks, node.block, above_level + 1, |table| table.truncate(keep))
 }
 
 /// Moves all entries of the root to a new node, which becomes the root's only entry.
 fn add_level<B: DirectoryBlocksMut>(blocks: &mut B, info: RootInfo) -> Result<()> {
     let root = FileBlock(0);
-    let moved = read_checked(blocks, root, |bytes| Ok(entries_from(Table::of_root(bytes)?.1, 0)))?;
+    let moved = read_checked(blocks, root, |bytes| Ok(Table::of_root(bytes)?.1.entries()))?;
     let node = blocks.grow()?;
     blocks.write(node, |bytes| index::write_node(bytes, &moved))?;
     let info = RootInfo { levels: info.levels + 1, ..info };
@@ -181,8 +177,8 @@ struct Record {
 }
 
 /// Cuts the leaf of a path in two; the index block above it has room.
-fn split_leaf<B: DirectoryBlocksMut>(blocks: &mut B, rules: &Rules, path: &Path) -> Result<Split> {
-    let hasher = rules.hasher.with_version(path.info().version);
+fn split_leaf<B: DirectoryBlocksMut>(blocks: &mut B, path: &Path) -> Result<Split> {
+    let hasher = blocks.rules().hasher.with_version(path.info().version);
     let left = path.leaf();
     let (old, records) = read_checked(blocks, left, |bytes| {
         let records = records_by_hash(bytes, hasher)?;
@@ -198,13 +194,9 @@ fn split_leaf<B: DirectoryBlocksMut>(blocks: &mut B, rules: &Rules, path: &Path)
     let right = blocks.grow()?;
     blocks.expect_names(right)?;
     write_checked(blocks, right, |bytes| pack(bytes, in_block(&old, high)))?;
-    let bottom = path.bottom();
-    write_checked(blocks, bottom.block, |bytes| {
-        TableMut::of_level(bytes, path.frames().len() - 1)?.insert_after(
-            bottom.at,
-            from | u32::from(continued),
-            right,
-        )
+    let (bottom, from_stored) = (path.bottom(), from | u32::from(continued));
+    change_table(blocks, bottom.block, path.frames().len() - 1, |table| {
+        table.insert_after(bottom.at, from_stored, right)
     })?;
     let mut low = low.to_vec();
     low.sort_unstable_by_key(|record| record.offset);
@@ -250,7 +242,7 @@ fn cut(records: &[Record], block_size: usize) -> usize {
 pub(crate) fn flatten<B: DirectoryBlocksMut>(blocks: &mut B, leaf: FileBlock) -> Result<()> {
     let root = FileBlock(0);
     let old = read_checked(blocks, leaf, |bytes| {
-        entry::live_bytes(bytes, 0)?;
+        entry::live_bytes(bytes)?;
         Ok(bytes.to_vec())
     })?;
     blocks.expect_names(root)?;

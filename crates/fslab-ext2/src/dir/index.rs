@@ -133,6 +133,11 @@ impl<'a> Table<'a> {
         self.slots[1..self.count].partition_point(|slot| slot.hash.get() <= hash)
     }
 
+    /// The entries in use, as values.
+    pub(crate) fn entries(self) -> Vec<(u32, FileBlock)> {
+        (0..self.count).map(|at| (self.hash(at), self.block(at))).collect()
+    }
+
     /// The hash of the entry behind, where there is one.
     #[must_use]
     pub(crate) fn next_hash(self, at: usize) -> Option<u32> {
@@ -182,10 +187,7 @@ pub(crate) fn write_root(
     dot_kind: EntryKind,
     child: FileBlock,
 ) {
-    let size = block.len();
-    block.fill(0);
-    entry::put(block, 0, entry::RECORD_MIN, own, dot_kind, b".");
-    entry::put(block, entry::RECORD_MIN, size - entry::RECORD_MIN, parent, dot_kind, b"..");
+    entry::put_dots(block, own, parent, dot_kind);
     info.write(block);
     TableMut::create(block, ROOT_TABLE, &[(0, child)]);
 }
@@ -258,32 +260,29 @@ impl<'a> TableMut<'a> {
     }
 
     /// Keeps the first `count` entries.
-    pub(crate) fn truncate(&mut self, count: usize) {
-        self.set_count(count.min(self.count));
+    pub(crate) fn truncate(&mut self, count: usize) -> Checked<()> {
+        if count > self.count {
+            return Err(Flaw::IndexChanged);
+        }
+        self.set_count(count);
+        Ok(())
     }
 
     /// Adds entries behind the last.
     pub(crate) fn extend(&mut self, entries: &[(u32, FileBlock)]) -> Checked<()> {
-        for &(hash, block) in entries {
-            self.insert_after(self.count - 1, hash, block)?;
-        }
-        Ok(())
+        entries.iter().try_for_each(|&(hash, block)| self.insert_after(self.count - 1, hash, block))
     }
 
     /// Makes an entry lead to another block.
-    pub(crate) fn set_block(&mut self, at: usize, block: FileBlock) {
-        self.slots[at].block = block.0.into();
+    pub(crate) fn set_block(&mut self, at: usize, block: FileBlock) -> Checked<()> {
+        self.slots.get_mut(at).ok_or(Flaw::IndexChanged)?.block = block.0.into();
+        Ok(())
     }
 
     /// Gives an entry other than the first another hash.
-    pub(crate) fn set_hash(&mut self, at: usize, hash: u32) {
-        if at > 0 {
-            self.slots[at].hash = hash.into();
-        }
+    pub(crate) fn set_hash(&mut self, at: usize, hash: u32) -> Checked<()> {
+        let slot = self.slots.get_mut(at).filter(|_| at > 0);
+        slot.ok_or(Flaw::IndexChanged)?.hash = hash.into();
+        Ok(())
     }
-}
-
-/// A table's entries from `start` on, as values.
-pub(crate) fn entries_from(table: Table<'_>, start: usize) -> Vec<(u32, FileBlock)> {
-    (start..table.count()).map(|at| (table.hash(at), table.block(at))).collect()
 }

@@ -2,10 +2,8 @@
 
 use fslab_vfs::Errno;
 
-use super::entry::{self, EntryKind, NewEntry, Packer};
-use super::{
-    DirectoryBlocksMut, Form, Rules, Vacancy, damaged, drop_unused_index, htree, write_checked,
-};
+use super::entry::{self, EntryKind, NewEntry};
+use super::{DirectoryBlocksMut, Form, Vacancy, damaged, drop_unused_index, htree, write_checked};
 use crate::error::Result;
 use crate::flaw::Flaw;
 use crate::types::{FileBlock, InodeNo};
@@ -17,7 +15,6 @@ use crate::types::{FileBlock, InodeNo};
 /// [`crate::Error::Damaged`] and what the store answers.
 pub fn insert<B: DirectoryBlocksMut>(
     blocks: &mut B,
-    rules: &Rules,
     vacancy: &Vacancy,
     name: &[u8],
     inode: InodeNo,
@@ -26,38 +23,32 @@ pub fn insert<B: DirectoryBlocksMut>(
     if name.is_empty() || name.len() > entry::NAME_MAX {
         return Err(Errno::INVAL.into());
     }
-    let new = NewEntry { name, inode, kind: rules.told(kind) };
+    let new = NewEntry { name, inode, kind: blocks.rules().told(kind) };
     drop_unused_index(blocks, vacancy.leaf.is_some())?;
     if let Some((block, offset)) = vacancy.room {
         return write_checked(blocks, block, |bytes| new.put_at(bytes, offset));
     }
     match vacancy.leaf {
-        Some((_, hash)) => htree::insert(blocks, rules, hash.major, &new),
-        None => outgrow(blocks, rules, &new),
+        Some((_, hash)) => htree::insert(blocks, hash.major, &new),
+        None => outgrow(blocks, &new),
     }
 }
 
 /// A linear directory is full: it becomes indexed, or longer. Like the kernel, only a directory of
 /// one block is indexed.
-fn outgrow<B: DirectoryBlocksMut>(blocks: &mut B, rules: &Rules, new: &NewEntry<'_>) -> Result<()> {
+fn outgrow<B: DirectoryBlocksMut>(blocks: &mut B, new: &NewEntry<'_>) -> Result<()> {
     if blocks.count() == 0 {
         return Err(damaged(blocks, FileBlock(0), Flaw::NoDirectoryBlocks));
     }
-    if rules.form == Form::Indexed && blocks.count() == 1 {
-        htree::convert(blocks, rules)?;
-        let hash = rules.hasher.hash(new.name).major;
-        htree::insert(blocks, rules, hash, new)
+    if blocks.rules().form == Form::Indexed && blocks.count() == 1 {
+        htree::convert(blocks)?;
+        let hash = blocks.rules().hasher.hash(new.name).major;
+        htree::insert(blocks, hash, new)
     } else {
-        append(blocks, new)
+        let block = blocks.grow()?;
+        blocks.write(block, |bytes| {
+            let size = bytes.len();
+            entry::put(bytes, 0, size, new.inode, new.kind, new.name);
+        })
     }
-}
-
-/// Adds a block that holds one name.
-fn append<B: DirectoryBlocksMut>(blocks: &mut B, new: &NewEntry<'_>) -> Result<()> {
-    let block = blocks.grow()?;
-    blocks.write(block, |bytes| {
-        let mut packer = Packer::new(bytes);
-        packer.push(new.inode, new.kind, new.name);
-        packer.finish();
-    })
 }

@@ -11,7 +11,7 @@ use fslab_vfs::Errno;
 use super::entry::{Entry, EntryKind};
 use super::hash::Hasher;
 use super::path::{LeafBudget, Path};
-use super::{DirectoryBlocks, Form, Rules, dots, has_usable_index, names, placed, read_checked};
+use super::{DirectoryBlocks, Form, dots, has_usable_index, names, placed, read_checked};
 use crate::error::Result;
 use crate::flaw::Checked;
 use crate::types::{FileBlock, InodeNo};
@@ -96,19 +96,14 @@ pub type Sink<'a> = dyn FnMut(Listed<'_>) -> bool + 'a;
 /// # Errors
 /// [`crate::Error::Damaged`]; `EOVERFLOW` where more than 256 names can't be told apart by their
 /// hashes and the sink doesn't take all at once.
-pub fn list<B: DirectoryBlocks>(
-    blocks: &B,
-    rules: &Rules,
-    from: Cookie,
-    sink: &mut Sink<'_>,
-) -> Result<()> {
-    let one_block = blocks.count() == 1 && rules.form == Form::Indexed;
-    let by_index = has_usable_index(blocks, rules)?;
+pub fn list<B: DirectoryBlocks>(blocks: &B, from: Cookie, sink: &mut Sink<'_>) -> Result<()> {
+    let one_block = blocks.count() == 1 && blocks.rules().form == Form::Indexed;
+    let by_index = has_usable_index(blocks)?;
     match from {
-        Cookie::START if by_index || one_block => list_dots(blocks, rules, from, sink),
-        Cookie::BEHIND_DOT => list_dots(blocks, rules, from, sink),
-        _ if from.is_hashed() && by_index => list_indexed(blocks, rules, from, sink),
-        _ if from.is_hashed() => list_by_hash(blocks, rules, from, sink),
+        Cookie::START if by_index || one_block => list_dots(blocks, from, sink),
+        Cookie::BEHIND_DOT => list_dots(blocks, from, sink),
+        _ if from.is_hashed() && by_index => list_indexed(blocks, from, sink),
+        _ if from.is_hashed() => list_by_hash(blocks, from, sink),
         _ => list_linear(blocks, from, sink),
     }
 }
@@ -138,14 +133,9 @@ fn list_linear<B: DirectoryBlocks>(blocks: &B, from: Cookie, sink: &mut Sink<'_>
 }
 
 /// The two entries before all hashes, and then the others.
-fn list_dots<B: DirectoryBlocks>(
-    blocks: &B,
-    rules: &Rules,
-    from: Cookie,
-    sink: &mut Sink<'_>,
-) -> Result<()> {
+fn list_dots<B: DirectoryBlocks>(blocks: &B, from: Cookie, sink: &mut Sink<'_>) -> Result<()> {
     let [own, parent] = read_checked(blocks, FileBlock(0), dots)?;
-    let kind = rules.told(EntryKind::DIRECTORY);
+    let kind = blocks.rules().told(EntryKind::DIRECTORY);
     let first = Cookie::of_hash(0);
     let dot = Listed { inode: own, kind, name: b".", next: Cookie::BEHIND_DOT };
     if from == Cookie::START && !sink(dot) {
@@ -154,14 +144,13 @@ fn list_dots<B: DirectoryBlocks>(
     if !sink(Listed { inode: parent, kind, name: b"..", next: first }) {
         return Ok(());
     }
-    list(blocks, rules, first, sink)
+    list(blocks, first, sink)
 }
 
 /// Lists a directory without an index by the hashes of its names: one of one block, which may be
 /// indexed while it is listed, or one whose index is gone since its listing began.
 fn list_by_hash<B: DirectoryBlocks>(
     blocks: &B,
-    rules: &Rules,
     mut from: Cookie,
     sink: &mut Sink<'_>,
 ) -> Result<()> {
@@ -171,7 +160,7 @@ fn list_by_hash<B: DirectoryBlocks>(
         for block in (0..blocks.count()).map(FileBlock) {
             let answer = blocks.read(block, |bytes| {
                 names(block, bytes).try_for_each(|entry| {
-                    gathered.add(rules.hasher, &entry?, from, |_| true);
+                    gathered.add(blocks.rules().hasher, &entry?, from, |_| true);
                     Ok(())
                 })
             })?;
@@ -191,24 +180,23 @@ fn list_by_hash<B: DirectoryBlocks>(
 
 fn list_indexed<B: DirectoryBlocks>(
     blocks: &B,
-    rules: &Rules,
     mut from: Cookie,
     sink: &mut Sink<'_>,
 ) -> Result<()> {
     let mut gathered = Gathered::default();
-    let mut path = Path::to_hash(blocks, rules, from.major())?;
+    let mut path = Path::to_hash(blocks, from.major())?;
     let mut budget = LeafBudget::new(blocks);
     loop {
         budget.spend(blocks)?;
         gathered.clear();
-        gathered.add_leaf(blocks, rules, &path, from)?;
+        gathered.add_leaf(blocks, &path, from)?;
         let cut = gathered.sort();
         if !gathered.deliver(from, sink)? {
             return Ok(());
         }
         from = gathered.end().unwrap_or(from).max(from);
         if cut {
-            path = Path::to_hash(blocks, rules, from.major())?;
+            path = Path::to_hash(blocks, from.major())?;
             budget = LeafBudget::new(blocks);
         } else if !path.advance(blocks)? {
             return Ok(());
@@ -246,11 +234,10 @@ impl Gathered {
     fn add_leaf<B: DirectoryBlocks>(
         &mut self,
         blocks: &B,
-        rules: &Rules,
         path: &Path,
         from: Cookie,
     ) -> Result<()> {
-        let hasher = rules.hasher.with_version(path.info().version);
+        let hasher = blocks.rules().hasher.with_version(path.info().version);
         read_checked(blocks, path.leaf(), |bytes| self.add_all(hasher, bytes, from, |_| true))?;
         let Some(border) = path.next_hash().filter(|next| next & 1 == 1) else { return Ok(()) };
         let border = Cookie::of_hash(border & !1).major();
@@ -308,16 +295,15 @@ impl Gathered {
         self.items.sort_unstable_by(|one, other| {
             (one.key, one.name(text)).cmp(&(other.key, other.name(text)))
         });
-        let cut = self.items.len() > Self::MOST;
-        if cut {
-            // Names that hash alike stay together.
-            let last = self.items[Self::MOST - 1].key;
-            let keep = self.items.partition_point(|item| item.key <= last);
-            let all = keep == self.items.len();
-            self.items.truncate(keep);
-            return !all;
+        if self.items.len() <= Self::MOST {
+            return false;
         }
-        false
+        // Names that hash alike stay together.
+        let last = self.items[Self::MOST - 1].key;
+        let keep = self.items.partition_point(|item| item.key <= last);
+        let all = keep == self.items.len();
+        self.items.truncate(keep);
+        !all
     }
 
     /// Forgets the text of names that were cut off.
@@ -404,7 +390,6 @@ impl InodeOrder {
     pub fn list<B: DirectoryBlocks>(
         &mut self,
         blocks: &B,
-        rules: &Rules,
         from: Cookie,
         sink: &mut Sink<'_>,
     ) -> Result<()> {
@@ -421,10 +406,10 @@ impl InodeOrder {
                 if self.loaded == Some(last) {
                     return Ok(());
                 }
-                self.load(blocks, rules, last)?;
+                self.load(blocks, last)?;
             }
             if self.loaded != Some(number) {
-                self.load(blocks, rules, number)?;
+                self.load(blocks, number)?;
             }
             for owned in self.names.iter().skip(position % self.batch) {
                 position += 1;
@@ -438,15 +423,16 @@ impl InodeOrder {
         }
     }
 
-    fn load<B: DirectoryBlocks>(&mut self, blocks: &B, rules: &Rules, number: usize) -> Result<()> {
+    fn load<B: DirectoryBlocks>(&mut self, blocks: &B, number: usize) -> Result<()> {
         let (names, batch) = (&mut self.names, self.batch);
         names.clear();
         let mut next = None;
         let mut refused = false;
-        list(blocks, rules, self.starts[number], &mut |listed| {
+        list(blocks, self.starts[number], &mut |listed| {
             refused = names.len() == batch;
             if !refused {
-                names.push(Owned::from(&listed));
+                let Listed { inode, kind, name, .. } = listed;
+                names.push(Owned { inode, kind, name: name.into() });
                 next = Some(listed.next);
             }
             !refused
@@ -461,10 +447,6 @@ impl InodeOrder {
 }
 
 impl Owned {
-    fn from(listed: &Listed<'_>) -> Self {
-        Self { inode: listed.inode, kind: listed.kind, name: listed.name.into() }
-    }
-
     /// `.` and `..` come first, whatever they stand for.
     fn rank(&self) -> u8 {
         match &*self.name {

@@ -1,7 +1,7 @@
 //! An index as a list of its blocks from the root down, each with how full it is: for drawing.
 
 use super::entry;
-use super::index::{Table, entries_from};
+use super::index::Table;
 use super::{DirectoryBlocks, read_checked};
 use crate::error::Result;
 use crate::flaw::Flaw;
@@ -44,10 +44,10 @@ pub fn outline<B: DirectoryBlocks>(blocks: &B, visit: &mut dyn FnMut(Branch)) ->
         let is_leaf = level > usize::from(levels);
         let (used, limit) = read_checked(blocks, block, |bytes| {
             if is_leaf {
-                return Ok((entry::live_bytes(bytes, 0)?, bytes.len()));
+                return Ok((entry::live_bytes(bytes)?, bytes.len()));
             }
             let table = Table::of_level(bytes, level)?;
-            let below = entries_from(table, 0).into_iter().rev();
+            let below = table.entries().into_iter().rev();
             waiting.extend(below.map(|(from, child)| (level + 1, child, from.max(hash))));
             Ok((table.count(), table.limit()))
         })?;

@@ -2,7 +2,7 @@
 
 use super::hash::{Hasher, NameHash};
 use super::index::{RootInfo, Table};
-use super::{DirectoryBlocks, Rules, damaged, read_checked};
+use super::{DirectoryBlocks, damaged, read_checked};
 use crate::error::Result;
 use crate::flaw::Flaw;
 use crate::types::FileBlock;
@@ -47,23 +47,15 @@ pub(crate) struct Path {
 
 impl Path {
     /// The path to the first leaf that names of a hash can be in.
-    pub(crate) fn to_hash<B: DirectoryBlocks>(
-        blocks: &B,
-        rules: &Rules,
-        hash: u32,
-    ) -> Result<Self> {
-        Self::descend(blocks, rules, |_| hash).map(|(path, _)| path)
+    pub(crate) fn to_hash<B: DirectoryBlocks>(blocks: &B, hash: u32) -> Result<Self> {
+        Self::descend(blocks, |_| hash).map(|(path, _)| path)
     }
 
     /// The path to the first leaf that a name can be in, and its hash by the directory's function.
     #[inline]
-    pub(crate) fn to_name<B: DirectoryBlocks>(
-        blocks: &B,
-        rules: &Rules,
-        name: &[u8],
-    ) -> Result<(Self, NameHash)> {
+    pub(crate) fn to_name<B: DirectoryBlocks>(blocks: &B, name: &[u8]) -> Result<(Self, NameHash)> {
         let mut hash = NameHash { major: 0, minor: 0 };
-        let (path, _) = Self::descend(blocks, rules, |hasher| {
+        let (path, _) = Self::descend(blocks, |hasher| {
             hash = hasher.hash(name);
             hash.major
         })?;
@@ -72,16 +64,15 @@ impl Path {
 
     fn descend<B: DirectoryBlocks>(
         blocks: &B,
-        rules: &Rules,
         hash_with: impl FnOnce(Hasher) -> u32,
     ) -> Result<(Self, u32)> {
         let root = FileBlock(0);
         let (info, hash, frame) = read_checked(blocks, root, |block| {
             let (info, table) = Table::of_root(block)?;
-            let hash = hash_with(rules.hasher.with_version(info.version));
+            let hash = hash_with(blocks.rules().hasher.with_version(info.version));
             Ok((info, hash, Frame::new(root, table, table.search(hash))))
         })?;
-        if usize::from(info.levels) >= LEVELS_MAX || info.levels >= rules.levels {
+        if usize::from(info.levels) >= LEVELS_MAX || info.levels >= blocks.rules().levels {
             return Err(damaged(blocks, root, Flaw::IndexTooDeep));
         }
         let mut path = Self { frames: [frame; LEVELS_MAX], levels: 1, info };
@@ -178,8 +169,8 @@ impl Path {
     }
 
     /// The first leaf.
-    pub(crate) fn to_first<B: DirectoryBlocks>(blocks: &B, rules: &Rules) -> Result<Self> {
-        Self::to_hash(blocks, rules, 0)
+    pub(crate) fn to_first<B: DirectoryBlocks>(blocks: &B) -> Result<Self> {
+        Self::to_hash(blocks, 0)
     }
 }
 

@@ -8,11 +8,11 @@
 //! misses none.
 
 use super::entry::{self, Entries};
-use super::index::{self, Table, TableMut, entries_from};
+use super::index::{self, Table};
 use super::path::{Frame, Path};
 use super::{
-    DirectoryBlocks, DirectoryBlocksMut, Form, Found, Rules, damaged, drop_unused_index, htree,
-    read_checked, write_checked,
+    DirectoryBlocks, DirectoryBlocksMut, Form, Found, change_table, damaged, drop_unused_index,
+    htree, read_checked, write_checked,
 };
 use crate::error::Result;
 use crate::flaw::Flaw;
@@ -38,12 +38,9 @@ pub struct Removed {
 /// # Errors
 /// [`crate::Error::Damaged`] where the name is no longer at its place, and what the store answers:
 /// nothing was changed.
-pub fn remove<B: DirectoryBlocksMut>(
-    blocks: &mut B,
-    rules: &Rules,
-    found: &Found,
-) -> Result<Removed> {
+pub fn remove<B: DirectoryBlocksMut>(blocks: &mut B, found: &Found) -> Result<Removed> {
     let (offset, previous) = (found.spot.offset as usize, found.spot.previous);
+    let shrinks = blocks.rules().shrink;
     drop_unused_index(blocks, found.leaf.is_some())?;
     write_checked(blocks, found.block, |bytes| {
         let entry = entry::entry_at(bytes, offset)?;
@@ -52,7 +49,7 @@ pub fn remove<B: DirectoryBlocksMut>(
         }
         let size = entry::record_size(entry.name.len());
         // What can fail comes before the change.
-        let left = if rules.shrink { entry::live_bytes(bytes, 0)? - size } else { usize::MAX };
+        let left = if shrinks { entry::live_bytes(bytes)? - size } else { usize::MAX };
         entry::remove(bytes, offset, previous.map(|previous| previous as usize))?;
         Ok(Removed { size, left })
     })
@@ -65,20 +62,19 @@ pub fn remove<B: DirectoryBlocksMut>(
 /// answers. The name is gone all the same.
 pub fn give_back<B: DirectoryBlocksMut>(
     blocks: &mut B,
-    rules: &Rules,
     found: &Found,
     removed: Removed,
 ) -> Result<()> {
     let Removed { size, left } = removed;
-    if !rules.shrink {
+    if !blocks.rules().shrink {
         return Ok(());
     }
     match &found.leaf {
         Some((path, hash)) if is_worth_a_look(blocks, left, size) => {
-            settle(blocks, rules, path, hash.major, left)
+            settle(blocks, path, hash.major, left)
         }
         Some(_) => Ok(()),
-        None if left == 0 && found.block.0 + 1 == blocks.count() => trim(blocks, rules),
+        None if left == 0 && found.block.0 + 1 == blocks.count() => trim(blocks),
         None => Ok(()),
     }
 }
@@ -86,13 +82,12 @@ pub fn give_back<B: DirectoryBlocksMut>(
 /// Gives back the blocks at the end that hold no name. The others stay where they are, because
 /// somebody may be reading the directory by offset. For the same reason two blocks stay where one
 /// would be indexed as soon as it is full.
-fn trim<B: DirectoryBlocksMut>(blocks: &mut B, rules: &Rules) -> Result<()> {
-    let least = if rules.form == Form::Indexed { 2 } else { 1 };
+fn trim<B: DirectoryBlocksMut>(blocks: &mut B) -> Result<()> {
+    let least = if blocks.rules().form == Form::Indexed { 2 } else { 1 };
     let mut count = blocks.count();
     while count > least {
         let block = FileBlock(count - 1);
-        let live = read_checked(blocks, block, |bytes| entry::live_bytes(bytes, 0))?;
-        if live > 0 {
+        if live_bytes(blocks, block)? > 0 {
             break;
         }
         count -= 1;
@@ -113,7 +108,6 @@ fn is_worth_a_look<B: DirectoryBlocks>(blocks: &B, left: usize, size: usize) -> 
 /// index blocks above it.
 fn settle<B: DirectoryBlocksMut>(
     blocks: &mut B,
-    rules: &Rules,
     path: &Path,
     hash: u32,
     live: usize,
@@ -125,32 +119,27 @@ fn settle<B: DirectoryBlocksMut>(
     };
     let mut beside = *path;
     if beside.retreat(blocks)? && fits(blocks, &beside)? {
-        join_leaves(blocks, rules, &beside, path)?;
+        join_leaves(blocks, &beside, path)?;
     } else {
         beside = *path;
         if !beside.advance(blocks)? || !fits(blocks, &beside)? {
-            return lower(blocks, rules);
+            return lower(blocks);
         }
-        join_leaves(blocks, rules, path, &beside)?;
+        join_leaves(blocks, path, &beside)?;
     }
     for level in (1..path.frames().len()).rev() {
-        join_nodes(blocks, rules, hash, level)?;
+        join_nodes(blocks, hash, level)?;
     }
-    lower(blocks, rules)
+    lower(blocks)
 }
 
 fn live_bytes<B: DirectoryBlocks>(blocks: &B, leaf: FileBlock) -> Result<usize> {
-    read_checked(blocks, leaf, |bytes| entry::live_bytes(bytes, 0))
+    read_checked(blocks, leaf, entry::live_bytes)
 }
 
 /// Brings the names of two leaves side by side together in one of them, and takes the other out
 /// of the tree.
-fn join_leaves<B: DirectoryBlocksMut>(
-    blocks: &mut B,
-    rules: &Rules,
-    left: &Path,
-    right: &Path,
-) -> Result<()> {
+fn join_leaves<B: DirectoryBlocksMut>(blocks: &mut B, left: &Path, right: &Path) -> Result<()> {
     let (one, other) = (left.leaf(), right.leaf());
     if one == other {
         return Err(damaged(blocks, one, Flaw::IndexTwice));
@@ -162,22 +151,14 @@ fn join_leaves<B: DirectoryBlocksMut>(
         htree::pack(bytes, Entries::of(&low).chain(Entries::of(&high)))
     })?;
     if keeper == other {
-        lead_to(blocks, left, keeper)?;
+        let (bottom, level) = (left.bottom(), left.frames().len() - 1);
+        change_table(blocks, bottom.block, level, |table| table.set_block(bottom.at, keeper))?;
     }
     let mut freed = unlink(blocks, right)?;
     freed.push(if keeper == one { other } else { one });
     // From the end, so that what moves into a gap is not itself one.
     freed.sort_unstable_by(|one, other| other.cmp(one));
-    freed.into_iter().try_for_each(|block| fill_gap(blocks, rules, block))
-}
-
-/// Makes the index entry at the end of a path lead to another leaf.
-fn lead_to<B: DirectoryBlocksMut>(blocks: &mut B, path: &Path, leaf: FileBlock) -> Result<()> {
-    let (bottom, level) = (path.bottom(), path.frames().len() - 1);
-    write_checked(blocks, bottom.block, |bytes| {
-        TableMut::of_level(bytes, level)?.set_block(bottom.at, leaf);
-        Ok(())
-    })
+    freed.into_iter().try_for_each(|block| fill_gap(blocks, block))
 }
 
 /// Takes the entry of a leaf out of the index. Answers the nodes that lead to nothing then.
@@ -189,9 +170,7 @@ fn unlink<B: DirectoryBlocksMut>(blocks: &mut B, path: &Path) -> Result<Vec<File
     };
     freed.extend(frames[level + 1..].iter().map(|frame| frame.block));
     let frame = &frames[level];
-    let implied = write_checked(blocks, frame.block, |bytes| {
-        TableMut::of_level(bytes, level)?.remove(frame.at)
-    })?;
+    let implied = change_table(blocks, frame.block, level, |table| table.remove(frame.at))?;
     if let Some(hash) = implied {
         raise(blocks, &frames[..level], hash)?;
     }
@@ -202,22 +181,16 @@ fn unlink<B: DirectoryBlocksMut>(blocks: &mut B, path: &Path) -> Result<Vec<File
 fn raise<B: DirectoryBlocksMut>(blocks: &mut B, above: &[Frame], hash: u32) -> Result<()> {
     let Some(level) = above.iter().rposition(|frame| frame.at > 0) else { return Ok(()) };
     let frame = &above[level];
-    write_checked(blocks, frame.block, |bytes| {
-        TableMut::of_level(bytes, level)?.set_hash(frame.at, hash);
-        Ok(())
-    })
+    change_table(blocks, frame.block, level, |table| table.set_hash(frame.at, hash))
 }
 
 /// Moves the directory's last block to where one became free, and ends the directory before it.
-fn fill_gap<B: DirectoryBlocksMut>(blocks: &mut B, rules: &Rules, gap: FileBlock) -> Result<()> {
+fn fill_gap<B: DirectoryBlocksMut>(blocks: &mut B, gap: FileBlock) -> Result<()> {
     let last = FileBlock(blocks.count() - 1);
     if gap != last {
-        let owner = find_owner(blocks, rules, last)?;
+        let owner = find_owner(blocks, last)?;
         blocks.fill_with_last(gap, last)?;
-        write_checked(blocks, owner.block, |bytes| {
-            TableMut::of_level(bytes, owner.level)?.set_block(owner.at, gap);
-            Ok(())
-        })?;
+        change_table(blocks, owner.block, owner.level, |table| table.set_block(owner.at, gap))?;
     }
     blocks.shrink(last.0)
 }
@@ -232,13 +205,13 @@ struct Owner {
 
 /// Finds the index entry that leads to a block: by a hash that the block itself tells where that
 /// works, else by going through the index.
-fn find_owner<B: DirectoryBlocks>(blocks: &B, rules: &Rules, child: FileBlock) -> Result<Owner> {
-    if let Some(hash) = hint(blocks, rules, child)?
-        && let Some(owner) = owner_on_path(&Path::to_hash(blocks, rules, hash)?, child)
+fn find_owner<B: DirectoryBlocks>(blocks: &B, child: FileBlock) -> Result<Owner> {
+    if let Some(hash) = hint(blocks, child)?
+        && let Some(owner) = owner_on_path(&Path::to_hash(blocks, hash)?, child)
     {
         return Ok(owner);
     }
-    let mut path = Path::to_first(blocks, rules)?;
+    let mut path = Path::to_first(blocks)?;
     let mut budget = super::path::LeafBudget::new(blocks);
     loop {
         if let Some(owner) = owner_on_path(&path, child) {
@@ -252,17 +225,15 @@ fn find_owner<B: DirectoryBlocks>(blocks: &B, rules: &Rules, child: FileBlock) -
 }
 
 fn owner_on_path(path: &Path, child: FileBlock) -> Option<Owner> {
-    let frames = path.frames().iter().enumerate();
-    frames
-        .filter(|(_, frame)| frame.child == child)
-        .map(|(level, frame)| Owner { block: frame.block, level, at: frame.at })
-        .next()
+    let mut frames = path.frames().iter().enumerate();
+    let (level, frame) = frames.find(|(_, frame)| frame.child == child)?;
+    Some(Owner { block: frame.block, level, at: frame.at })
 }
 
 /// A hash that leads to a block or past it: that of its first name, or of its second index entry.
-fn hint<B: DirectoryBlocks>(blocks: &B, rules: &Rules, block: FileBlock) -> Result<Option<u32>> {
+fn hint<B: DirectoryBlocks>(blocks: &B, block: FileBlock) -> Result<Option<u32>> {
     let version = read_checked(blocks, FileBlock(0), |bytes| Ok(Table::of_root(bytes)?.0.version))?;
-    let hasher = rules.hasher.with_version(version);
+    let hasher = blocks.rules().hasher.with_version(version);
     read_checked(blocks, block, |bytes| {
         if let Ok(table) = Table::of_node(bytes) {
             return Ok(table.next_hash(0));
@@ -274,13 +245,8 @@ fn hint<B: DirectoryBlocks>(blocks: &B, rules: &Rules, block: FileBlock) -> Resu
 
 /// Joins the node at a level of the path to a hash with a neighbour below the same index block,
 /// where both together fill at most half of one.
-fn join_nodes<B: DirectoryBlocksMut>(
-    blocks: &mut B,
-    rules: &Rules,
-    hash: u32,
-    level: usize,
-) -> Result<()> {
-    let path = Path::to_hash(blocks, rules, hash)?;
+fn join_nodes<B: DirectoryBlocksMut>(blocks: &mut B, hash: u32, level: usize) -> Result<()> {
+    let path = Path::to_hash(blocks, hash)?;
     let Some([above, node]) = path.frames().get(level - 1..=level) else { return Ok(()) };
     let most = index::node_limit(blocks.block_size().bytes()) / 2;
     if node.count > most || (node.count > 1 && !node.count.is_multiple_of(STEPS)) {
@@ -290,7 +256,7 @@ fn join_nodes<B: DirectoryBlocksMut>(
     for left in pairs {
         let pair = read_pair(blocks, above, level - 1, left)?;
         if pair.left_count + pair.moved.len() <= most {
-            return join_pair(blocks, rules, above, level - 1, &pair);
+            return join_pair(blocks, above, level - 1, &pair);
         }
     }
     Ok(())
@@ -321,31 +287,25 @@ fn read_pair<B: DirectoryBlocks>(
         Ok((table.block(left_at), table.block(left_at + 1), table.hash(left_at + 1)))
     })?;
     let left_count = read_checked(blocks, left, |bytes| Ok(Table::of_node(bytes)?.count()))?;
-    let mut moved =
-        read_checked(blocks, right, |bytes| Ok(entries_from(Table::of_node(bytes)?, 0)))?;
+    let mut moved = read_checked(blocks, right, |bytes| Ok(Table::of_node(bytes)?.entries()))?;
     moved[0].0 = hash;
     Ok(Pair { left, right, right_at: left_at + 1, left_count, moved })
 }
 
 fn join_pair<B: DirectoryBlocksMut>(
     blocks: &mut B,
-    rules: &Rules,
     above: &Frame,
     level: usize,
     pair: &Pair,
 ) -> Result<()> {
-    write_checked(blocks, pair.left, |bytes| {
-        TableMut::of_level(bytes, level + 1)?.extend(&pair.moved)
-    })?;
-    write_checked(blocks, above.block, |bytes| {
-        TableMut::of_level(bytes, level)?.remove(pair.right_at).map(|_| ())
-    })?;
-    fill_gap(blocks, rules, pair.right)
+    change_table(blocks, pair.left, level + 1, |table| table.extend(&pair.moved))?;
+    change_table(blocks, above.block, level, |table| table.remove(pair.right_at))?;
+    fill_gap(blocks, pair.right)
 }
 
 /// Makes the tree lower where the root leads to one node only, and linear where it leads to one
 /// small leaf.
-fn lower<B: DirectoryBlocksMut>(blocks: &mut B, rules: &Rules) -> Result<()> {
+fn lower<B: DirectoryBlocksMut>(blocks: &mut B) -> Result<()> {
     loop {
         let (info, count, child) = read_checked(blocks, FileBlock(0), |bytes| {
             let (info, table) = Table::of_root(bytes)?;
@@ -356,17 +316,16 @@ fn lower<B: DirectoryBlocksMut>(blocks: &mut B, rules: &Rules) -> Result<()> {
         }
         if info.levels == 0 {
             // Whoever lists the directory goes on by the hash of that version.
-            let is_known = info.version == rules.hasher.version();
+            let is_known = info.version == blocks.rules().hasher.version();
             return if is_known { flatten_if_small(blocks, child) } else { Ok(()) };
         }
-        let entries =
-            read_checked(blocks, child, |bytes| Ok(entries_from(Table::of_node(bytes)?, 0)))?;
+        let entries = read_checked(blocks, child, |bytes| Ok(Table::of_node(bytes)?.entries()))?;
         if entries.len() > index::root_limit(blocks.block_size().bytes()) {
             return Ok(());
         }
         let info = index::RootInfo { levels: info.levels - 1, ..info };
         blocks.write(FileBlock(0), |bytes| index::rewrite_root(bytes, info, &entries))?;
-        fill_gap(blocks, rules, child)?;
+        fill_gap(blocks, child)?;
     }
 }
 

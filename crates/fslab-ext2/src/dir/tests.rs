@@ -24,7 +24,6 @@ fn size(bytes: u32) -> BlockSize {
 
 /// A directory beside what it should hold.
 struct Pair {
-    rules: Rules,
     blocks: VectorBlocks,
     model: BTreeMap<Vec<u8>, InodeNo>,
 }
@@ -32,17 +31,17 @@ struct Pair {
 impl Pair {
     fn new(rules: Rules, block_size: u32) -> Self {
         let blocks = VectorBlocks::new(size(block_size), &rules, OWN, InodeNo::ROOT);
-        Self { rules, blocks, model: BTreeMap::new() }
+        Self { blocks, model: BTreeMap::new() }
     }
 
     fn insert(&mut self, name: &[u8], inode: u32) -> Result<()> {
         let inode = InodeNo(inode);
-        match find(&self.blocks, &self.rules, name)? {
+        match find(&self.blocks, name)? {
             Search::Found(found) => assert_eq!(Some(&found.inode()), self.model.get(name)),
             Search::Absent(vacancy) => {
                 assert!(!self.model.contains_key(name), "{name:?} is not found");
                 let kind = EntryKind::REGULAR;
-                insert(&mut self.blocks, &self.rules, &vacancy, name, inode, kind)?;
+                insert(&mut self.blocks, &vacancy, name, inode, kind)?;
                 self.model.insert(name.to_vec(), inode);
             }
         }
@@ -50,11 +49,11 @@ impl Pair {
     }
 
     fn remove(&mut self, name: &[u8]) {
-        match find(&self.blocks, &self.rules, name).unwrap() {
+        match find(&self.blocks, name).unwrap() {
             Search::Found(found) => {
                 assert!(self.model.remove(name).is_some(), "{name:?} should not be there");
-                let removed = remove(&mut self.blocks, &self.rules, &found).unwrap();
-                give_back(&mut self.blocks, &self.rules, &found, removed).unwrap();
+                let removed = remove(&mut self.blocks, &found).unwrap();
+                give_back(&mut self.blocks, &found, removed).unwrap();
             }
             Search::Absent(_) => assert!(!self.model.contains_key(name), "{name:?} is not found"),
         }
@@ -63,11 +62,11 @@ impl Pair {
     #[track_caller]
     fn check(&self) {
         for (name, inode) in &self.model {
-            let found = find(&self.blocks, &self.rules, name).unwrap();
+            let found = find(&self.blocks, name).unwrap();
             assert_eq!(found.inode(), Some(*inode), "{name:?}");
         }
         if self.blocks.is_indexed() {
-            assert_eq!(verify(&self.blocks, &self.rules).unwrap(), []);
+            assert_eq!(verify(&self.blocks).unwrap(), []);
         }
         assert_eq!(is_empty(&self.blocks).unwrap(), self.model.is_empty());
         assert_eq!(self.listed(7), self.model.keys().cloned().collect());
@@ -81,7 +80,7 @@ impl Pair {
         loop {
             let before = from;
             let mut taken = 0;
-            list(&self.blocks, &self.rules, from, &mut |listed| {
+            list(&self.blocks, from, &mut |listed| {
                 if taken == piece {
                     return false;
                 }
@@ -193,10 +192,7 @@ fn a_tree_grows_to_its_most_levels_and_then_has_no_space() {
             let errno = fslab_vfs::Error::from(error.unwrap()).errno();
             assert_eq!(errno, fslab_vfs::Errno::NOSPC);
             assert!(number > 10_000, "{number} names only");
-            assert!(matches!(
-                find(&pair.blocks, &pair.rules, &long(number)).unwrap(),
-                Search::Absent(_)
-            ));
+            assert!(matches!(find(&pair.blocks, &long(number)).unwrap(), Search::Absent(_)));
         }
         for gone in 0..number {
             pair.remove(&long(gone));
@@ -324,7 +320,7 @@ fn a_listing_misses_none_of_those_that_stay_while_others_come_and_go() {
         let mut from = Cookie::START;
         loop {
             let mut taken = 0;
-            list(&pair.blocks, &pair.rules, from, &mut |listed| {
+            list(&pair.blocks, from, &mut |listed| {
                 if taken < 5 {
                     seen.push(listed.name.to_vec());
                     from = listed.next;
@@ -365,7 +361,7 @@ fn a_listing_by_inode_is_in_order_and_whole() {
     loop {
         let mut taken = 0;
         order
-            .list(&pair.blocks, &pair.rules, from, &mut |listed| {
+            .list(&pair.blocks, from, &mut |listed| {
                 if taken < 9 {
                     from = listed.next;
                     inodes.push(listed.inode);
@@ -390,7 +386,7 @@ fn a_listing_by_inode_is_in_order_and_whole() {
         true
     };
     let from = Cookie(2500);
-    InodeOrder::new(1000).list(&pair.blocks, &pair.rules, from, &mut take).unwrap();
+    InodeOrder::new(1000).list(&pair.blocks, from, &mut take).unwrap();
     assert_eq!(again, inodes[2500..]);
 }
 
@@ -417,7 +413,7 @@ fn damage_is_an_error_and_never_a_panic_or_a_hang() {
         whole.insert(format!("name{number}").as_bytes(), 20 + number).unwrap();
     }
     for _ in 0..3000 {
-        let mut bytes = whole.blocks.bytes().to_vec();
+        let mut bytes = whole.blocks.bytes.clone();
         for _ in 0..random.random_range(1..20) {
             // Half of the damage where the index is.
             let end = if random.random_bool(0.5) { 1024 } else { bytes.len() };
@@ -428,21 +424,21 @@ fn damage_is_an_error_and_never_a_panic_or_a_hang() {
                 _ => random.random(),
             };
         }
-        let mut blocks = VectorBlocks::from_bytes(size(1024), OWN, true, bytes);
-        let rules = &whole.rules;
-        drop(verify(&blocks, rules));
-        drop(list(&blocks, rules, Cookie::START, &mut |_| true));
+        let mut blocks = whole.blocks.clone();
+        blocks.bytes = bytes;
+        drop(verify(&blocks));
+        drop(list(&blocks, Cookie::START, &mut |_| true));
         drop(is_empty(&blocks));
         for _ in 0..50 {
             let name = format!("name{}", random.random_range(0..8000)).into_bytes();
-            match find(&blocks, rules, &name) {
+            match find(&blocks, &name) {
                 Ok(Search::Found(found)) => drop(
-                    remove(&mut blocks, rules, &found)
-                        .and_then(|removed| give_back(&mut blocks, rules, &found, removed)),
+                    remove(&mut blocks, &found)
+                        .and_then(|removed| give_back(&mut blocks, &found, removed)),
                 ),
                 Ok(Search::Absent(vacancy)) => {
                     let (inode, kind) = (InodeNo(3), EntryKind::REGULAR);
-                    drop(insert(&mut blocks, rules, &vacancy, &name, inode, kind));
+                    drop(insert(&mut blocks, &vacancy, &name, inode, kind));
                 }
                 Err(_) => {}
             }

@@ -1,4 +1,4 @@
-//! A directory's blocks in memory: for tests, measurements and rebuilding.
+//! A directory's blocks in memory: for tests and measurements.
 
 use fslab_vfs::Errno;
 
@@ -10,8 +10,10 @@ use crate::types::{BlockSize, FileBlock, InodeNo};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VectorBlocks {
     inode: InodeNo,
+    rules: Rules,
     block_size: BlockSize,
-    bytes: Vec<u8>,
+    /// All blocks, one after the other.
+    pub(super) bytes: Vec<u8>,
     indexed: bool,
     /// How many blocks there may be.
     pub most: u32,
@@ -23,26 +25,7 @@ impl VectorBlocks {
     pub fn new(block_size: BlockSize, rules: &Rules, inode: InodeNo, parent: InodeNo) -> Self {
         let mut bytes = vec![0; block_size.bytes()];
         super::create(&mut bytes, rules, inode, parent);
-        Self { inode, block_size, bytes, indexed: false, most: u32::MAX }
-    }
-
-    /// The directory that these blocks, one after the other, are; bytes behind the last whole
-    /// block are left out.
-    #[must_use]
-    pub fn from_bytes(
-        block_size: BlockSize,
-        inode: InodeNo,
-        indexed: bool,
-        mut bytes: Vec<u8>,
-    ) -> Self {
-        bytes.truncate(bytes.len() - bytes.len() % block_size.bytes());
-        Self { inode, block_size, bytes, indexed, most: u32::MAX }
-    }
-
-    /// All blocks, one after the other.
-    #[must_use]
-    pub fn bytes(&self) -> &[u8] {
-        &self.bytes
+        Self { inode, rules: *rules, block_size, bytes, indexed: false, most: u32::MAX }
     }
 
     fn range(&self, block: FileBlock) -> std::ops::Range<usize> {
@@ -54,6 +37,10 @@ impl VectorBlocks {
 impl DirectoryBlocks for VectorBlocks {
     fn inode(&self) -> InodeNo {
         self.inode
+    }
+
+    fn rules(&self) -> Rules {
+        self.rules
     }
 
     fn block_size(&self) -> BlockSize {

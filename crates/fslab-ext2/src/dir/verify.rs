@@ -3,10 +3,10 @@
 //! Stricter than e2fsck, which accepts names of one hash in two leaves without the bit that sends
 //! the kernel on to the second.
 
+use super::DirectoryBlocks;
 use super::entry::Entries;
 use super::hash::Hasher;
 use super::index::Table;
-use super::{DirectoryBlocks, Rules};
 use crate::error::Result;
 use crate::flaw::{Checked, Flaw};
 use crate::types::FileBlock;
@@ -32,16 +32,16 @@ impl IndexFlaw {
 ///
 /// # Errors
 /// What the store answers; damage is in the answer.
-pub fn verify<B: DirectoryBlocks>(blocks: &B, rules: &Rules) -> Result<Vec<IndexFlaw>> {
-    let mut walk = Walk::new(blocks, rules);
+pub fn verify<B: DirectoryBlocks>(blocks: &B) -> Result<Vec<IndexFlaw>> {
+    let mut walk = Walk::new(blocks);
     let root = walk.read(FileBlock(0), |bytes| {
         let (info, table) = Table::of_root(bytes)?;
-        Ok((info, entries(table)))
+        Ok((info, table.entries()))
     })?;
     let Some((info, children)) = root else { return Ok(walk.flaws) };
-    walk.hasher = rules.hasher.with_version(info.version);
+    walk.hasher = blocks.rules().hasher.with_version(info.version);
     walk.levels = usize::from(info.levels) + 1;
-    if info.levels >= rules.levels {
+    if info.levels >= blocks.rules().levels {
         walk.complain(FileBlock(0), Flaw::IndexTooDeep);
         return Ok(walk.flaws);
     }
@@ -63,10 +63,6 @@ struct Bounds {
 
 type Children = Vec<(u32, FileBlock)>;
 
-fn entries(table: Table<'_>) -> Children {
-    super::index::entries_from(table, 0)
-}
-
 struct Walk<'a, B> {
     blocks: &'a B,
     hasher: Hasher,
@@ -77,10 +73,10 @@ struct Walk<'a, B> {
 }
 
 impl<'a, B: DirectoryBlocks> Walk<'a, B> {
-    fn new(blocks: &'a B, rules: &Rules) -> Self {
+    fn new(blocks: &'a B) -> Self {
         Self {
             blocks,
-            hasher: rules.hasher,
+            hasher: blocks.rules().hasher,
             seen: vec![false; blocks.count() as usize],
             levels: 0,
             flaws: Vec::new(),
@@ -122,7 +118,7 @@ impl<'a, B: DirectoryBlocks> Walk<'a, B> {
             if level + 1 == self.levels {
                 self.leaf(block, within)?;
             } else if let Some(below) =
-                self.read(block, |bytes| Table::of_node(bytes).map(entries))?
+                self.read(block, |bytes| Table::of_node(bytes).map(Table::entries))?
             {
                 self.index_block(&below, level + 1, within)?;
             }

@@ -1,9 +1,7 @@
 //! Open files: creating, opening, reading, writing, reserving, copying, closing.
 
 use fslab_vfs::rules::{self, set_id};
-use fslab_vfs::{
-    Entry, Errno, FallocateMode, FileKind, Handle, Name, OpenMode, Request, WriteOptions,
-};
+use fslab_vfs::{Entry, Errno, FallocateMode, FileKind, Handle, OpenMode, Request, WriteOptions};
 
 use super::handles::Open;
 use super::{Ext2, VfsResult};
@@ -12,7 +10,7 @@ use crate::dir::Search;
 use crate::error::Result;
 use crate::format::INODE_APPEND;
 use crate::inode_flags::{check_allocation, check_opening};
-use crate::namei::{New, is_privileged};
+use crate::namei::{NamePlace, New};
 use crate::types::InodeNo;
 use crate::volume::Volume;
 
@@ -25,17 +23,7 @@ impl Ext2 {
         self.handles.write().add(open)
     }
 
-    pub(super) fn open_file(
-        &self,
-        request: &Request,
-        no: InodeNo,
-        mode: OpenMode,
-    ) -> Result<Handle> {
-        let mut volume = self.volume.write();
-        self.open_in(&mut volume, request, no, mode)
-    }
-
-    fn open_in(
+    pub(super) fn open_in(
         &self,
         volume: &mut Volume,
         request: &Request,
@@ -52,10 +40,10 @@ impl Ext2 {
         }
         check_opening(&inode, mode)?;
         if mode.contains(OpenMode::TRUNCATE) {
-            volume.begin(request.now)?;
+            volume.begin(request)?;
             let kill_set_id = !set_id::may_keep(request);
-            volume.resize(request, no, &mut inode, 0, kill_set_id)?;
-            volume.store_inode(no, &inode)?;
+            volume.resize(request, &mut inode, 0, kill_set_id)?;
+            volume.store_inode(&inode)?;
         }
         Ok(self.add_handle(volume, Open::File { no, mode }))
     }
@@ -64,24 +52,23 @@ impl Ext2 {
     pub(super) fn create_file(
         &self,
         request: &Request,
-        parent: InodeNo,
-        name: Name<'_>,
+        at: NamePlace<'_>,
         mode: u32,
         flags: OpenMode,
     ) -> VfsResult<(Entry, Handle)> {
         let mut volume = self.volume.write();
-        let (no, handle) = match self.see(volume.search(parent, name))? {
+        let (no, handle) = match self.see(volume.search(at))? {
             Search::Found(_) if flags.contains(OpenMode::EXCLUSIVE) => {
                 return Err(Errno::EXIST.into());
             }
             Search::Found(found) => {
-                let no = self.see(volume.check_named(parent, found.inode()))?;
+                let no = self.see(volume.check_named(at.parent, found.inode()))?;
                 (no, self.see(self.open_in(&mut volume, request, no, flags))?)
             }
             Search::Absent(vacancy) => {
-                volume.begin(request.now)?;
+                volume.begin(request)?;
                 let new = New::of_kind(FileKind::Regular, mode);
-                let no = self.see(volume.create_at(request, parent, name, &new, &vacancy))?;
+                let no = self.see(volume.create_at(request, at, &new, &vacancy))?;
                 let flags = flags - OpenMode::TRUNCATE;
                 (no, self.add_handle(&volume, Open::File { no, mode: flags }))
             }
@@ -130,11 +117,11 @@ impl Ext2 {
         let (length, is_due) = {
             let volume = self.volume.read();
             let inode = volume.inode(no)?;
-            let length = volume.read_data(no, &inode, offset, buffer)?;
+            let length = volume.read_data(&inode, offset, buffer)?;
             (length, volume.access_is_due(&inode, request.now))
         };
         if is_due && !buffer.is_empty() && !mode.contains(OpenMode::NO_ACCESS_TIME) {
-            self.volume.write().touch_access(no, request.now);
+            self.volume.write().touch_access(no, request);
         }
         Ok(length)
     }
@@ -149,21 +136,21 @@ impl Ext2 {
     ) -> Result<usize> {
         let (no, mode) = self.handles.read().writable(handle)?;
         let mut volume = self.volume.write();
-        volume.begin(request.now)?;
+        volume.begin(request)?;
         let mut inode = volume.inode(no)?;
         check_regular(&inode)?;
         let offset = if options.append { inode.size } else { offset };
         if inode.flags & INODE_APPEND != 0 && offset < inode.size {
             return Err(Errno::PERM.into());
         }
-        let answer = volume.write_data(no, &mut inode, offset, data, is_privileged(request));
+        let answer = volume.write_data(&mut inode, offset, data);
         // Indirect blocks may have been taken before a failure.
-        volume.store_inode(no, &inode)?;
+        volume.store_inode(&inode)?;
         let written = answer?;
         if written > 0 {
-            volume.drop_privileges(no, &mut inode, request, options.kill_set_id)?;
+            volume.drop_privileges(&mut inode, request, options.kill_set_id)?;
             (inode.modified, inode.changed) = (request.now, request.now);
-            volume.store_inode(no, &inode)?;
+            volume.store_inode(&inode)?;
         }
         drop(volume);
         if mode.intersects(OpenMode::DATA_SYNC | OpenMode::SYNC) {
@@ -184,31 +171,30 @@ impl Ext2 {
         let end = rules::check_range(offset, length, volume.geometry().size_max())?;
         rules::check_fallocate(mode)?;
         let (no, _) = self.handles.read().writable(handle)?;
-        volume.begin(request.now)?;
+        volume.begin(request)?;
         let mut inode = volume.inode(no)?;
         check_regular(&inode)?;
         check_allocation(&inode, mode)?;
         let keep_size = mode.contains(FallocateMode::KEEP_SIZE);
-        let privileged = is_privileged(request);
         let within = offset..if keep_size { end.min(inode.size.max(offset)) } else { end };
         let answer = if mode.contains(FallocateMode::PUNCH_HOLE) {
-            volume.punch(no, &mut inode, offset..end)
+            volume.punch(&mut inode, offset..end)
         } else if mode.contains(FallocateMode::ZERO_RANGE) {
-            volume.zero(no, &mut inode, within, privileged)
+            volume.zero(&mut inode, within)
         } else if keep_size && end > inode.size {
             // The format has no way to tell such space from damage.
             Err(Errno::OPNOTSUPP.into())
         } else {
-            volume.fill_holes(no, &mut inode, within, privileged)
+            volume.fill_holes(&mut inode, within)
         };
-        volume.store_inode(no, &inode)?;
+        volume.store_inode(&inode)?;
         answer?;
         if !keep_size && end > inode.size {
-            volume.truncate(no, &mut inode, end)?;
+            volume.truncate(&mut inode, end)?;
         }
-        volume.drop_privileges(no, &mut inode, request, !set_id::may_keep(request))?;
+        volume.drop_privileges(&mut inode, request, !set_id::may_keep(request))?;
         (inode.modified, inode.changed) = (request.now, request.now);
-        volume.store_inode(no, &inode)
+        volume.store_inode(&inode)
     }
 
     pub(super) fn copy(

@@ -9,10 +9,8 @@ use fslab_vfs::{DirectoryEntry, DirectorySink, Errno, FileKind, Ino, Request};
 use super::handles::Listing;
 use super::{Ext2, to_ino, to_no};
 use crate::dir::outline::{Branch, outline};
-use crate::dir::{self, Cookie};
-use crate::dir_blocks::DirectoryView;
+use crate::dir::{self, Cookie, DirectoryBlocks};
 use crate::error::Result;
-use crate::format::INODE_INDEX;
 use crate::types::InodeNo;
 
 /// Entries that are copied out of a directory under one hold of the lock.
@@ -33,10 +31,8 @@ impl Ext2 {
     /// `ENOTDIR`, damage, and what the device answers.
     pub fn index_of(&self, directory: Ino, visit: &mut dyn FnMut(Branch)) -> Result<bool> {
         let volume = self.volume();
-        let no = to_no(directory)?;
-        let inode = volume.inode(no)?;
-        let view = DirectoryView::new(&volume, no, &inode)?;
-        let indexed = inode.flags & INODE_INDEX != 0;
+        let view = volume.directory(to_no(directory)?)?;
+        let indexed = view.is_indexed();
         if indexed {
             outline(&view, visit)?;
         }
@@ -56,7 +52,7 @@ impl Ext2 {
             Result::Ok(volume.access_is_due(&volume.inode(no)?, request.now))
         };
         if offset == 0 && is_due()? {
-            self.volume.write().touch_access(no, request.now);
+            self.volume.write().touch_access(no, request);
         }
         let mut from = Cookie(offset);
         loop {
@@ -81,7 +77,7 @@ impl Ext2 {
             return Err(Errno::NOENT.into());
         }
         let mut piece = Vec::new();
-        let view = DirectoryView::new(&volume, no, &inode)?;
+        let view = volume.directory(no)?;
         let sink = &mut |listed: dir::Listed<'_>| {
             if piece.len() == LISTING_PIECE {
                 return false;
@@ -95,8 +91,8 @@ impl Ext2 {
             true
         };
         match listing {
-            None => dir::list(&view, &volume.rules, from, sink)?,
-            Some(order) => order.lock().list(&view, &volume.rules, from, sink)?,
+            None => dir::list(&view, from, sink)?,
+            Some(order) => order.lock().list(&view, from, sink)?,
         }
         Ok(piece)
     }

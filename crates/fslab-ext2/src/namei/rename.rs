@@ -1,31 +1,39 @@
 //! Moving names. All checks come before the first change; the new name is made before the old one
 //! goes, in memory and on the device, unless two names are exchanged.
 
-use fslab_vfs::{Errno, FileKind, Name, RenameMode, Request};
+use fslab_vfs::{Errno, FileKind, RenameMode, Request};
 
 use crate::dir;
-use crate::dir_blocks::{DirectoryEdit, DirectoryView};
 use crate::error::{Error, Place, Result};
 use crate::flaw::Flaw;
-use crate::namei::{New, is_privileged};
+use crate::namei::{NamePlace, New};
 use crate::types::InodeNo;
 use crate::volume::Volume;
 
 /// Most directories between a directory and the root; more can only be a circle.
 const DEPTH_MAX: u32 = 1 << 20;
 
-/// A name in a directory.
-#[derive(Clone, Copy)]
-pub(crate) struct NamePlace<'a> {
-    pub parent: InodeNo,
-    pub name: Name<'a>,
-}
-
 /// An inode that a rename is about.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Subject {
     no: InodeNo,
     kind: FileKind,
+}
+
+impl Subject {
+    /// What its directory counts for it as a subdirectory.
+    fn links_above(self) -> i32 {
+        i32::from(self.kind == FileKind::Directory)
+    }
+}
+
+/// A name that is to move, and what the new name stands for until then.
+#[derive(Clone, Copy)]
+struct Move<'a> {
+    from: NamePlace<'a>,
+    source: Subject,
+    to: NamePlace<'a>,
+    target: Option<Subject>,
 }
 
 impl Volume {
@@ -41,41 +49,36 @@ impl Volume {
         if !replacing.contains(mode) && mode != RenameMode::EXCHANGE {
             return Err(Errno::INVAL.into());
         }
-        self.begin(request.now)?;
-        let new_parent = self.inode(to.parent)?;
-        DirectoryView::new(self, to.parent, &new_parent)?;
+        self.begin(request)?;
+        let new_parent_links = self.directory(to.parent)?.inode.links;
         let source = self.subject(from)?.ok_or(Errno::NOENT)?;
-        if new_parent.links == 0 {
+        if new_parent_links == 0 {
             return Err(Errno::NOENT.into());
         }
         let target = self.subject(to)?;
-        self.check_rename(source, target, from, to, mode)?;
+        let moving = Move { from, source, to, target };
+        self.check_rename(moving, mode)?;
         let replaced = target.map(|target| target.no);
         self.check_moves_name((from.parent, source.no), (to.parent, replaced))?;
         let answer = match target {
             Some(target) if target.no == source.no => Ok(()),
-            Some(target) if mode.contains(RenameMode::EXCHANGE) => {
-                self.exchange(from, source, to, target)
+            Some(target) if mode.contains(RenameMode::EXCHANGE) => self.exchange(moving, target),
+            _ if mode.contains(RenameMode::WHITEOUT) => {
+                // Overlay file systems take a character device of number 0 for a removed name.
+                let new = New::of_kind(FileKind::CharDevice, 0);
+                let whiteout = self.make_inode(request, from.parent, &new, 1)?;
+                self.replace(moving, Some(whiteout))
             }
-            target if mode.contains(RenameMode::WHITEOUT) => {
-                let whiteout = self.make_whiteout(request, from.parent)?;
-                self.replace(request, from, source, to, target, Some(whiteout))
-            }
-            target => self.replace(request, from, source, to, target, None),
+            _ => self.replace(moving, None),
         };
         if source.kind == FileKind::Directory || mode.contains(RenameMode::EXCHANGE) {
-            self.order.pending.unordered();
+            self.order.pending.is_unordered = true;
         }
         answer
     }
 
-    /// What overlay file systems take for a removed name: a character device of number 0.
-    fn make_whiteout(&mut self, request: &Request, parent: InodeNo) -> Result<InodeNo> {
-        self.make_inode(request, parent, &New::of_kind(FileKind::CharDevice, 0), 1)
-    }
-
     fn subject(&self, place: NamePlace<'_>) -> Result<Option<Subject>> {
-        match self.child(place.parent, place.name) {
+        match self.child(place) {
             Ok(no) => Ok(Some(Subject { no, kind: self.named_inode(no)?.kind })),
             Err(error) if error.is(Errno::NOENT) => Ok(None),
             Err(error) => Err(error),
@@ -84,14 +87,8 @@ impl Volume {
 
     /// The target must be as the mode demands; no directory may come to lie within itself, and no
     /// target may hold its source.
-    fn check_rename(
-        &self,
-        source: Subject,
-        target: Option<Subject>,
-        from: NamePlace<'_>,
-        to: NamePlace<'_>,
-        mode: RenameMode,
-    ) -> Result<()> {
+    fn check_rename(&self, moving: Move<'_>, mode: RenameMode) -> Result<()> {
+        let Move { from, source, to, target } = moving;
         let exchange = mode.contains(RenameMode::EXCHANGE);
         if mode.contains(RenameMode::NO_REPLACE) && target.is_some() {
             return Err(Errno::EXIST.into());
@@ -127,24 +124,16 @@ impl Volume {
             if inode.links == 0 {
                 return Ok(false);
             }
-            at = dir::parent(&DirectoryView::new(self, at, &inode)?)?;
+            at = dir::parent(&self.directory(at)?)?;
         }
         Err(Error::damaged(Place::Inode(directory), Flaw::DirectoryCircle))
     }
 
-    fn replace(
-        &mut self,
-        request: &Request,
-        from: NamePlace<'_>,
-        source: Subject,
-        to: NamePlace<'_>,
-        target: Option<Subject>,
-        whiteout: Option<InodeNo>,
-    ) -> Result<()> {
-        let moved = self.move_name(request, from, source, to, target, whiteout);
+    fn replace(&mut self, moving: Move<'_>, whiteout: Option<InodeNo>) -> Result<()> {
+        let Move { from, source, to, target } = moving;
+        let moved = self.move_name(moving, whiteout);
         moved.inspect_err(|_| whiteout.into_iter().for_each(|no| self.abandon(no)))?;
-        let change = |subject: Subject| i32::from(subject.kind == FileKind::Directory);
-        let (gains, loses) = (change(source), target.map_or(0, change));
+        let (gains, loses) = (source.links_above(), target.map_or(0, Subject::links_above));
         let answer = self
             .touch_directory(from.parent, -gains)
             .and_then(|()| self.touch_directory(to.parent, gains - loses))
@@ -156,33 +145,25 @@ impl Volume {
 
     /// Makes the new name and takes the old one away, or gives it to a whiteout. Where that fails,
     /// both names are what they were.
-    fn move_name(
-        &mut self,
-        request: &Request,
-        from: NamePlace<'_>,
-        source: Subject,
-        to: NamePlace<'_>,
-        target: Option<Subject>,
-        whiteout: Option<InodeNo>,
-    ) -> Result<()> {
+    fn move_name(&mut self, moving: Move<'_>, whiteout: Option<InodeNo>) -> Result<()> {
+        let Move { from, source, to, target } = moving;
         if let Some(target) = target {
             self.check_replaceable(source, target)?;
         }
-        let gains = i32::from(source.kind == FileKind::Directory);
-        let loses = i32::from(target.is_some_and(|target| target.kind == FileKind::Directory));
-        if from.parent != to.parent && gains > loses {
+        let loses = target.map_or(0, Subject::links_above);
+        if from.parent != to.parent && source.links_above() > loses {
             self.check_links(to.parent)?;
         }
-        if loses > 0
-            && let Some(target) = target
-        {
-            self.order_removal(target.no)?;
-        }
         match target {
-            Some(_) => self.replace_name(to.parent, to.name, source.no, source.kind)?,
+            Some(target) => {
+                if loses > 0 {
+                    self.order_removal(target.no)?;
+                }
+                self.replace_name(to, source.no, source.kind)?;
+            }
             None => {
-                let privileged = is_privileged(request);
-                self.add_new_name(to.parent, to.name, source.no, source.kind, privileged)?;
+                let vacancy = self.vacancy(to)?;
+                self.add_name(to, &vacancy, source.no, source.kind)?;
             }
         }
         let left = self.leave_old_name(from, to, whiteout);
@@ -194,8 +175,8 @@ impl Volume {
     /// counted for would lead to somebody else's file when one of them is removed.
     fn take_back(&mut self, to: NamePlace<'_>, target: Option<Subject>) {
         let answer = match target {
-            Some(target) => self.replace_name(to.parent, to.name, target.no, target.kind),
-            None => self.remove_name(to.parent, to.name),
+            Some(target) => self.replace_name(to, target.no, target.kind),
+            None => self.remove_name(to),
         };
         if let Err(error) = answer {
             self.trouble.log("a name that was moved is in both places", &error);
@@ -223,34 +204,28 @@ impl Volume {
         to: NamePlace<'_>,
         whiteout: Option<InodeNo>,
     ) -> Result<()> {
-        let old = self.block_of_name(from.parent, from.name)?;
-        let new = self.block_of_name(to.parent, to.name)?;
+        let old = self.block_of_name(from)?;
+        let new = self.block_of_name(to)?;
         let (Some(old), Some(new)) = (old, new) else { return Err(Errno::NOENT.into()) };
         if old != new {
             self.order_move(from.parent, old, new)?;
         }
         match whiteout {
-            Some(no) => self.replace_name(from.parent, from.name, no, FileKind::CharDevice),
-            None => self.remove_name(from.parent, from.name),
+            Some(no) => self.replace_name(from, no, FileKind::CharDevice),
+            None => self.remove_name(from),
         }
     }
 
     /// Nothing orders the two names on the device (see [`crate::write_order::dependencies`]).
-    fn exchange(
-        &mut self,
-        from: NamePlace<'_>,
-        source: Subject,
-        to: NamePlace<'_>,
-        target: Subject,
-    ) -> Result<()> {
-        let count = |subject: Subject| i32::from(subject.kind == FileKind::Directory);
-        let gains = count(source) - count(target);
+    fn exchange(&mut self, moving: Move<'_>, target: Subject) -> Result<()> {
+        let Move { from, source, to, .. } = moving;
+        let gains = source.links_above() - target.links_above();
         if from.parent != to.parent && gains != 0 {
             self.check_links(if gains > 0 { to.parent } else { from.parent })?;
         }
-        self.replace_name(from.parent, from.name, target.no, target.kind)?;
+        self.replace_name(from, target.no, target.kind)?;
         let answer = self
-            .replace_name(to.parent, to.name, source.no, source.kind)
+            .replace_name(to, source.no, source.kind)
             .and_then(|()| self.touch_directory(from.parent, -gains))
             .and_then(|()| self.touch_directory(to.parent, gains))
             .and_then(|()| self.moved(source, from.parent, to.parent))
@@ -262,11 +237,10 @@ impl Volume {
     fn moved(&mut self, subject: Subject, from: InodeNo, to: InodeNo) -> Result<()> {
         let mut inode = self.inode(subject.no)?;
         inode.changed = self.now;
-        self.store_inode(subject.no, &inode)?;
+        self.store_inode(&inode)?;
         if subject.kind != FileKind::Directory || from == to {
             return Ok(());
         }
-        let rules = self.rules;
-        dir::set_parent(&mut DirectoryEdit::new(self, subject.no, &mut inode, true)?, &rules, to)
+        dir::set_parent(&mut self.directory_mut(subject.no)?, to)
     }
 }

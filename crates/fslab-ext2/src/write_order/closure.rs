@@ -31,7 +31,6 @@ use fslab_vfs::FileKind;
 use crate::cache::{Left, Role, Written};
 use crate::dir::entry::Entries;
 use crate::dir::{self, Search};
-use crate::dir_blocks::DirectoryView;
 use crate::error::{Error, Result};
 use crate::free_space::Reuse;
 use crate::inode::Inode;
@@ -254,16 +253,16 @@ impl Builder<'_> {
         let roles = &self.volume.cache;
         let attributes = inode.xattr_block.filter(|it| roles.role(*it) == Some(Role::Map));
         self.closure.map.extend(attributes);
-        if self.volume.has_map(&inode) { self.add_map(no, &inode) } else { Ok(true) }
+        if self.volume.has_map(&inode) { self.add_map(&inode) } else { Ok(true) }
     }
 
-    fn add_map(&mut self, no: InodeNo, inode: &Inode) -> Result<bool> {
+    fn add_map(&mut self, inode: &Inode) -> Result<bool> {
         let is_directory = inode.kind == FileKind::Directory;
         // The blocks of a regular file are on the device: only the way to them is looked at.
         let lowest = if inode.kind == FileKind::Regular { 1 } else { 0 };
         let (volume, closure) = (self.volume, &mut self.closure);
         let mut is_whole = true;
-        volume.walk_to(no, inode, lowest, &mut |block, place| match volume.cache.role(block) {
+        volume.walk_to(inode, lowest, &mut |block, place| match volume.cache.role(block) {
             Some(Role::Map) if is_directory && place.is_some() => {
                 closure.new_directories.push(block);
             }
@@ -276,9 +275,8 @@ impl Builder<'_> {
 
     /// Adds the block of a name and the index blocks that lead to it.
     fn add_name(&mut self, parent: InodeNo, name: &[u8], no: InodeNo) -> Result<bool> {
-        let inode = self.volume.inode(parent)?;
-        let view = DirectoryView::new(self.volume, parent, &inode)?;
-        let Search::Found(found) = dir::find(&view, &self.volume.rules, name)? else {
+        let view = self.volume.directory(parent)?;
+        let Search::Found(found) = dir::find(&view, name)? else {
             return Ok(false);
         };
         let mut is_whole = found.inode() == no;
@@ -286,7 +284,7 @@ impl Builder<'_> {
             is_whole &= self.add_directory_block(view.physical(block)?);
         }
         if self.volume.order.pending.was_removed(parent, name) {
-            for block in self.changed_blocks(parent, &inode)? {
+            for block in self.changed_blocks(&view.inode)? {
                 is_whole &= self.add_directory_block(block);
             }
         }
@@ -294,9 +292,9 @@ impl Builder<'_> {
     }
 
     /// The blocks of a directory that the device has in an older state or not at all.
-    fn changed_blocks(&self, no: InodeNo, inode: &Inode) -> Result<Vec<BlockNo>> {
+    fn changed_blocks(&self, inode: &Inode) -> Result<Vec<BlockNo>> {
         let mut blocks = Vec::new();
-        self.volume.walk(no, inode, &mut |block, place| {
+        self.volume.walk(inode, &mut |block, place| {
             if place.is_some() && self.volume.cache.role(block).is_some() {
                 blocks.push(block);
             }
@@ -323,7 +321,7 @@ impl Builder<'_> {
             return Ok(false);
         }
         let mut named = Vec::new();
-        for block in self.changed_blocks(no, &volume.inode(no)?)? {
+        for block in self.changed_blocks(&volume.inode(no)?)? {
             if !self.add_directory_block(block) {
                 return Ok(false);
             }

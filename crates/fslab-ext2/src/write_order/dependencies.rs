@@ -10,11 +10,10 @@
 //! written before the other. Until the next sync, a power cut may leave one of the two inodes
 //! without a name; a checker finds it.
 
-use fslab_vfs::Name;
-
 use crate::cache::{Role, STEPS_MAX};
 use crate::error::Result;
 use crate::free_space::Reuse;
+use crate::namei::NamePlace;
 use crate::types::{BlockNo, InodeNo};
 use crate::volume::Volume;
 
@@ -102,13 +101,18 @@ impl Volume {
     }
 
     /// A new directory was given this name, which what is moved into it needs as early as its own.
-    pub fn order_new_directory(&mut self, parent: InodeNo, name: Name<'_>) -> Result<()> {
-        let Some(block) = self.block_of_name(parent, name)? else { return Ok(()) };
+    pub fn order_new_directory(&mut self, at: NamePlace<'_>) -> Result<()> {
+        self.order_early_name(at).map(drop)
+    }
+
+    /// Has the block of a new name written early; answers it, unless everything was written.
+    fn order_early_name(&mut self, at: NamePlace<'_>) -> Result<Option<BlockNo>> {
+        let Some(block) = self.block_of_name(at)? else { return Ok(None) };
         if self.is_late(block) {
-            return self.flush_within_operation();
+            return self.flush_within_operation().map(|()| None);
         }
         self.order.early_blocks.insert(block);
-        Ok(())
+        Ok(Some(block))
     }
 
     /// A directory is about to lose its name. Names that left it, and that the device may have
@@ -117,26 +121,22 @@ impl Volume {
         if self.order.left.contains(&no) { self.flush_within_operation() } else { Ok(()) }
     }
 
-    /// An inode was given one more name, in this block.
-    pub fn order_link(&mut self, no: InodeNo, parent: InodeNo, name: Name<'_>) -> Result<()> {
-        let Some(block) = self.block_of_name(parent, name)? else { return Ok(()) };
-        if self.is_late(block) {
-            return self.flush_within_operation();
-        }
-        self.order.early_blocks.insert(block);
-        self.order.linked.insert(no, block);
+    /// An inode was given one more name.
+    pub fn order_link(&mut self, no: InodeNo, at: NamePlace<'_>) -> Result<()> {
+        let block = self.order_early_name(at)?;
+        self.order.linked.extend(block.map(|block| (no, block)));
         Ok(())
     }
 
     /// An inode that has others is about to lose this name.
-    pub fn order_unlink(&mut self, no: InodeNo, parent: InodeNo, name: Name<'_>) -> Result<()> {
+    pub fn order_unlink(&mut self, no: InodeNo, at: NamePlace<'_>) -> Result<()> {
         let Some(other) = self.order.linked.get(&no).copied() else { return Ok(()) };
-        match self.block_of_name(parent, name)? {
+        match self.block_of_name(at)? {
             Some(block) if block == other => Ok(()),
             Some(block) if self.order.early_blocks.contains(&block) => {
                 self.flush_within_operation()
             }
-            Some(block) => self.order_departure(parent, block),
+            Some(block) => self.order_departure(at.parent, block),
             None => Ok(()),
         }
     }

@@ -58,57 +58,44 @@ impl Volume {
 
     /// As [`flush`](Self::flush), within an operation: what is written may not be in order.
     pub(crate) fn flush_within_operation(&mut self) -> Result<()> {
-        let mut next = Some(FlushStep::Begin);
-        while let Some(step) = next {
-            next = self.flush_step(step)?;
+        for step in self.flush_steps() {
+            self.flush_step(step)?;
             self.barrier()?;
         }
-        Ok(())
+        self.barrier()
     }
 
-    /// Does a step of a flush and answers the next one. Whoever goes through the steps flushes the
-    /// device behind each; other operations must not come between.
-    pub(crate) fn flush_step(&mut self, step: FlushStep) -> Result<Option<FlushStep>> {
-        let next = match step {
-            FlushStep::Begin if self.options.read_only || !self.has_changes() => return Ok(None),
+    /// The steps of a flush; none where nothing was changed. Whoever goes through them flushes the
+    /// device behind each, and at last; other operations must not come between.
+    pub(crate) fn flush_steps(&self) -> impl Iterator<Item = FlushStep> + use<> {
+        let is_due = !self.options.read_only && self.has_changes();
+        let directories = (0..=STEPS_MAX).map(FlushStep::Directories);
+        let first = [FlushStep::Begin, FlushStep::Map, FlushStep::Inodes].into_iter();
+        let all = first.chain(directories).chain([FlushStep::Late, FlushStep::Settled]);
+        all.filter(move |_| is_due)
+    }
+
+    /// Does a step of a flush.
+    pub(crate) fn flush_step(&mut self, step: FlushStep) -> Result<()> {
+        match step {
             FlushStep::Begin => {
                 let head = self.orphans.settled_head();
                 if self.says_clean || head != self.superblock.raw().s_last_orphan.get() {
                     self.write_superblock(false, head)?;
                 }
                 self.data_written = true;
-                FlushStep::Map
+                Ok(())
             }
-            FlushStep::Map => {
-                self.write_role(Role::Map)?;
-                FlushStep::Inodes
-            }
-            FlushStep::Inodes => {
-                self.write_inodes_without_late()?;
-                FlushStep::Directories(0)
-            }
-            FlushStep::Directories(0) => {
-                self.write_role(Role::Directory)?;
-                FlushStep::Directories(1)
-            }
-            FlushStep::Directories(number) => {
-                self.write_role(Role::DirectoryLate(number))?;
-                if number < STEPS_MAX {
-                    FlushStep::Directories(number + 1)
-                } else {
-                    FlushStep::Late
-                }
-            }
-            FlushStep::Late => {
-                self.write_late()?;
-                FlushStep::Settled
-            }
+            FlushStep::Map => self.write_role(Role::Map),
+            FlushStep::Inodes => self.write_inodes_without_late(),
+            FlushStep::Directories(0) => self.write_role(Role::Directory),
+            FlushStep::Directories(number) => self.write_role(Role::DirectoryLate(number)),
+            FlushStep::Late => self.write_late(),
             FlushStep::Settled => {
                 self.orphans.settled();
-                return Ok(None);
+                Ok(())
             }
-        };
-        Ok(Some(next))
+        }
     }
 
     /// Step 6: makes the superblock say whether all is in order, if it says anything else.

@@ -51,8 +51,9 @@ pub(crate) struct PendingInodes {
     pub(super) inodes: HashMap<InodeNo, Pending, Hashing>,
     /// Names that the device may have although they were removed: directories, and hashes.
     removed: HashSet<(InodeNo, u64), Hashing>,
-    /// A change was made whose order on the device no closure tells.
-    pub(super) is_unordered: bool,
+    /// A change was made whose order on the device no closure tells: a directory was moved, or two
+    /// names were exchanged.
+    pub is_unordered: bool,
 }
 
 impl Default for PendingInodes {
@@ -91,11 +92,6 @@ impl PendingInodes {
     /// Whether a name was removed; of some that were not, too.
     pub(super) fn was_removed(&self, parent: InodeNo, name: &[u8]) -> bool {
         self.removed.contains(&(parent, self.removed.hasher().hash_one(name)))
-    }
-
-    /// A directory was moved, or two names were exchanged.
-    pub fn unordered(&mut self) {
-        self.is_unordered = true;
     }
 
     /// An inode was deleted with its name.

@@ -72,27 +72,26 @@ fn speed_of_a_directory_alone() {
             let mut blocks = VectorBlocks::new(size, &rules, InodeNo(12), InodeNo::ROOT);
             let start = Instant::now();
             for name in &names {
-                let Search::Absent(vacancy) = find(&blocks, &rules, name.as_bytes()).unwrap()
-                else {
+                let Search::Absent(vacancy) = find(&blocks, name.as_bytes()).unwrap() else {
                     panic!("{name} is there already")
                 };
                 let (inode, kind) = (InodeNo(99), EntryKind::REGULAR);
-                insert(&mut blocks, &rules, &vacancy, name.as_bytes(), inode, kind).unwrap();
+                insert(&mut blocks, &vacancy, name.as_bytes(), inode, kind).unwrap();
             }
             each(&label("find and insert"), names.len(), start.elapsed());
             let start = Instant::now();
             for name in &names {
-                assert!(find(&blocks, &rules, name.as_bytes()).unwrap().inode().is_some());
+                assert!(find(&blocks, name.as_bytes()).unwrap().inode().is_some());
             }
             each(&label("find"), names.len(), start.elapsed());
             let full = blocks.count();
             let start = Instant::now();
             for name in &names {
-                let Search::Found(found) = find(&blocks, &rules, name.as_bytes()).unwrap() else {
+                let Search::Found(found) = find(&blocks, name.as_bytes()).unwrap() else {
                     panic!("{name} is gone")
                 };
-                let removed = remove(&mut blocks, &rules, &found).unwrap();
-                give_back(&mut blocks, &rules, &found, removed).unwrap();
+                let removed = remove(&mut blocks, &found).unwrap();
+                give_back(&mut blocks, &found, removed).unwrap();
             }
             each(&label("find and remove"), names.len(), start.elapsed());
             println!("{full} blocks, and {} once empty", blocks.count());
@@ -170,7 +169,7 @@ fn speed_of_ten_million_names() {
             large_directories: block < 4096,
             ..options(block)
         };
-        let device = Arc::new(fslab_vfs::MetadataDevice::new(bytes));
+        let device = Arc::new(MemoryDevice::of_metadata(bytes));
         mkfs(&*device, &small).unwrap();
         let (dirty_bytes_max, clean_bytes_max) = (cache_mib << 19, cache_mib << 19);
         let options =

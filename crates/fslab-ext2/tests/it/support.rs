@@ -245,7 +245,8 @@ impl Image {
     }
 
     pub fn device(&self) -> FileDevice {
-        FileDevice::open(&self.path()).unwrap()
+        let file = std::fs::File::options().read(true).write(true).open(self.path());
+        FileDevice::from_file(file.unwrap()).unwrap()
     }
 
     pub fn open(&self) -> Ext2 {

@@ -7,8 +7,8 @@ use std::process::Command;
 use std::sync::Arc;
 
 use fslab_fuse::MountOptions;
-use fslab_sys::id_map::{IdMap, mount_mapped};
 use fslab_vfs::{FileSystem, HostFs, HostOptions, MemFs};
+use fslab_vfs_testing::id_map::{IdMap, mount_mapped};
 use fslab_vfs_testing::skip::skip;
 
 use crate::support::Mounted;

@@ -8,8 +8,7 @@ mod arguments;
 use std::sync::Arc;
 
 use fslab_trace::{
-    Anonymiser, DataMode, Metadata, NameMode, Recorder, RecorderOptions, TraceWriter, VERSION,
-    WhenFull,
+    Anonymiser, DataMode, Metadata, Recorder, RecorderOptions, TraceWriter, VERSION, WhenFull,
 };
 use fslab_vfs::{
     Call, Clock, Errno, FileSystem, Intercepted, Opened, Outcome, Request, Result, Watch,
@@ -69,16 +68,13 @@ fn build(
 ) -> crate::Result<Arc<dyn FileSystem>> {
     let data = options.choice("data").parse().unwrap_or(DataMode::Checksum);
     let anonymiser = options.path("anonymise").map(Anonymiser::from_key_file).transpose()?;
-    let names = if anonymiser.is_some() { NameMode::Anonymised } else { NameMode::Plain };
-    if data == DataMode::Full && names == NameMode::Anonymised {
-        return Err(Error::Together {
-            layer: SPEC.name,
-            one: "data=full",
-            other: "anonymise",
-            why: "contents may hold names",
-        });
+    let anonymised = anonymiser.is_some();
+    if data == DataMode::Full && anonymised {
+        let what = "has data=full and anonymise, which exclude each other: contents may hold names";
+        return Err(Error::Unfit { layer: SPEC.name, what: what.to_owned() });
     }
-    let metadata = Metadata { version: VERSION, segment: 1, data, names, lost: 0, closed: false };
+    let metadata =
+        Metadata { version: VERSION, segment: 1, data, anonymised, lost: 0, closed: false };
     let writer = TraceWriter::create(options.place("to")?, metadata)?;
     let when_full =
         if options.choice("when_full") == "wait" { WhenFull::Wait } else { WhenFull::Lose };

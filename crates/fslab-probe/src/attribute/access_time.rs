@@ -4,17 +4,16 @@ use std::fs::{File, FileTimes};
 use std::io::{self, Read};
 use std::time::{Duration, SystemTime};
 
-use super::{Attribute, Wants};
+use super::{Attribute, in_directory};
 use crate::finding::{Finding, Method, Value};
 use crate::ground::Ground;
 
-pub(super) static SPEC: Attribute = Attribute {
-    name: "access-time",
-    help: "strictatime: each read sets it; relatime: only where it is older than the last change; \
+pub(super) static SPEC: Attribute = in_directory(
+    "access-time",
+    "strictatime: each read sets it; relatime: only where it is older than the last change; \
            noatime: never",
-    wants: Wants::Directory,
     find,
-};
+);
 
 const HOUR: Duration = Duration::from_hours(1);
 

@@ -5,17 +5,13 @@
 
 use std::io;
 
-use super::{Attribute, Wants};
+use super::{Attribute, in_directory};
 use crate::finding::{Finding, Method, Point, Value};
 use crate::ground::Ground;
 use crate::search::first_true;
 
-pub(super) static SPEC: Attribute = Attribute {
-    name: "allocation-unit",
-    help: "by how many bytes the space grows that a file takes",
-    wants: Wants::Directory,
-    find,
-};
+pub(super) static SPEC: Attribute =
+    in_directory("allocation-unit", "by how many bytes the space grows that a file takes", find);
 
 /// From here files grow: too large to be stored within an inode, and before the first indirect
 /// block could be full (with 1 KiB blocks that is at 268 KiB).
@@ -32,14 +28,12 @@ fn find(ground: &Ground) -> io::Result<Finding> {
         Ok(taken)
     };
     let start = taken(FROM)?;
-    let first =
-        first_true(FROM, FROM + LARGEST, |length| Ok::<_, io::Error>(taken(length)? > start))?;
+    let first = first_true(FROM, FROM + LARGEST, |length| Ok(taken(length)? > start))?;
     let Some(first) = first else {
         return Ok(nothing(series));
     };
     let one_more = taken(first)?;
-    let second =
-        first_true(first, first + LARGEST, |length| Ok::<_, io::Error>(taken(length)? > one_more))?;
+    let second = first_true(first, first + LARGEST, |length| Ok(taken(length)? > one_more))?;
     let Some(second) = second else {
         return Ok(nothing(series));
     };
@@ -53,6 +47,11 @@ fn find(ground: &Ground) -> io::Result<Finding> {
 fn nothing(series: Vec<Point>) -> Finding {
     let reason = format!("a file takes no more space within {LARGEST} bytes of growth");
     Finding::by(Method::failed("bytes of data until more is taken", reason, series))
+}
+
+/// That a method does not apply, because the unit is not known.
+pub(super) fn unknown(name: &'static str) -> Finding {
+    Finding::none(name, "the allocation unit is not known")
 }
 
 /// The unit where it is known, found once a ground.

@@ -9,7 +9,6 @@ use std::fs::OpenOptions;
 use std::io;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 
-use fiemap::{Fiemap, FiemapFlags};
 use fslab_sys::block_counters::BlockCounters;
 use rustix::fs::OFlags;
 
@@ -31,18 +30,10 @@ const PLACE: u64 = 4 << 20;
 const OVERWRITES: u64 = 16;
 
 fn find(ground: &Ground) -> io::Result<Finding> {
-    let scratch = one_byte(ground)?;
+    let scratch = ground.one_byte(PLACE)?;
     let holes = by_holes(&scratch)?;
     let known = holes.outcome.clone().ok();
     Ok(Finding::conclude(vec![holes, by_extent(&scratch), by_device(ground, known.as_ref())?]))
-}
-
-/// A sparse file with one byte in the middle, stored.
-fn one_byte(ground: &Ground) -> io::Result<Scratch> {
-    let scratch = ground.fresh()?;
-    scratch.file.set_len(2 * PLACE)?;
-    scratch.file.write_all_at(b"x", PLACE)?;
-    scratch.settle()
 }
 
 fn by_holes(scratch: &Scratch) -> io::Result<Method> {
@@ -60,29 +51,24 @@ fn by_holes(scratch: &Scratch) -> io::Result<Method> {
 
 fn by_extent(scratch: &Scratch) -> Method {
     const NAME: &str = "length of the extent around one byte";
-    let mut extents = Fiemap::with_flags(&scratch.file, FiemapFlags::SYNC);
-    match (extents.next(), extents.next()) {
-        (Some(Ok(extent)), None) => {
+    match scratch.extents().as_deref() {
+        Ok([extent]) => {
             let series = vec![Point { x: extent.fe_logical, y: extent.fe_length }];
             Method::found(NAME, Value::Bytes(extent.fe_length), series)
         }
-        (Some(Err(error)), _) => {
-            Method::failed(NAME, format!("extents are not told ({error})"), Vec::new())
-        }
-        (None, _) => Method::failed(NAME, "the file has no extent", Vec::new()),
-        (Some(_), Some(_)) => Method::failed(NAME, "one byte has several extents", Vec::new()),
+        Ok([]) => Method::failed(NAME, "the file has no extent", Vec::new()),
+        Ok(_) => Method::failed(NAME, "one byte has several extents", Vec::new()),
+        Err(error) => Method::failed(NAME, format!("extents are not told ({error})"), Vec::new()),
     }
 }
 
 /// Confirms a size that another method found, or stays silent.
 fn by_device(ground: &Ground, known: Option<&Value>) -> io::Result<Method> {
     const NAME: &str = "bytes written to the device for one byte, at least";
-    let Some(device) = ground.device() else {
+    let Some(device) = ground.device else {
         return Ok(Method::failed(NAME, "there is no one block device below", Vec::new()));
     };
-    let scratch = ground.fresh()?;
-    scratch.fill(0, OVERWRITES << 16)?;
-    let scratch = scratch.settle()?;
+    let scratch = ground.stored(OVERWRITES << 16)?;
     let synchronous = i32::try_from(OFlags::DSYNC.bits()).map_err(io::Error::other)?;
     let file = OpenOptions::new().write(true).custom_flags(synchronous).open(scratch.path())?;
     let mut series = Vec::new();

@@ -8,7 +8,6 @@
 //! more than pages of files.
 
 use std::io;
-use std::os::unix::fs::FileExt;
 
 use fslab_sys::block_counters::{BlockCounters, DeviceNumber};
 use fslab_sys::memory_bound::limit_here;
@@ -17,28 +16,26 @@ use fslab_sys::usage::memory_available;
 use rustix::fs::{Advice, fadvise};
 
 use super::read_ahead::{cold_file, not_cold};
-use super::{Attribute, Wants};
+use super::{Attribute, in_directory};
 use crate::finding::{Finding, Method, Point, Value};
-use crate::ground::{Ground, SECTOR, Scratch};
+use crate::ground::{Ground, PIECE, SECTOR, Scratch};
 use crate::search::first_true;
 
-pub(super) static SIZE: Attribute = Attribute {
-    name: "cache-size",
-    help: "bytes of the largest file that stays in memory as a whole after it was read",
-    wants: Wants::Directory,
-    find: size,
-};
+pub(super) static SIZE: Attribute = in_directory(
+    "cache-size",
+    "bytes of the largest file that stays in memory as a whole after it was read",
+    size,
+);
 
-pub(super) static BOUND: Attribute = Attribute {
-    name: "cache-bound",
-    help: "what bounds the cache of this process: control-group (a limit of its memory) or \
+pub(super) static BOUND: Attribute = in_directory(
+    "cache-bound",
+    "what bounds the cache of this process: control-group (a limit of its memory) or \
            free-memory",
-    wants: Wants::Directory,
-    find: bound,
-};
+    bound,
+);
 
 /// Sizes are told apart by this.
-const STEP: u64 = 1 << 20;
+const STEP: u64 = PIECE;
 
 /// What two readings of the beginning of a file did.
 #[derive(Clone, Copy, Debug, Default)]
@@ -51,15 +48,15 @@ struct Readings {
 
 fn size(ground: &Ground) -> io::Result<Finding> {
     const NAME: &str = "largest file that is resident as a whole after it was read";
-    let Some(file) = cold_file(ground, ground.options().budget / 2)? else {
+    let Some(file) = cold_file(ground, ground.options.budget / 2)? else {
         return Ok(not_cold(NAME));
     };
-    let most = ground.options().budget / 2 / STEP;
+    let most = ground.options.budget / 2 / STEP;
     let mut readings = Vec::new();
     let first_lost = first_true(0, most, |steps| {
-        let reading = read_twice(&file, steps * STEP, ground.device())?;
+        let reading = read_twice(&file, steps * STEP, ground.device)?;
         readings.push((steps * STEP, reading));
-        Ok::<_, io::Error>(reading.resident < steps * STEP)
+        Ok(reading.resident < steps * STEP)
     })?;
     let value = match first_lost {
         None => Value::BytesAtLeast(most * STEP),
@@ -100,22 +97,13 @@ fn read_twice(file: &Scratch, length: u64, device: Option<DeviceNumber>) -> io::
     fadvise(&file.file, 0, None, Advice::DontNeed)?;
     // Pages beyond the length would count too.
     fadvise(&file.file, 0, None, Advice::Random)?;
-    read_all(file, length)?;
+    file.read_all(length)?;
     let resident = cachestat(&file.file)?.cached * rustix::param::page_size() as u64;
     let Some(device) = device else { return Ok(Readings { resident, read_again: None }) };
     let before = BlockCounters::read(device)?;
-    read_all(file, length)?;
+    file.read_all(length)?;
     let read = (BlockCounters::read(device)? - before).sectors_read * SECTOR;
     Ok(Readings { resident, read_again: Some(read) })
-}
-
-/// Reads the first `length` bytes, a multiple of [`STEP`].
-pub(super) fn read_all(file: &Scratch, length: u64) -> io::Result<()> {
-    let mut buffer = vec![0; STEP as usize];
-    for offset in (0..length).step_by(buffer.len()) {
-        file.file.read_exact_at(&mut buffer, offset)?;
-    }
-    Ok(())
 }
 
 fn bound(ground: &Ground) -> io::Result<Finding> {
@@ -124,8 +112,10 @@ fn bound(ground: &Ground) -> io::Result<Finding> {
     let limit = match limit_here() {
         Ok(limit) => limit.unwrap_or(u64::MAX),
         Err(error) => {
-            let reason = format!("limits of control groups are not told ({error})");
-            return Ok(Finding::by(Method::failed(NAME, reason, Vec::new())));
+            return Ok(Finding::none(
+                NAME,
+                format!("limits of control groups are not told ({error})"),
+            ));
         }
     };
     let word = if limit < available { "control-group" } else { "free-memory" };
@@ -137,7 +127,7 @@ fn bound(ground: &Ground) -> io::Result<Finding> {
 /// Pages that are lost while much more memory is free are lost to a limit.
 fn by_loss(ground: &Ground, available: u64) -> io::Result<Method> {
     const NAME: &str = "what is lost of a file while other memory is free";
-    let length = ground.options().budget / 2 / STEP * STEP;
+    let length = ground.options.budget / 2 / STEP * STEP;
     if available < 4 * length {
         return Ok(Method::failed(NAME, "little memory is free", Vec::new()));
     }

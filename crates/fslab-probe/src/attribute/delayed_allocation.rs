@@ -4,16 +4,15 @@ use std::io;
 
 use fiemap::{Fiemap, FiemapExtentFlags, FiemapFlags};
 
-use super::{Attribute, Wants};
+use super::{Attribute, in_directory};
 use crate::finding::{Finding, Method, Point, Value};
 use crate::ground::Ground;
 
-pub(super) static SPEC: Attribute = Attribute {
-    name: "delayed-allocation",
-    help: "yes: blocks are chosen when data are written back; no: when they are written",
-    wants: Wants::Directory,
+pub(super) static SPEC: Attribute = in_directory(
+    "delayed-allocation",
+    "yes: blocks are chosen when data are written back; no: when they are written",
     find,
-};
+);
 
 /// Little enough not to be written back at once.
 const LENGTH: u64 = 256 << 10;
@@ -27,8 +26,7 @@ fn find(ground: &Ground) -> io::Result<Finding> {
         let extent = match extent {
             Ok(extent) => extent,
             Err(error) => {
-                let reason = format!("extents are not told ({error})");
-                return Ok(Finding::by(Method::failed(NAME, reason, Vec::new())));
+                return Ok(Finding::none(NAME, format!("extents are not told ({error})")));
             }
         };
         if !extent.fe_flags.contains(FiemapExtentFlags::DELALLOC) {

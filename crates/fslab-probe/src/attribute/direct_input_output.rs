@@ -1,44 +1,37 @@
 //! `direct-io-offset`, `direct-io-memory`: to what offsets and addresses must be aligned for reads
 //! and writes past the page cache.
 
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io;
-use std::os::unix::fs::OpenOptionsExt;
 
-use rustix::fs::OFlags;
-
-use super::{Attribute, Wants};
+use super::{Attribute, in_directory};
 use crate::finding::{Finding, Method, Point, Value};
 use crate::ground::Ground;
 
-pub(super) static OFFSET: Attribute = Attribute {
-    name: "direct-io-offset",
-    help: "alignment of offsets and lengths that direct reads want",
-    wants: Wants::Directory,
-    find: |ground| find(ground, |alignment| (LARGEST, alignment)),
-};
+pub(super) static OFFSET: Attribute = in_directory(
+    "direct-io-offset",
+    "alignment of offsets and lengths that direct reads want",
+    |ground| find(ground, |alignment| (LARGEST, alignment)),
+);
 
-pub(super) static MEMORY: Attribute = Attribute {
-    name: "direct-io-memory",
-    help: "alignment of memory that direct reads want",
-    wants: Wants::Directory,
-    find: |ground| find(ground, |alignment| (alignment, LARGEST)),
-};
+pub(super) static MEMORY: Attribute =
+    in_directory("direct-io-memory", "alignment of memory that direct reads want", |ground| {
+        find(ground, |alignment| (alignment, LARGEST))
+    });
 
 /// Whatever is aligned to this is aligned enough.
 const LARGEST: usize = 64 << 10;
 
 fn find(ground: &Ground, pair: fn(usize) -> (usize, usize)) -> io::Result<Finding> {
     const NAME: &str = "smallest alignment with which a direct read succeeds";
-    let scratch = ground.fresh()?;
-    scratch.fill(0, 4 * LARGEST as u64)?;
-    let scratch = scratch.settle()?;
-    let direct = i32::try_from(OFlags::DIRECT.bits()).map_err(io::Error::other)?;
-    let file = match OpenOptions::new().read(true).custom_flags(direct).open(scratch.path()) {
+    let scratch = ground.stored(4 * LARGEST as u64)?;
+    let file = match scratch.open_direct() {
         Ok(file) => file,
         Err(error) => {
-            let reason = format!("files can't be opened with O_DIRECT ({error})");
-            return Ok(Finding::by(Method::failed(NAME, reason, Vec::new())));
+            return Ok(Finding::none(
+                NAME,
+                format!("files can't be opened with O_DIRECT ({error})"),
+            ));
         }
     };
     let mut series = Vec::new();

@@ -7,24 +7,23 @@
 use std::io;
 use std::os::unix::fs::FileExt;
 
-use super::{Attribute, Wants, allocation_unit};
+use super::{Attribute, allocation_unit, in_directory};
 use crate::finding::{Finding, Method, Point, Value};
 use crate::ground::Ground;
 use crate::search::first_true;
 
-pub(super) static SPEC: Attribute = Attribute {
-    name: "direct-pointers",
-    help: "blocks of a file that its inode points to without a block of pointers",
-    wants: Wants::Directory,
+pub(super) static SPEC: Attribute = in_directory(
+    "direct-pointers",
+    "blocks of a file that its inode points to without a block of pointers",
     find,
-};
+);
 
 /// More direct pointers than this fit in no inode.
 const MOST: u64 = 64;
 
 fn find(ground: &Ground) -> io::Result<Finding> {
     let Some(unit) = allocation_unit::known(ground)? else {
-        return Ok(Finding::by(Method::failed("", "the allocation unit is not known", Vec::new())));
+        return Ok(allocation_unit::unknown(""));
     };
     let whole = method("blocks of whole files", |blocks| {
         Ok(ground.stored_size(blocks * unit)?.saturating_sub(blocks * unit) / unit)
@@ -44,7 +43,7 @@ fn method(name: &'static str, overhead: impl Fn(u64) -> io::Result<u64>) -> io::
         Ok(overhead)
     };
     let least = ask(1)?;
-    let first = first_true(1, MOST, |blocks| Ok::<_, io::Error>(ask(blocks)? > least))?;
+    let first = first_true(1, MOST, |blocks| Ok(ask(blocks)? > least))?;
     Ok(match first {
         Some(first) => Method::found(name, Value::Count(first - 1), series),
         None => {

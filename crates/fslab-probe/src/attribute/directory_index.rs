@@ -15,17 +15,16 @@ use std::path::Path;
 
 use rustix::time::{ClockId, clock_gettime};
 
-use super::{Attribute, Wants};
+use super::{Attribute, in_directory};
 use crate::finding::{Finding, Method, Point, Value};
 use crate::ground::Ground;
 
-pub(super) static SPEC: Attribute = Attribute {
-    name: "directory-index",
-    help: "yes: looking for a name costs about the same in a large directory; no: it grows with \
+pub(super) static SPEC: Attribute = in_directory(
+    "directory-index",
+    "yes: looking for a name costs about the same in a large directory; no: it grows with \
            the number of names",
-    wants: Wants::Directory,
     find,
-};
+);
 
 /// Names in the directory when it is measured; the last is sixteen times the first.
 const SIZES: [u64; 3] = [512, 2048, 8192];
@@ -45,9 +44,8 @@ const NAME_LENGTH: usize = 40;
 
 fn find(ground: &Ground) -> io::Result<Finding> {
     const NAME: &str = "nanoseconds for a name that is not there, by number of names";
-    if ground.options().gentle {
-        let reason = format!("makes {} names: left out when gentle", SIZES[2]);
-        return Ok(Finding::by(Method::failed(NAME, reason, Vec::new())));
+    if ground.options.gentle {
+        return Ok(Finding::none(NAME, format!("makes {} names: left out when gentle", SIZES[2])));
     }
     let directory = ground.fresh_path();
     fs::create_dir(&directory)?;

@@ -8,26 +8,21 @@
 
 use std::io;
 
-use fiemap::{Fiemap, FiemapFlags};
 use rustix::fs::FallocateFlags;
 
-use super::{Attribute, Wants, allocation_unit};
+use super::{Attribute, allocation_unit, in_directory};
 use crate::finding::{Finding, Method, Point, Value};
 use crate::ground::{Ground, Scratch};
 
-pub(super) static IN_INODE: Attribute = Attribute {
-    name: "extents-in-inode",
-    help: "extents that an inode holds by itself",
-    wants: Wants::Directory,
-    find: |ground| find(ground, 0),
-};
+pub(super) static IN_INODE: Attribute =
+    in_directory("extents-in-inode", "extents that an inode holds by itself", |ground| {
+        find(ground, 0)
+    });
 
-pub(super) static IN_BLOCK: Attribute = Attribute {
-    name: "extents-a-block",
-    help: "extents that a block of the extent tree holds",
-    wants: Wants::Directory,
-    find: |ground| find(ground, 1),
-};
+pub(super) static IN_BLOCK: Attribute =
+    in_directory("extents-a-block", "extents that a block of the extent tree holds", |ground| {
+        find(ground, 1)
+    });
 
 /// Punches until the place for extents must have overflowed: inodes hold a few dozen, and a 64 KiB
 /// block of 16-byte extents 4096, of which only what takes reasonable time is tried.
@@ -39,12 +34,14 @@ const TRIES: u32 = 5;
 fn find(ground: &Ground, overflows_before: usize) -> io::Result<Finding> {
     let name = "extents before a punch that freed nothing";
     let Some(unit) = allocation_unit::known(ground)? else {
-        return Ok(Finding::by(Method::failed(name, "the allocation unit is not known", vec![])));
+        return Ok(allocation_unit::unknown(name));
     };
     let punches = PUNCHES[overflows_before.min(1)];
     let Some(scratch) = contiguous(ground, unit * 2 * punches)? else {
-        let reason = "no contiguous file could be made, or extents are not told".to_owned();
-        return Ok(Finding::by(Method::failed(name, reason, Vec::new())));
+        return Ok(Finding::none(
+            name,
+            "no contiguous file could be made, or extents are not told",
+        ));
     };
     let mut series = Vec::new();
     let mut overflows = 0;
@@ -88,9 +85,7 @@ fn contiguous(ground: &Ground, length: u64) -> io::Result<Option<Scratch>> {
 }
 
 fn extents(scratch: &Scratch) -> Option<u64> {
-    let extents =
-        Fiemap::with_flags(&scratch.file, FiemapFlags::SYNC).collect::<Result<Vec<_>, _>>();
-    extents.ok().map(|extents| extents.len() as u64)
+    scratch.extents().ok().map(|extents| extents.len() as u64)
 }
 
 fn punch_block(scratch: &Scratch, unit: u64, block: u64) -> io::Result<()> {

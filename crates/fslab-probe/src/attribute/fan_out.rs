@@ -7,24 +7,19 @@
 use std::io;
 
 use super::direct_pointers::overhead_of_one_block;
-use super::{Attribute, Wants, allocation_unit, limits};
+use super::{Attribute, allocation_unit, in_directory, limits};
 use crate::finding::{Finding, Method, Point, Value};
 use crate::ground::Ground;
 use crate::search::first_true;
 
-pub(super) static FAN_OUT: Attribute = Attribute {
-    name: "pointer-fan-out",
-    help: "pointers that a block of pointers holds",
-    wants: Wants::Directory,
-    find: fan_out,
-};
+pub(super) static FAN_OUT: Attribute =
+    in_directory("pointer-fan-out", "pointers that a block of pointers holds", fan_out);
 
-pub(super) static DEPTH: Attribute = Attribute {
-    name: "pointer-depth",
-    help: "blocks of pointers on the way to the last block of the largest file",
-    wants: Wants::Directory,
-    find: depth,
-};
+pub(super) static DEPTH: Attribute = in_directory(
+    "pointer-depth",
+    "blocks of pointers on the way to the last block of the largest file",
+    depth,
+);
 
 /// Blocks of pointers hold at most as many as a 64 KiB block of 4-byte pointers.
 const MOST: u64 = 1 << 14;
@@ -34,7 +29,7 @@ const DIRECT_MOST: u64 = 64;
 
 fn fan_out(ground: &Ground) -> io::Result<Finding> {
     let Some(unit) = allocation_unit::known(ground)? else {
-        return Ok(Finding::by(Method::failed("", "the allocation unit is not known", Vec::new())));
+        return Ok(allocation_unit::unknown(""));
     };
     let mut series = Vec::new();
     let mut depth = |index: u64| -> io::Result<u64> {
@@ -44,7 +39,7 @@ fn fan_out(ground: &Ground) -> io::Result<Finding> {
     };
     let least = depth(0)?;
     let mut step = |low: u64, high: u64, levels: u64| {
-        first_true(low, high, |index| Ok::<_, io::Error>(depth(index)? >= least + levels))
+        first_true(low, high, |index| Ok(depth(index)? >= least + levels))
     };
     let Some(single) = step(0, DIRECT_MOST, 1)? else {
         let reason = "flat: extents or a tree, not pointers".to_owned();
@@ -67,7 +62,7 @@ fn fan_out(ground: &Ground) -> io::Result<Finding> {
 fn depth(ground: &Ground) -> io::Result<Finding> {
     const NAME: &str = "blocks that a file of one block takes beside it, at the largest index";
     let Some(unit) = allocation_unit::known(ground)? else {
-        return Ok(Finding::by(Method::failed(NAME, "the allocation unit is not known", vec![])));
+        return Ok(allocation_unit::unknown(NAME));
     };
     let (largest, _series) = limits::by_truncate(ground)?;
     let last = (largest / unit).saturating_sub(1);

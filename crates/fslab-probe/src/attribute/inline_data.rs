@@ -5,26 +5,25 @@
 
 use std::io;
 
-use fiemap::{Fiemap, FiemapExtentFlags, FiemapFlags};
+use fiemap::{FiemapExtent, FiemapExtentFlags};
 
-use super::{Attribute, Wants, allocation_unit};
+use super::{Attribute, allocation_unit, in_directory};
 use crate::finding::{Finding, Method, Point, Value};
 use crate::ground::Ground;
 use crate::search::first_true;
 
-pub(super) static SPEC: Attribute = Attribute {
-    name: "inline-data",
-    help: "bytes of a file that are kept without a block of their own; 0 where none are",
-    wants: Wants::Directory,
+pub(super) static SPEC: Attribute = in_directory(
+    "inline-data",
+    "bytes of a file that are kept without a block of their own; 0 where none are",
     find,
-};
+);
 
 /// Larger than any metadata block in use.
 const MOST: u64 = 64 << 10;
 
 fn find(ground: &Ground) -> io::Result<Finding> {
     let Some(unit) = allocation_unit::known(ground)? else {
-        return Ok(Finding::by(Method::failed("", "the allocation unit is not known", Vec::new())));
+        return Ok(allocation_unit::unknown(""));
     };
     let blocks = limit("size up to which a file takes less than a block", |length| {
         Ok(Some(ground.stored_size(length)? < unit))
@@ -46,7 +45,7 @@ fn limit(
         told &= inline.is_some();
         let inline = inline.unwrap_or(false);
         series.push(Point { x: length, y: inline.into() });
-        Ok::<_, io::Error>(!inline)
+        Ok(!inline)
     })?;
     Ok(match first {
         _ if !told => Method::failed(name, "extents are not told", series),
@@ -56,15 +55,10 @@ fn limit(
 }
 
 fn flagged(ground: &Ground, length: u64) -> io::Result<Option<bool>> {
-    let scratch = ground.fresh()?;
-    scratch.fill(0, length)?;
-    let scratch = scratch.settle()?;
-    let mut extents = Fiemap::with_flags(&scratch.file, FiemapFlags::SYNC);
-    Ok(match extents.next() {
-        Some(Ok(extent)) => Some(extent.fe_flags.contains(FiemapExtentFlags::DATA_INLINE)),
-        Some(Err(_not_told)) => None,
-        None => Some(false),
-    })
+    let extents = ground.stored(length)?.extents().ok();
+    let is_inline =
+        |extent: &FiemapExtent| extent.fe_flags.contains(FiemapExtentFlags::DATA_INLINE);
+    Ok(extents.map(|extents| extents.first().is_some_and(is_inline)))
 }
 
 /// Blocks that are counted although data are inline prove nothing against FIEMAP.

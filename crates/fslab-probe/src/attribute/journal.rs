@@ -11,7 +11,6 @@ use std::fs::Permissions;
 use std::io;
 use std::os::unix::fs::PermissionsExt;
 
-use fiemap::{Fiemap, FiemapFlags};
 use fslab_sys::block_counters::{BlockCounters, DeviceNumber};
 
 use super::{Attribute, Wants};
@@ -37,11 +36,11 @@ const TIMES: usize = 6;
 
 fn find(ground: &Ground) -> io::Result<Finding> {
     const NAME: &str = "bytes written";
-    let refuse = |reason: &str| Ok(Finding::by(Method::failed(NAME, reason, Vec::new())));
-    let Some(device) = ground.device() else {
+    let refuse = |reason: &str| Ok(Finding::none(NAME, reason));
+    let Some(device) = ground.device else {
         return refuse("there is no one block device below");
     };
-    if ground.options().gentle {
+    if ground.options.gentle {
         return refuse("syncs the whole file system several times: left out when gentle");
     }
     let data = ground.fresh()?;
@@ -115,10 +114,7 @@ fn moved(overwritten: u64) -> Method {
 /// Where a file's data begin on the device; `None` where that is not told.
 fn place(data: &Scratch) -> io::Result<Option<u64>> {
     data.file.sync_all()?;
-    match Fiemap::with_flags(&data.file, FiemapFlags::SYNC).next() {
-        Some(Ok(extent)) => Ok(Some(extent.fe_physical)),
-        Some(Err(_)) | None => Ok(None),
-    }
+    Ok(data.extents().ok().and_then(|extents| Some(extents.first()?.fe_physical)))
 }
 
 fn overwrite(data: &Scratch, device: DeviceNumber) -> io::Result<u64> {

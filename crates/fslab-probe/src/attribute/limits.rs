@@ -6,24 +6,16 @@ use std::os::unix::fs::FileExt;
 
 use rustix::process::{Resource, getrlimit};
 
-use super::{Attribute, Wants};
+use super::{Attribute, in_directory};
 use crate::finding::{Finding, Method, Point, Value};
 use crate::ground::Ground;
 use crate::search::first_true;
 
-pub(super) static FILE_SIZE: Attribute = Attribute {
-    name: "file-size-max",
-    help: "bytes of the largest file",
-    wants: Wants::Directory,
-    find: file_size,
-};
+pub(super) static FILE_SIZE: Attribute =
+    in_directory("file-size-max", "bytes of the largest file", file_size);
 
-pub(super) static LINKS: Attribute = Attribute {
-    name: "links-max",
-    help: "names that one file may have",
-    wants: Wants::Directory,
-    find: links,
-};
+pub(super) static LINKS: Attribute =
+    in_directory("links-max", "names that one file may have", links);
 
 /// Offsets are signed.
 const OFFSET_MAX: u64 = i64::MAX as u64;
@@ -34,8 +26,10 @@ const LINKS_TRIED: u64 = 70_000;
 fn file_size(ground: &Ground) -> io::Result<Finding> {
     let own_limit = getrlimit(Resource::Fsize).current;
     if let Some(limit) = own_limit {
-        let reason = format!("this process may not make files above {limit} bytes (RLIMIT_FSIZE)");
-        return Ok(Finding::by(Method::failed("", reason, Vec::new())));
+        return Ok(Finding::none(
+            "",
+            format!("this process may not make files above {limit} bytes (RLIMIT_FSIZE)"),
+        ));
     }
     let (largest, series) = by_truncate(ground)?;
     let truncate = Method::found("largest size that truncate takes", Value::Bytes(largest), series);
@@ -49,7 +43,7 @@ pub(super) fn by_truncate(ground: &Ground) -> io::Result<(u64, Vec<Point>)> {
         let scratch = ground.fresh()?;
         let refused = scratch.file.set_len(length).is_err();
         series.push(Point { x: length, y: (!refused).into() });
-        Ok::<_, io::Error>(refused)
+        Ok(refused)
     })?;
     Ok((first_refused.map_or(OFFSET_MAX, |first_refused| first_refused - 1), series))
 }
@@ -72,9 +66,8 @@ fn by_write(ground: &Ground, largest: u64) -> io::Result<Method> {
 
 fn links(ground: &Ground) -> io::Result<Finding> {
     const NAME: &str = "names until one is refused";
-    if ground.options().gentle {
-        let reason = format!("tries {LINKS_TRIED} names: left out when gentle");
-        return Ok(Finding::by(Method::failed(NAME, reason, Vec::new())));
+    if ground.options.gentle {
+        return Ok(Finding::none(NAME, format!("tries {LINKS_TRIED} names: left out when gentle")));
     }
     let scratch = ground.fresh()?;
     // A directory of their own, so that they go in one piece with the ground.

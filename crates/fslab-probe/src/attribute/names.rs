@@ -6,38 +6,28 @@ use std::fs::{self, File};
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 
-use super::{Attribute, Wants};
+use super::{Attribute, in_directory};
 use crate::finding::{Finding, Method, Point, Value};
 use crate::ground::Ground;
 use crate::search::first_true;
 
-pub(super) static LENGTH: Attribute = Attribute {
-    name: "name-length-max",
-    help: "bytes of the longest name",
-    wants: Wants::Directory,
-    find: length,
-};
+pub(super) static LENGTH: Attribute =
+    in_directory("name-length-max", "bytes of the longest name", length);
 
-pub(super) static PATH: Attribute = Attribute {
-    name: "path-length-max",
-    help: "bytes of the longest path that one call takes",
-    wants: Wants::Directory,
-    find: path,
-};
+pub(super) static PATH: Attribute =
+    in_directory("path-length-max", "bytes of the longest path that one call takes", path);
 
-pub(super) static CASE: Attribute = Attribute {
-    name: "case",
-    help: "sensitive: File and FILE are two names; insensitive: they are one",
-    wants: Wants::Directory,
-    find: |ground| same(ground, "Case", "cASE", ["insensitive", "sensitive"]),
-};
+pub(super) static CASE: Attribute = in_directory(
+    "case",
+    "sensitive: File and FILE are two names; insensitive: they are one",
+    |ground| same(ground, "Case", "cASE", ["insensitive", "sensitive"]),
+);
 
-pub(super) static NORMALISATION: Attribute = Attribute {
-    name: "normalisation",
-    help: "bytes: names are bytes; folded: names that look the same are one (Unicode forms)",
-    wants: Wants::Directory,
-    find: |ground| same(ground, "caf\u{e9}", "cafe\u{301}", ["folded", "bytes"]),
-};
+pub(super) static NORMALISATION: Attribute = in_directory(
+    "normalisation",
+    "bytes: names are bytes; folded: names that look the same are one (Unicode forms)",
+    |ground| same(ground, "caf\u{e9}", "cafe\u{301}", ["folded", "bytes"]),
+);
 
 /// Longer than any path.
 const LONGEST: u64 = 4096;
@@ -53,7 +43,7 @@ fn length(ground: &Ground) -> io::Result<Finding> {
             let path = ground.directory().join(letter.repeat(count as usize));
             let refused = make(&path)?.is_err();
             series.push(Point { x: count * width, y: (!refused).into() });
-            Ok::<_, io::Error>(refused)
+            Ok(refused)
         })?;
         Ok(match first_refused {
             Some(first) => Method::found(name, Value::Bytes((first - 1) * width), series),
@@ -101,7 +91,7 @@ fn path(ground: &Ground) -> io::Result<Finding> {
             Err(error) => return Err(error),
         };
         series.push(Point { x: length, y: (!refused).into() });
-        Ok::<_, io::Error>(refused)
+        Ok(refused)
     })?;
     Ok(Finding::by(match first_refused {
         Some(first) => Method::found(NAME, Value::Bytes(first - 1), series),
@@ -115,8 +105,7 @@ fn same(ground: &Ground, made: &str, asked: &str, words: [&'static str; 2]) -> i
     let directory = ground.fresh_path();
     fs::create_dir(&directory)?;
     if let Err(error) = File::create_new(directory.join(made)) {
-        let reason = format!("the name {made:?} can't be made ({error})");
-        return Ok(Finding::by(Method::failed(NAME, reason, Vec::new())));
+        return Ok(Finding::none(NAME, format!("the name {made:?} can't be made ({error})")));
     }
     let found = directory.join(asked).exists();
     let word = if found { words[0] } else { words[1] };

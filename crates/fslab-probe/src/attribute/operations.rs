@@ -7,21 +7,12 @@ use std::os::unix::fs::FileExt;
 use fslab_sys::{exchange_range, verity};
 use rustix::fs::{CWD, FallocateFlags, Mode, OFlags, RenameFlags, XattrFlags};
 
-use super::{Attribute, Wants};
+use super::{Attribute, in_directory};
 use crate::finding::{Finding, Method, Value};
 use crate::ground::{Ground, Scratch};
 
-/// Declares an attribute whose value is yes, no, or "does something else".
-const fn supports(
-    name: &'static str,
-    help: &'static str,
-    find: fn(&Ground) -> io::Result<Finding>,
-) -> Attribute {
-    Attribute { name, help, wants: Wants::Directory, find }
-}
-
 pub(super) static REFLINK: Attribute =
-    supports("supports-reflink", "files can share blocks (FICLONE)", |ground| {
+    in_directory("supports-reflink", "files can share blocks (FICLONE)", |ground| {
         let source = filled(ground)?;
         let copy = ground.fresh()?;
         let done = rustix::fs::ioctl_ficlone(&copy.file, &source.file);
@@ -29,7 +20,7 @@ pub(super) static REFLINK: Attribute =
     });
 
 pub(super) static PUNCH: Attribute =
-    supports("supports-punch", "blocks can be punched out of files", |ground| {
+    in_directory("supports-punch", "blocks can be punched out of files", |ground| {
         let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
         change(ground, flags, |before| {
             let mut after = before.to_vec();
@@ -39,7 +30,7 @@ pub(super) static PUNCH: Attribute =
     });
 
 pub(super) static ZERO_RANGE: Attribute =
-    supports("supports-zero-range", "ranges of files can be made zeros", |ground| {
+    in_directory("supports-zero-range", "ranges of files can be made zeros", |ground| {
         change(ground, FallocateFlags::ZERO_RANGE, |before| {
             let mut after = before.to_vec();
             after[MIDDLE].fill(0);
@@ -48,21 +39,21 @@ pub(super) static ZERO_RANGE: Attribute =
     });
 
 pub(super) static COLLAPSE: Attribute =
-    supports("supports-collapse", "ranges can be cut out of files", |ground| {
+    in_directory("supports-collapse", "ranges can be cut out of files", |ground| {
         change(ground, FallocateFlags::COLLAPSE_RANGE, |before| {
             [&before[..PIECE], &before[2 * PIECE..]].concat()
         })
     });
 
 pub(super) static INSERT: Attribute =
-    supports("supports-insert", "holes can be put between parts of files", |ground| {
+    in_directory("supports-insert", "holes can be put between parts of files", |ground| {
         change(ground, FallocateFlags::INSERT_RANGE, |before| {
             [&before[..PIECE], &[0; PIECE], &before[PIECE..]].concat()
         })
     });
 
 pub(super) static EXCHANGE: Attribute =
-    supports("supports-exchange", "two names can be exchanged at once", |ground| {
+    in_directory("supports-exchange", "two names can be exchanged at once", |ground| {
         let (one, other) = (ground.fresh()?, ground.fresh()?);
         one.fill(0, 1)?;
         let done =
@@ -70,7 +61,7 @@ pub(super) static EXCHANGE: Attribute =
         conclude(done, || Ok(fs::metadata(other.path())?.len() == 1))
     });
 
-pub(super) static EXCHANGE_RANGE: Attribute = supports(
+pub(super) static EXCHANGE_RANGE: Attribute = in_directory(
     "supports-exchange-range",
     "contents of two files can be exchanged at once",
     |ground| {
@@ -82,7 +73,7 @@ pub(super) static EXCHANGE_RANGE: Attribute = supports(
     },
 );
 
-pub(super) static VERITY: Attribute = supports(
+pub(super) static VERITY: Attribute = in_directory(
     "supports-verity",
     "files can be sealed, each read checked by a tree of sums (fs-verity)",
     |ground| {
@@ -97,14 +88,14 @@ pub(super) static VERITY: Attribute = supports(
 const BLOCK_OF_SUMS: u32 = 4096;
 
 pub(super) static UNNAMED: Attribute =
-    supports("supports-tmpfile", "files can be made without a name (O_TMPFILE)", |ground| {
+    in_directory("supports-tmpfile", "files can be made without a name (O_TMPFILE)", |ground| {
         let flags = OFlags::TMPFILE | OFlags::WRONLY;
         let made = rustix::fs::open(ground.directory(), flags, Mode::RUSR | Mode::WUSR);
         conclude(made.map(|_file| ()), || Ok(true))
     });
 
 pub(super) static USER_XATTR: Attribute =
-    supports("supports-user-xattr", "files take attributes of users' own names", |ground| {
+    in_directory("supports-user-xattr", "files take attributes of users' own names", |ground| {
         let scratch = ground.fresh()?;
         let done =
             rustix::fs::fsetxattr(&scratch.file, "user.fslab-probe", b"value", XattrFlags::empty());
@@ -121,9 +112,7 @@ const PIECES: usize = 3;
 const MIDDLE: std::ops::Range<usize> = PIECE..2 * PIECE;
 
 fn filled(ground: &Ground) -> io::Result<Scratch> {
-    let scratch = ground.fresh()?;
-    scratch.fill(0, (PIECES * PIECE) as u64)?;
-    scratch.settle()
+    ground.stored((PIECES * PIECE) as u64)
 }
 
 fn content(scratch: &Scratch) -> io::Result<Vec<u8>> {

@@ -2,16 +2,15 @@
 
 use std::io;
 
-use super::{Attribute, Wants, allocation_unit};
+use super::{Attribute, allocation_unit, in_directory};
 use crate::finding::{Finding, Method, Point, Value};
 use crate::ground::Ground;
 
-pub(super) static SPEC: Attribute = Attribute {
-    name: "preallocation",
-    help: "bytes reserved beyond the end of a file of 1 MiB that grew by appending, while open",
-    wants: Wants::Directory,
+pub(super) static SPEC: Attribute = in_directory(
+    "preallocation",
+    "bytes reserved beyond the end of a file of 1 MiB that grew by appending, while open",
     find,
-};
+);
 
 const PIECE: u64 = 64 << 10;
 const LENGTH: u64 = 1 << 20;
@@ -19,7 +18,7 @@ const LENGTH: u64 = 1 << 20;
 fn find(ground: &Ground) -> io::Result<Finding> {
     const NAME: &str = "bytes taken while open less bytes taken once closed";
     if allocation_unit::known(ground)?.is_none() {
-        return Ok(Finding::by(Method::failed(NAME, "the allocation unit is not known", vec![])));
+        return Ok(allocation_unit::unknown(NAME));
     }
     let scratch = ground.fresh()?;
     let mut series = Vec::new();

@@ -13,30 +13,27 @@ use std::time::Duration;
 
 use fslab_sys::page_cache::{cachestat, mincore, resident_map};
 
-use super::{Attribute, Wants};
+use super::{Attribute, in_directory};
 use crate::finding::{Finding, Method, Point, Value};
 use crate::ground::{Ground, Scratch};
 
-pub(super) static INITIAL: Attribute = Attribute {
-    name: "read-ahead-initial",
-    help: "bytes in the cache after one page was read at the beginning of a file",
-    wants: Wants::Directory,
-    find: |ground| after_one_read(ground, 0),
-};
+pub(super) static INITIAL: Attribute = in_directory(
+    "read-ahead-initial",
+    "bytes in the cache after one page was read at the beginning of a file",
+    |ground| after_one_read(ground, 0),
+);
 
-pub(super) static RANDOM: Attribute = Attribute {
-    name: "read-ahead-random",
-    help: "bytes in the cache after one page was read in the middle of a file",
-    wants: Wants::Directory,
-    find: |ground| after_one_read(ground, SHORT / 2),
-};
+pub(super) static RANDOM: Attribute = in_directory(
+    "read-ahead-random",
+    "bytes in the cache after one page was read in the middle of a file",
+    |ground| after_one_read(ground, SHORT / 2),
+);
 
-pub(super) static MAXIMAL: Attribute = Attribute {
-    name: "read-ahead-max",
-    help: "bytes of the largest window that is read ahead of a sequential reader",
-    wants: Wants::Directory,
-    find: maximal,
-};
+pub(super) static MAXIMAL: Attribute = in_directory(
+    "read-ahead-max",
+    "bytes of the largest window that is read ahead of a sequential reader",
+    maximal,
+);
 
 /// A file for single reads.
 const SHORT: u64 = 8 << 20;
@@ -83,7 +80,7 @@ fn by_cachestat(file: &File, page: usize) -> Method {
 /// Reads page by page and looks how far ahead the cache is.
 fn maximal(ground: &Ground) -> io::Result<Finding> {
     const NAME: &str = "pages ahead of a sequential reader, at most";
-    let length = ground.options().budget / 2;
+    let length = ground.options.budget / 2;
     let Some(file) = cold_file(ground, length)? else { return Ok(not_cold(NAME)) };
     let page = rustix::param::page_size();
     let mut ahead_max = 0;
@@ -111,7 +108,7 @@ fn maximal(ground: &Ground) -> io::Result<Finding> {
 
 pub(super) fn not_cold(name: &'static str) -> Finding {
     let reason = "the pages of a file can't be dropped, or are not its own";
-    Finding::by(Method::failed(name, reason, Vec::new()))
+    Finding::none(name, reason)
 }
 
 /// A stored file of which no page is resident; `None` where that can't be had. That pages do

@@ -12,7 +12,6 @@ use fslab_sys::memory_bound::MemoryBound;
 use fslab_sys::page_cache::resident_map;
 use rustix::fs::{Advice, fadvise};
 
-use super::cache_size::read_all;
 use super::read_ahead::{cold_file, not_cold};
 use super::{Attribute, Wants};
 use crate::finding::{Finding, Method, Point, Value};
@@ -40,11 +39,11 @@ const PARTS: u64 = 8;
 
 fn find(ground: &Ground) -> io::Result<Finding> {
     const NAME: &str = "pages left of a file read twice, of one read once, and of a large one";
-    let refuse = |reason: String| Ok(Finding::by(Method::failed(NAME, reason, Vec::new())));
-    if !ground.options().bound_memory {
+    let refuse = |reason: String| Ok(Finding::none(NAME, reason));
+    if !ground.options.bound_memory {
         return refuse("this process may not be bounded in memory".to_owned());
     }
-    if ground.options().budget < LARGE + 2 * BEFORE {
+    if ground.options.budget < LARGE + 2 * BEFORE {
         return refuse(format!("needs a budget of {} bytes", LARGE + 2 * BEFORE));
     }
     let files = [cold_file(ground, BEFORE)?, cold_file(ground, BEFORE)?, cold_file(ground, LARGE)?];
@@ -72,10 +71,10 @@ fn scan(twice: &Scratch, once: &Scratch, large: &Scratch) -> io::Result<Survivor
         // What nobody asked for must not be read.
         fadvise(&file.file, 0, None, Advice::Random)?;
     }
-    read_all(twice, BEFORE)?;
-    read_all(once, BEFORE)?;
-    read_all(twice, BEFORE)?;
-    read_all(large, LARGE)?;
+    twice.read_all(BEFORE)?;
+    once.read_all(BEFORE)?;
+    twice.read_all(BEFORE)?;
+    large.read_all(LARGE)?;
     let part = LARGE / PARTS;
     let parts = (0..PARTS).map(|number| left(large, LARGE, number * part..(number + 1) * part));
     Ok(Survivors {

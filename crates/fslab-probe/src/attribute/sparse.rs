@@ -3,16 +3,12 @@
 use std::io;
 use std::os::unix::fs::FileExt;
 
-use super::{Attribute, Wants};
+use super::{Attribute, in_directory};
 use crate::finding::{Finding, Method, Point, Value};
 use crate::ground::Ground;
 
-pub(super) static SPEC: Attribute = Attribute {
-    name: "sparse-granularity",
-    help: "bytes of the smallest hole that can be between data",
-    wants: Wants::Directory,
-    find,
-};
+pub(super) static SPEC: Attribute =
+    in_directory("sparse-granularity", "bytes of the smallest hole that can be between data", find);
 
 /// Where the first byte lies: aligned to any block.
 const PLACE: u64 = 4 << 20;

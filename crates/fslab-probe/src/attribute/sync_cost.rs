@@ -21,13 +21,11 @@ const PIECE: u64 = 4096;
 
 fn find(ground: &Ground) -> io::Result<Finding> {
     const NAME: &str = "flushes counted by the device for most of 16 syncs";
-    let Some(device) = ground.device() else {
-        let reason = "there is no one block device below";
-        return Ok(Finding::by(Method::failed(NAME, reason, Vec::new())));
+    let Some(device) = ground.device else {
+        return Ok(Finding::none(NAME, "there is no one block device below"));
     };
-    if ground.options().gentle {
-        let reason = "syncs 16 times: left out when gentle";
-        return Ok(Finding::by(Method::failed(NAME, reason, Vec::new())));
+    if ground.options.gentle {
+        return Ok(Finding::none(NAME, "syncs 16 times: left out when gentle"));
     }
     let scratch = ground.fresh()?;
     let mut series = Vec::new();

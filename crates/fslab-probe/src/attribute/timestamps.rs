@@ -4,23 +4,18 @@ use std::io;
 
 use rustix::fs::{Timespec, Timestamps, futimens};
 
-use super::{Attribute, Wants};
+use super::{Attribute, in_directory};
 use crate::finding::{Finding, Method, Point, Value};
 use crate::ground::{Ground, Scratch};
 
-pub(super) static GRANULARITY: Attribute = Attribute {
-    name: "timestamp-granularity",
-    help: "the smallest difference of times that files keep",
-    wants: Wants::Directory,
-    find: granularity,
-};
+pub(super) static GRANULARITY: Attribute = in_directory(
+    "timestamp-granularity",
+    "the smallest difference of times that files keep",
+    granularity,
+);
 
-pub(super) static RANGE: Attribute = Attribute {
-    name: "timestamp-range",
-    help: "the first and the last time that files keep",
-    wants: Wants::Directory,
-    find: range,
-};
+pub(super) static RANGE: Attribute =
+    in_directory("timestamp-range", "the first and the last time that files keep", range);
 
 const SECOND_NS: u64 = 1_000_000_000;
 
@@ -49,8 +44,7 @@ fn range(ground: &Ground) -> io::Result<Finding> {
     let scratch = ground.fresh()?;
     let keeps_second = |second| keeps(&scratch, Timespec { tv_sec: second, tv_nsec: 0 });
     if !keeps_second(SOME_SECOND)? {
-        let reason = "times that are set are not kept";
-        return Ok(Finding::by(Method::failed(NAME, reason, Vec::new())));
+        return Ok(Finding::none(NAME, "times that are set are not kept"));
     }
     let last = furthest(SOME_SECOND, i64::MAX, keeps_second)?;
     let first = furthest(SOME_SECOND, i64::MIN, keeps_second)?;

@@ -91,20 +91,16 @@ impl Stage {
                 if matches!(cell.top, Top::Image { .. }) {
                     return Ok(());
                 }
-                self.attach(kind, cell.read_ahead_kib)
+                let device = LoopDevice::attach(&image, loop_device::Options::default())?;
+                if let Some(kib) = cell.read_ahead_kib {
+                    let file = device.device_number().sysfs("bdi/read_ahead_kb");
+                    fs::write(&file, kib.to_string()).map_err(Error::file(&file))?;
+                }
+                self.kind = Some(kind);
+                self.device = Some(device);
+                self.mount_lower()
             }
         }
-    }
-
-    fn attach(&mut self, kind: Kind, read_ahead_kib: Option<u64>) -> Result<()> {
-        let device = LoopDevice::attach(&self.image(), loop_device::Options::default())?;
-        if let Some(kib) = read_ahead_kib {
-            let file = device.device_number().sysfs("bdi/read_ahead_kb");
-            fs::write(&file, kib.to_string()).map_err(Error::file(&file))?;
-        }
-        self.kind = Some(kind);
-        self.device = Some(device);
-        self.mount_lower()
     }
 
     fn mount_lower(&self) -> Result<()> {

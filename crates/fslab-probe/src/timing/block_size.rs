@@ -5,12 +5,10 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 
-use super::{Timed, Timing, in_turns, method};
+use super::{Timing, in_turns, method};
 use crate::finding::{Method, Value};
 use crate::ground::{Aligned, Ground, Scratch};
 use crate::steps::one_step;
-
-pub(super) const SPEC: Timed = Timed { attribute: "block-size", find };
 
 /// Where the byte lies: aligned to any block.
 const PLACE: u64 = 4 << 20;
@@ -23,12 +21,9 @@ const POINTS: usize = 64;
 
 const ROUNDS: usize = 9;
 
-fn find(ground: &Ground, timing: &Timing<'_>) -> io::Result<Method> {
+pub(super) fn find(ground: &Ground, timing: &Timing<'_>) -> io::Result<Method> {
     const NAME: &str = "nanoseconds of direct reads of 512 bytes from a byte in a hole on";
-    let scratch = ground.fresh()?;
-    scratch.file.set_len(2 * PLACE)?;
-    scratch.file.write_all_at(b"x", PLACE)?;
-    let scratch = scratch.settle()?;
+    let scratch = ground.one_byte(PLACE)?;
     let direct = match open_for_sectors(&scratch) {
         Ok(direct) => direct,
         Err(error) => {

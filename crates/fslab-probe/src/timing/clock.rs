@@ -2,10 +2,9 @@
 
 use std::io;
 
+use fslab_compare::{Pinned, allowed_processors};
 use fslab_sys::cycles::{CycleCounter, Unavailable};
-use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
-use super::pinning::{pin_to, processors};
 use super::validation::{Extent, Validation};
 
 /// Why there is no clock.
@@ -32,7 +31,7 @@ pub struct Clock {
     validation: Validation,
     /// What the processor says of itself while nothing moves the thread.
     home: u32,
-    allowed_before: CpuSet,
+    _pinned: Pinned,
 }
 
 impl Clock {
@@ -47,10 +46,9 @@ impl Clock {
         if !reasons.is_empty() {
             return Err(ClockError::Refused { reasons });
         }
-        let allowed_before = sched_getaffinity(None).map_err(io::Error::from)?;
-        let last = processors(&allowed_before).last().copied().unwrap_or_default();
-        pin_to(last)?;
-        Ok(Self { counter, validation, home: counter.end().processor, allowed_before })
+        let last = allowed_processors()?.last().copied().unwrap_or_default();
+        let pinned = Pinned::on(&[last])?;
+        Ok(Self { counter, validation, home: counter.end().processor, _pinned: pinned })
     }
 
     /// What was found out about the counter.
@@ -72,13 +70,5 @@ impl Clock {
     #[must_use]
     pub fn nanoseconds(&self, ticks: f64) -> f64 {
         ticks * 1e9 / self.validation.regression.ticks_per_second
-    }
-}
-
-impl Drop for Clock {
-    fn drop(&mut self) {
-        if let Err(error) = sched_setaffinity(None, &self.allowed_before) {
-            tracing::warn!("the thread stays on its processor: {error}");
-        }
     }
 }

@@ -11,15 +11,11 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 
-use fiemap::{Fiemap, FiemapFlags};
-
-use super::{MakeCold, Timed, Times, Timing, in_turns, method};
+use super::{MakeCold, Times, Timing, in_turns, method};
 use crate::attribute::allocation_unit;
 use crate::finding::{Method, Value};
 use crate::ground::{Aligned, Ground, Scratch};
 use crate::steps::one_step;
-
-pub(super) const SPEC: Timed = Timed { attribute: "direct-pointers", find };
 
 /// Files: direct pointers up to about this number can be told.
 const FILES: u64 = 24;
@@ -29,7 +25,7 @@ const ROUNDS: usize = 9;
 /// More pieces than this need not fit into an inode with extents.
 const EXTENTS_MOST: usize = 3;
 
-fn find(ground: &Ground, timing: &Timing<'_>) -> io::Result<Method> {
+pub(super) fn find(ground: &Ground, timing: &Timing<'_>) -> io::Result<Method> {
     const NAME: &str = "nanoseconds of the first direct read of the last block, by its index";
     let refuse = |reason: &str| Ok(Method::failed(NAME, reason, Vec::new()));
     let Some(make_cold) = timing.make_cold else {
@@ -38,7 +34,7 @@ fn find(ground: &Ground, timing: &Timing<'_>) -> io::Result<Method> {
     let Some(unit) = allocation_unit::known(ground)? else {
         return refuse("the allocation unit is not known");
     };
-    let files = (0..FILES).map(|index| whole(ground, (index + 1) * unit));
+    let files = (0..FILES).map(|index| ground.stored((index + 1) * unit));
     let files = files.collect::<io::Result<Vec<_>>>()?;
     if files.iter().any(is_fragmented) {
         return refuse("files are fragmented, or their extents are not told");
@@ -61,15 +57,8 @@ fn find(ground: &Ground, timing: &Timing<'_>) -> io::Result<Method> {
     Ok(method(NAME, outcome, &indices, &times, timing.clock))
 }
 
-fn whole(ground: &Ground, length: u64) -> io::Result<Scratch> {
-    let scratch = ground.fresh()?;
-    scratch.fill(0, length)?;
-    scratch.settle()
-}
-
 fn is_fragmented(scratch: &Scratch) -> bool {
-    let extents = Fiemap::with_flags(&scratch.file, FiemapFlags::SYNC);
-    extents.collect::<Result<Vec<_>, _>>().map_or(true, |extents| extents.len() > EXTENTS_MOST)
+    scratch.extents().map_or(true, |extents| extents.len() > EXTENTS_MOST)
 }
 
 fn first_reads(

@@ -7,12 +7,10 @@ use std::os::unix::fs::FileExt;
 use std::thread::sleep;
 use std::time::Duration;
 
-use super::{Timed, Times, Timing, method};
+use super::{Times, Timing, method};
 use crate::finding::{Jump, Method, Value};
 use crate::ground::{Ground, Scratch};
 use crate::steps::{NoPeriod, Period, period};
-
-pub(super) const SPEC: Timed = Timed { attribute: "read-ahead-max", find };
 
 /// Files that are read until one shows windows enough.
 const LENGTHS: [u64; 2] = [4 << 20, 16 << 20];
@@ -25,11 +23,11 @@ const MAY_BE_SLOW: u64 = 4;
 /// ...which is given time to arrive, so that no page is waited for.
 const ARRIVAL: Duration = Duration::from_millis(2);
 
-fn find(ground: &Ground, timing: &Timing<'_>) -> io::Result<Method> {
+pub(super) fn find(ground: &Ground, timing: &Timing<'_>) -> io::Result<Method> {
     const NAME: &str = "nanoseconds of each page of a file read in order";
-    let lengths = LENGTHS.into_iter().chain([ground.options().budget / 2]);
+    let lengths = LENGTHS.into_iter().chain([ground.options.budget / 2]);
     let mut last = Method::failed(NAME, "the budget is too small", Vec::new());
-    for length in lengths.filter(|length| *length <= ground.options().budget / 2) {
+    for length in lengths.filter(|length| *length <= ground.options.budget / 2) {
         let scratch = ground.fresh()?;
         scratch.fill(0, length)?;
         let times = passes(&scratch, length, timing)?;

@@ -9,12 +9,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
+use fslab_compare::{Pinned, allowed_processors};
 use fslab_sys::cycles::{CycleCounter, clock_source};
 use fslab_sys::usage::{Instant, MachineTime};
-use rustix::thread::{sched_getaffinity, sched_setaffinity};
 use serde::Serialize;
-
-use super::pinning::{pin_to, processors};
 
 /// How thoroughly to validate.
 #[derive(Clone, Copy, Debug)]
@@ -106,11 +104,8 @@ impl Validation {
     pub(super) fn of(counter: CycleCounter, extent: Extent) -> io::Result<Self> {
         let before = MachineTime::now()?;
         let start = Instant::now();
-        let allowed = sched_getaffinity(None)?;
-        let processors = processors(&allowed);
-        let went_back = went_back(counter, &processors);
-        // Whatever came of it, the thread may run where it could before.
-        sched_setaffinity(None, &allowed)?;
+        let processors = allowed_processors()?;
+        let went_back = went_back(counter, &processors)?;
         let regression = Regression::of(&sleeps(counter, extent));
         let overhead = Overhead::of(counter);
         let stolen = (MachineTime::now()? - before).steal.as_secs_f64();
@@ -119,7 +114,7 @@ impl Validation {
             clock_source: clock_source()?,
             invariant: counter.is_invariant(),
             processors: processors.len(),
-            went_back: went_back?,
+            went_back,
             regression,
             overhead,
             stolen: stolen / machine_seconds.max(f64::MIN_POSITIVE),
@@ -168,7 +163,7 @@ fn exchange(counter: CycleCounter, first: usize, other: usize) -> io::Result<u64
     // Even turns are the first's, odd ones the other's; the reading is published before the turn.
     let (turn, reading) = (AtomicU64::new(0), AtomicU64::new(0));
     let play = |own: u64, processor: usize| -> io::Result<u64> {
-        let pinned = pin_to(processor);
+        let pinned = Pinned::on(&[processor]);
         let mut back = 0;
         for number in (own..EXCHANGES).step_by(2) {
             let mut spins = 0_u32;
@@ -184,7 +179,7 @@ fn exchange(counter: CycleCounter, first: usize, other: usize) -> io::Result<u64
             reading.store(now, Ordering::Relaxed);
             turn.store(number + 1, Ordering::Release);
         }
-        pinned.map(|()| back)
+        pinned.map(|_until_here| back)
     };
     thread::scope(|scope| {
         let answering = scope.spawn(|| play(1, other));

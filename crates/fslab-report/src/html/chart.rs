@@ -1,6 +1,6 @@
 //! Charts, drawn by hand as SVG: every sample is a dot, every ratio has its interval.
 
-use super::super::format::{bytes, seconds, significant};
+use super::super::format::{bytes, seconds, significant, without_zeros};
 use super::super::model::{Against, Group, Point, Progress, Row, Verdict};
 use super::super::words;
 use fslab_chart::Scale;
@@ -28,14 +28,8 @@ pub(super) struct Chart {
 pub(super) fn times(group: &Group, machine: Option<&str>) -> Chart {
     let all: Vec<f64> = points(&group.rows).map(|point| point.seconds).collect();
     let mut drawing = Drawing::new(WIDTH, ROW * group.rows.len() as f64 + FOOT);
-    let length = WIDTH - 2.0 * MARGIN;
-    let scales = [
-        ("lin", Scale::linear(&all, MARGIN, length)),
-        ("log", Scale::logarithmic(&all, MARGIN, length)),
-    ];
-    for (class, scale) in scales {
-        drawing.open(class);
-        drawing.axis(&scale, time_tick);
+    drawing.on_both_axes(&all, MARGIN, WIDTH - 2.0 * MARGIN, |drawing, scale| {
+        drawing.axis(scale, time_tick);
         for (index, row) in group.rows.iter().enumerate() {
             let middle = ROW * index as f64 + MIDDLE;
             let dots: Vec<_> = row
@@ -50,8 +44,7 @@ pub(super) fn times(group: &Group, machine: Option<&str>) -> Chart {
             drawing.bar(scale.place(row.seconds.median), middle);
             drawing.close();
         }
-        drawing.close();
-    }
+    });
     for (index, row) in group.rows.iter().enumerate() {
         let values = row.own_points().map(|point| seconds(point.seconds)).collect();
         name_row(&mut drawing, index, row, &seconds(row.seconds.median), values);
@@ -80,7 +73,7 @@ pub(super) fn ratios(group: &Group, baseline: usize, name: &str) -> Option<Chart
     }
     let scale = scale_of_ratios(&rows);
     let mut drawing = Drawing::new(WIDTH, ROW * rows.len() as f64 + FOOT);
-    drawing.axis(&scale, |value| format!("{}\u{d7}", trimmed(value)));
+    drawing.axis(&scale, |value| format!("{}\u{d7}", without_zeros(&significant(value))));
     drawing.vertical("one", scale.place(1.0));
     for (index, (row, against)) in rows.iter().enumerate() {
         let Some(ratio) = against.ratio else { continue };
@@ -137,21 +130,15 @@ pub(super) fn sweep(groups: &[&Group]) -> Chart {
     let step = (WIDE - left - 2.0 * MARGIN) / (groups.len().max(2) - 1) as f64;
     let column = |index: usize| left + MARGIN + step * index as f64;
     let mut drawing = Drawing::new(WIDE, bottom + FOOT);
-    let scales = [
-        ("lin", Scale::linear(&all, 0.0, bottom - MARGIN)),
-        ("log", Scale::logarithmic(&all, 0.0, bottom - MARGIN)),
-    ];
-    for (class, scale) in scales {
-        drawing.open(class);
+    drawing.on_both_axes(&all, 0.0, bottom - MARGIN, |drawing, scale| {
         for tick in scale.ticks() {
             drawing.horizontal(left, bottom - scale.place(tick), &time_tick(tick));
         }
         for target in targets(groups) {
             let place = |index: usize, value: f64| (column(index), bottom - scale.place(value));
-            sweep_line(&mut drawing, groups, target, &place);
+            sweep_line(drawing, groups, target, &place);
         }
-        drawing.close();
-    }
+    });
     let every = groups.len().div_ceil(9).max(1);
     for (index, group) in groups.iter().enumerate().filter(|(index, _)| index % every == 0) {
         let label = bytes(group.size_bytes.unwrap_or(0));
@@ -175,12 +162,7 @@ pub(super) fn along(group: &Group) -> Option<Chart> {
     let x = Scale::linear(&[most / 1.05], left + MARGIN, WIDE - left - 2.0 * MARGIN);
     let mut drawing = Drawing::new(WIDE, bottom + FOOT);
     drawing.axis(&x, |value| format!("{value:.0}"));
-    let scales = [
-        ("lin", Scale::linear(&all, 0.0, bottom - MARGIN)),
-        ("log", Scale::logarithmic(&all, 0.0, bottom - MARGIN)),
-    ];
-    for (class, scale) in scales {
-        drawing.open(class);
+    drawing.on_both_axes(&all, 0.0, bottom - MARGIN, |drawing, scale| {
         for tick in scale.ticks() {
             drawing.horizontal(left, bottom - scale.place(tick), &time_tick(tick));
         }
@@ -193,8 +175,7 @@ pub(super) fn along(group: &Group) -> Option<Chart> {
             drawing.line(&row.along.iter().map(point).collect::<Vec<_>>());
             drawing.close();
         }
-        drawing.close();
-    }
+    });
     Some(Chart {
         caption: "time of an operation along the way, by operations done; medians of the runs"
             .to_owned(),
@@ -268,24 +249,11 @@ fn name_row(drawing: &mut Drawing, index: usize, row: &Row, verdict: &str, value
     drawing.close();
 }
 
-/// A ratio without needless zeros.
-fn trimmed(value: f64) -> String {
-    without_zeros(&significant(value))
-}
-
 /// A time as a mark on an axis: the zero needs no unit, round numbers no decimals.
 fn time_tick(value: f64) -> String {
     let text = seconds(value);
     match text.split_once(' ') {
         Some((number, unit)) if value > 0.0 => format!("{} {unit}", without_zeros(number)),
         _ => "0".to_owned(),
-    }
-}
-
-fn without_zeros(number: &str) -> String {
-    if number.contains('.') {
-        number.trim_end_matches('0').trim_end_matches('.').to_owned()
-    } else {
-        number.to_owned()
     }
 }

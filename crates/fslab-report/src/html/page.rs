@@ -252,24 +252,21 @@ fn runs(report: &Report) -> Vec<RunView> {
     .collect()
 }
 
-fn touched(amount: u64) -> String {
-    if amount == 0 { String::new() } else { format!("{} of memory", bytes(amount)) }
-}
-
-fn list(numbers: &[usize]) -> String {
-    numbers.iter().map(usize::to_string).collect::<Vec<_>>().join(", ")
-}
-
 fn environment(run: &Provenance) -> Vec<(&'static str, String)> {
+    let kept: Vec<String> = run.kept_to_processors.iter().map(usize::to_string).collect();
+    let touched = Some(run.touched_bytes).filter(|amount| *amount > 0);
     let mut lines = vec![
         ("fslab", run.fslab.clone()),
         ("machine", run.machine.clone()),
         ("kernel", run.kernel.clone()),
         ("processor", format!("{} \u{d7} {}", run.processors, run.processor)),
-        ("kept to processors", list(&run.kept_to_processors)),
+        ("kept to processors", kept.join(", ")),
         ("memory", bytes(run.memory_kib * 1024)),
         ("image size", bytes(run.image_size)),
-        ("touched before each workload", touched(run.touched_bytes)),
+        (
+            "touched before each workload",
+            touched.map(|amount| format!("{} of memory", bytes(amount))).unwrap_or_default(),
+        ),
         ("seed", run.seed.to_string()),
         ("run", run.run.clone()),
     ];

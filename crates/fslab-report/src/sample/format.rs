@@ -236,7 +236,7 @@ impl Cache {
 }
 
 /// Why the state of the cache is not proven.
-#[derive(Clone, Copy, Debug, Serialize, Deserialize, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Serialize, Deserialize, PartialEq, Eq, PartialOrd, Ord)]
 #[serde(rename_all = "snake_case")]
 pub enum Doubt {
     /// The target was not unmounted and mounted before a cold phase.

@@ -43,17 +43,9 @@ pub struct Axis {
     /// What it shows, without the unit.
     pub label: String,
     /// The unit of its numbers; `None` where they are names.
-    #[serde(serialize_with = "unit_name")]
     pub unit: Option<&'static Unit>,
     /// Whether it is logarithmic.
     pub logarithmic: bool,
-}
-
-fn unit_name<S: serde::Serializer>(
-    unit: &Option<&'static Unit>,
-    serializer: S,
-) -> std::result::Result<S::Ok, S::Error> {
-    unit.map(|unit| unit.name).serialize(serializer)
 }
 
 /// A series of a chart.

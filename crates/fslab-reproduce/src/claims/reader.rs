@@ -1,6 +1,6 @@
 //! From TOML to checked claims.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::ops::Range;
 
 use serde::Deserialize;
@@ -16,7 +16,6 @@ use super::{
 use fslab_compare::plan::Source;
 use fslab_compare::plan::{Plan, PlanError};
 use fslab_compare::workload;
-use fslab_report::nearest;
 
 type Result<T> = std::result::Result<T, PlanError>;
 
@@ -162,32 +161,40 @@ impl RawMeasure {
     }
 }
 
-/// Reads a file of claims.
-pub(super) fn paper(
-    name: &str,
-    file: &str,
-    text: &str,
-    plans: &BTreeMap<String, Plan>,
-) -> Result<Paper> {
-    let source = Source { file, text };
-    let raw: RawPaper = toml::from_str(text).map_err(|error| source.syntax_error(&error))?;
-    let reader = Reader { source, plans, commands: &raw.command };
-    let claims = raw.claim.iter().map(|claim| reader.claim(claim)).collect::<Result<Vec<_>>>()?;
-    let charts = raw.chart.iter().map(|chart| reader.chart(chart)).collect::<Result<Vec<_>>>()?;
-    reader.check_ids(raw.claim.iter().map(|claim| &claim.get_ref().id))?;
-    reader.check_ids(raw.chart.iter().map(|chart| &chart.get_ref().id))?;
-    Ok(Paper {
-        name: name.to_owned(),
-        title: raw.title,
-        authors: raw.authors,
-        year: raw.year,
-        about: raw.about,
-        settings: raw.setting,
-        claims,
-        charts,
-        preparations: raw.prepare,
-        commands: raw.command,
-    })
+impl Paper {
+    /// Parses a file of claims; `file` is what errors call it, and `plans` are those that claims
+    /// may name, in their full form.
+    ///
+    /// # Errors
+    /// Names file, line, column and key of the first thing that is wrong.
+    pub fn parse(
+        name: &str,
+        file: &str,
+        text: &str,
+        plans: &BTreeMap<String, Plan>,
+    ) -> std::result::Result<Self, PlanError> {
+        let source = Source { file, text };
+        let raw: RawPaper = toml::from_str(text).map_err(|error| source.syntax_error(&error))?;
+        let reader = Reader { source, plans, commands: &raw.command };
+        let claims =
+            raw.claim.iter().map(|claim| reader.claim(claim)).collect::<Result<Vec<_>>>()?;
+        let charts =
+            raw.chart.iter().map(|chart| reader.chart(chart)).collect::<Result<Vec<_>>>()?;
+        reader.source.unique("id", raw.claim.iter().map(|claim| named(&claim.get_ref().id)), "")?;
+        reader.source.unique("id", raw.chart.iter().map(|chart| named(&chart.get_ref().id)), "")?;
+        Ok(Self {
+            name: name.to_owned(),
+            title: raw.title,
+            authors: raw.authors,
+            year: raw.year,
+            about: raw.about,
+            settings: raw.setting,
+            claims,
+            charts,
+            preparations: raw.prepare,
+            commands: raw.command,
+        })
+    }
 }
 
 /// A place as it is written down.
@@ -198,6 +205,10 @@ struct RawPlace<'a> {
     size: Option<&'a Spanned<String>>,
 }
 
+fn named(id: &Spanned<String>) -> (&str, Range<usize>) {
+    (id.get_ref(), id.span())
+}
+
 /// A file that is being read.
 struct Reader<'a> {
     source: Source<'a>,
@@ -206,17 +217,6 @@ struct Reader<'a> {
 }
 
 impl Reader<'_> {
-    fn check_ids<'i>(&self, ids: impl Iterator<Item = &'i Spanned<String>>) -> Result<()> {
-        let mut seen = BTreeSet::new();
-        for id in ids {
-            if !seen.insert(id.get_ref()) {
-                let message = format!("`id`: `{}` is used twice", id.get_ref());
-                return Err(self.source.error(id.span(), message));
-            }
-        }
-        Ok(())
-    }
-
     fn chart(&self, spanned: &Spanned<RawChart>) -> Result<Chart> {
         let raw = spanned.get_ref();
         let lines = raw.line.iter().map(|line| self.line(raw, line));
@@ -454,8 +454,6 @@ impl Reader<'_> {
         name: &Spanned<String>,
         known: impl IntoIterator<Item = &'n str>,
     ) -> PlanError {
-        let nearest = nearest(name.get_ref(), known);
-        let message = format!("`{key}`: unknown `{}`; nearest: {nearest}", name.get_ref());
-        self.source.error(name.span(), message)
+        self.source.unknown(&format!("`{key}`: unknown"), name, known)
     }
 }

@@ -3,6 +3,7 @@
 use super::{BOTTOM, Drawn, LEFT, PLOT, RIGHT, WIDTH, colour, of_axis, short};
 use crate::figure::{At, Figure};
 use fslab_chart::Drawing;
+use fslab_report::distinct;
 
 /// Share of the room of a place that its bars take.
 const FILLED: f64 = 0.76;
@@ -33,17 +34,11 @@ pub(super) fn plot(drawn: &Drawn) -> String {
 }
 
 /// Where bars stand, in order.
-fn places(drawn: &Drawn) -> Vec<String> {
-    let mut places = Vec::new();
-    for (index, figures) in drawn.series() {
-        for figure in figures {
-            let name = name(drawn, index, figure);
-            if !places.contains(&name) {
-                places.push(name);
-            }
-        }
-    }
-    places
+fn places<'d>(drawn: &'d Drawn) -> Vec<String> {
+    let of = |(index, figures): (usize, &'d [Figure])| {
+        figures.iter().map(move |figure| name(drawn, index, figure))
+    };
+    distinct(drawn.series().flat_map(of))
 }
 
 fn at_place<'d>(drawn: &'d Drawn, place: &str) -> impl Iterator<Item = (usize, &'d Figure)> {

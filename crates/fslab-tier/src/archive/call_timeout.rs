@@ -5,18 +5,19 @@
 //! is late, no other call is begun, so an archive that hangs holds as many threads as it had calls
 //! then. Once all late calls have returned the archive is available again.
 
-use std::io::{self, ErrorKind};
+use std::cell::Cell;
+use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::mpsc::{RecvTimeoutError, sync_channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 use std::time::Duration;
 
 use fslab_vfs::Clock;
-use parking_lot::{Condvar, Mutex};
 
 use super::call_threads::CallThreads;
-use super::{Archive, ContainerKind, Upload};
+use super::unavailable::unavailable_error;
+use super::{Archive, Container, ContainerKind, Upload};
 use crate::id::Id;
 
 /// How often a waiting caller looks at the clock, which is not the one that the system waits by.
@@ -58,19 +59,13 @@ struct Calls {
     returned: Returned,
 }
 
-/// A call under way.
+/// A call under way, as its caller has it.
 struct Call<T> {
-    state: Mutex<State<T>>,
-    returned: Condvar,
-    begun_ns: Mutex<u64>,
+    outcome: Receiver<io::Result<T>>,
+    /// It has returned, or was given up: what comes second does not count.
+    is_decided: Arc<AtomicBool>,
+    begun_ns: Cell<u64>,
     limit: Duration,
-}
-
-enum State<T> {
-    UnderWay,
-    Returned(io::Result<T>),
-    /// Its caller has the outcome, or has gone.
-    Gone,
 }
 
 impl TimeoutArchive {
@@ -110,7 +105,7 @@ impl Calls {
     }
 
     fn check(&self) -> io::Result<()> {
-        self.why_late().map_or(Ok(()), |why| Err(not_connected(&why)))
+        self.why_late().map_or(Ok(()), |why| Err(unavailable_error(&why)))
     }
 
     /// Has a thread make a call.
@@ -118,15 +113,12 @@ impl Calls {
         self: &Arc<Self>,
         limit: Duration,
         ask: impl FnOnce() -> io::Result<T> + Send + 'static,
-    ) -> io::Result<Arc<Call<T>>> {
+    ) -> io::Result<Call<T>> {
         self.check()?;
-        let call = Arc::new(Call {
-            state: Mutex::new(State::UnderWay),
-            returned: Condvar::new(),
-            begun_ns: Mutex::new(self.clock.now_ns()),
-            limit,
-        });
-        let (calls, made) = (Arc::downgrade(self), Arc::clone(&call));
+        let (sender, outcome) = sync_channel(1);
+        let (calls, is_decided) = (Arc::downgrade(self), Arc::new(AtomicBool::new(false)));
+        let begun_ns = Cell::new(self.clock.now_ns());
+        let call = Call { outcome, is_decided: Arc::clone(&is_decided), begun_ns, limit };
         self.under_way.fetch_add(1, Ordering::SeqCst);
         let started = self.workers.run(Box::new(move || {
             // What the call held of the archive is dropped before its caller goes on.
@@ -134,10 +126,12 @@ impl Calls {
             let outcome = outcome.unwrap_or_else(|_| Err(io::Error::other("the archive panicked")));
             let calls = calls.upgrade();
             calls.iter().for_each(|calls| calls.has_returned());
-            let was_late = made.end(outcome);
-            if let Some(calls) = calls.filter(|_| was_late) {
-                calls.one_returned();
+            if !is_decided.swap(true, Ordering::SeqCst) {
+                // Who goes without waiting needs no answer.
+                return sender.send(outcome).unwrap_or_default();
             }
+            drop(outcome);
+            calls.iter().for_each(|calls| calls.one_returned());
         }));
         started.inspect_err(|_| self.has_returned())?;
         Ok(call)
@@ -145,41 +139,29 @@ impl Calls {
 
     /// Waits for a call until its limit has passed.
     fn wait<T>(&self, call: &Call<T>) -> io::Result<T> {
-        let mut state = call.state.lock();
         loop {
-            if matches!(*state, State::Returned(_))
-                && let State::Returned(outcome) = std::mem::replace(&mut *state, State::Gone)
-            {
-                return outcome;
-            }
-            let has_waited = call.returned.wait_for(&mut state, LOOK_EVERY).timed_out();
-            if has_waited && matches!(*state, State::UnderWay) && self.is_late(call) {
-                *state = State::Gone;
-                return Err(self.one_is_late());
+            match call.outcome.recv_timeout(LOOK_EVERY) {
+                Ok(outcome) => return outcome,
+                Err(_) => self.check_limit(call)?,
             }
         }
     }
 
     /// Gives a call up whose limit has passed.
-    fn give_up<T>(&self, call: &Call<T>) -> io::Result<()> {
-        let mut state = call.state.lock();
-        if self.is_late(call) && matches!(*state, State::UnderWay) {
-            *state = State::Gone;
+    fn check_limit<T>(&self, call: &Call<T>) -> io::Result<()> {
+        let took_ns = self.clock.now_ns().saturating_sub(call.begun_ns.get());
+        let is_late = Duration::from_nanos(took_ns) >= call.limit;
+        if is_late && !call.is_decided.swap(true, Ordering::SeqCst) {
             return Err(self.one_is_late());
         }
         Ok(())
-    }
-
-    fn is_late<T>(&self, call: &Call<T>) -> bool {
-        let took_ns = self.clock.now_ns().saturating_sub(*call.begun_ns.lock());
-        Duration::from_nanos(took_ns) >= call.limit
     }
 
     fn one_is_late(&self) -> io::Error {
         self.late.fetch_add(1, Ordering::SeqCst);
         let why = self.why_late().unwrap_or_default();
         tracing::warn!("the archive {} is unavailable for now: {why}", self.label);
-        not_connected(&why)
+        unavailable_error(&why)
     }
 
     fn has_returned(&self) {
@@ -193,28 +175,6 @@ impl Calls {
             (self.returned)();
         }
     }
-}
-
-impl<T> Call<T> {
-    /// Ends it; returns whether it was late.
-    fn end(&self, outcome: io::Result<T>) -> bool {
-        let mut state = self.state.lock();
-        let was_late = matches!(*state, State::Gone);
-        if !was_late {
-            *state = State::Returned(outcome);
-            self.returned.notify_all();
-        }
-        was_late
-    }
-
-    /// It goes on: its limit begins anew.
-    fn goes_on(&self, clock: &dyn Clock) {
-        *self.begun_ns.lock() = clock.now_ns();
-    }
-}
-
-fn not_connected(why: &str) -> io::Error {
-    io::Error::new(ErrorKind::NotConnected, format!("the archive is unavailable: {why}"))
 }
 
 impl Archive for TimeoutArchive {
@@ -251,30 +211,24 @@ impl Archive for TimeoutArchive {
         self.archive.look() || came_back
     }
 
-    fn begin(&self, kind: ContainerKind, container: Id) -> io::Result<Box<dyn Upload>> {
-        let upload = self.call(0, move |archive| archive.begin(kind, container))?;
+    fn begin(&self, container: Container) -> io::Result<Box<dyn Upload>> {
+        let upload = self.call(0, move |archive| archive.begin(container))?;
         let (calls, pending) = (Arc::clone(&self.calls), Vec::new());
         Ok(Box::new(TimedUpload { upload: Some(upload), calls, pending, bytes: 0 }))
     }
 
-    fn read(
-        &self,
-        kind: ContainerKind,
-        container: Id,
-        offset: u64,
-        buffer: &mut [u8],
-    ) -> io::Result<usize> {
+    fn read(&self, container: Container, offset: u64, buffer: &mut [u8]) -> io::Result<usize> {
         let length = buffer.len();
         let (count, bytes) = self.call(length, move |archive| {
             let mut bytes = vec![0; length];
-            Ok((archive.read(kind, container, offset, &mut bytes)?, bytes))
+            Ok((archive.read(container, offset, &mut bytes)?, bytes))
         })?;
         buffer[..count].copy_from_slice(&bytes[..count]);
         Ok(count)
     }
 
-    fn length(&self, kind: ContainerKind, container: Id) -> io::Result<u64> {
-        self.call(0, move |archive| archive.length(kind, container))
+    fn length(&self, container: Container) -> io::Result<u64> {
+        self.call(0, move |archive| archive.length(container))
     }
 
     fn list(&self, kind: ContainerKind, visit: &mut dyn FnMut(Id, u64)) -> io::Result<()> {
@@ -288,17 +242,18 @@ impl Archive for TimeoutArchive {
             match found.recv_timeout(LOOK_EVERY) {
                 Ok((id, length)) => {
                     visit(id, length);
-                    call.goes_on(&*self.calls.clock);
+                    // It goes on: its limit begins anew.
+                    call.begun_ns.set(self.calls.clock.now_ns());
                 }
-                Err(RecvTimeoutError::Timeout) => self.calls.give_up(&call)?,
+                Err(RecvTimeoutError::Timeout) => self.calls.check_limit(&call)?,
                 Err(RecvTimeoutError::Disconnected) => return self.calls.wait(&call),
             }
         }
     }
 
-    fn forget(&self, kind: ContainerKind, container: Id) {
+    fn forget(&self, container: Container) {
         let forgotten = self.call(0, move |archive| {
-            archive.forget(kind, container);
+            archive.forget(container);
             Ok(())
         });
         if let Err(error) = forgotten {
@@ -306,8 +261,8 @@ impl Archive for TimeoutArchive {
         }
     }
 
-    fn delete(&self, kind: ContainerKind, container: Id) -> io::Result<()> {
-        self.call(0, move |archive| archive.delete(kind, container))
+    fn delete(&self, container: Container) -> io::Result<()> {
+        self.call(0, move |archive| archive.delete(container))
     }
 
     fn position(&self, container: Id, offset: u64) -> (u64, u64) {
@@ -327,7 +282,7 @@ struct TimedUpload {
 impl TimedUpload {
     fn take(&mut self) -> io::Result<(Box<dyn Upload>, Vec<u8>)> {
         self.calls.check()?;
-        let ended = || not_connected("an earlier call for the container failed or is late");
+        let ended = || unavailable_error("an earlier call for the container failed or is late");
         Ok((self.upload.take().ok_or_else(ended)?, std::mem::take(&mut self.pending)))
     }
 

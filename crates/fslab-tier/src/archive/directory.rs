@@ -29,7 +29,7 @@ use super::description::{
 };
 use super::lease::{Right, is_fresh, lease_for, share_lease, take_lease};
 use super::writer_record::{self, Writer};
-use super::{Archive, ContainerKind, Key, Upload};
+use super::{Archive, Container, ContainerKind, Key, Upload};
 use crate::atomic_write::{sync_directory_of, write_durably};
 use crate::error::{Error, Result};
 use crate::id::Id;
@@ -52,25 +52,14 @@ pub struct DirectoryArchive {
 }
 
 impl DirectoryArchive {
-    /// Makes an archive in a directory that is empty or not there yet.
+    /// Makes an archive in a directory that is empty or missing; with a key, an encrypted one.
     ///
     /// # Errors
     /// Where it holds something already.
-    pub fn init(root: &Path, id: Id, owner: Id) -> Result<()> {
-        Self::make(root, &ArchiveDescription { version: VERSION, id, owner, encryption: None })
-    }
-
-    /// The same for an archive that is encrypted.
-    ///
-    /// # Errors
-    /// As [`Self::init`].
-    pub fn init_encrypted(root: &Path, id: Id, owner: Id, key: &Key) -> Result<()> {
-        let encryption = Encryption { cipher: Cipher::Chacha20Poly1305, key: key.mark(id) };
-        let encryption = Some(encryption);
-        Self::make(root, &ArchiveDescription { version: VERSION, id, owner, encryption })
-    }
-
-    fn make(root: &Path, description: &ArchiveDescription) -> Result<()> {
+    pub fn init(root: &Path, id: Id, owner: Id, key: Option<&Key>) -> Result<()> {
+        let cipher = Cipher::Chacha20Poly1305;
+        let encryption = key.map(|key| Encryption { cipher, key: key.mark(id) });
+        let description = ArchiveDescription { version: VERSION, id, owner, encryption };
         match private::create_dir(root) {
             Err(error) if error.kind() != ErrorKind::AlreadyExists => {
                 return Err(Error::file(root)(error));
@@ -88,7 +77,7 @@ impl DirectoryArchive {
             return Err(Error::NoArchive { path: root.to_owned(), what });
         }
         let settings = root.join(SETTINGS);
-        let text = settings_text(&settings, description)?;
+        let text = settings_text(&settings, &description)?;
         for name in directories() {
             let path = root.join(name);
             private::create_dir(&path).map_err(Error::file(&path))?;
@@ -217,12 +206,6 @@ impl DirectoryArchive {
         }
     }
 
-    /// The tier it belongs to.
-    #[must_use]
-    pub fn owner(&self) -> Id {
-        self.description.owner
-    }
-
     /// What was being written when its writer ended; nothing else.
     fn clear_incoming(&self) -> io::Result<()> {
         let incoming = ConfinedDir::at(&self.root)?.directory(INCOMING)?;
@@ -241,8 +224,8 @@ impl DirectoryArchive {
     }
 
     /// Opens a container to read it.
-    fn open_container(&self, kind: ContainerKind, container: Id) -> io::Result<File> {
-        ConfinedDir::at(&self.root)?.file(&path_of(kind, container))
+    fn open_container(&self, container: Container) -> io::Result<File> {
+        ConfinedDir::at(&self.root)?.file(&path_of(container))
     }
 }
 
@@ -293,7 +276,7 @@ fn check_directories(root: &Path, missing: Missing) -> Result<()> {
 }
 
 /// Where a container has its name.
-fn home_of(kind: ContainerKind, container: Id) -> String {
+fn home_of((kind, container): Container) -> String {
     let directory = directory_of(kind);
     match kind {
         ContainerKind::Files => format!("{directory}/{}", digits_of(container)),
@@ -305,8 +288,8 @@ fn digits_of(container: Id) -> String {
     format!("{:02x}", container.0[0])
 }
 
-fn path_of(kind: ContainerKind, container: Id) -> PathBuf {
-    Path::new(&home_of(kind, container)).join(container.to_string())
+fn path_of(container: Container) -> PathBuf {
+    Path::new(&home_of(container)).join(container.1.to_string())
 }
 
 impl Archive for DirectoryArchive {
@@ -331,7 +314,7 @@ impl Archive for DirectoryArchive {
         Err(not_here(format!("{} has archive {} now", self.label, found.id)))
     }
 
-    fn begin(&self, kind: ContainerKind, container: Id) -> io::Result<Box<dyn Upload>> {
+    fn begin(&self, (kind, container): Container) -> io::Result<Box<dyn Upload>> {
         self.check_writable()?;
         let name = container.to_string();
         let file = ConfinedDir::at(&self.root)?.directory(INCOMING)?.create(&name)?;
@@ -340,14 +323,8 @@ impl Archive for DirectoryArchive {
         Ok(Box::new(DirectoryUpload { file, root, kind, container, durable, is_finished }))
     }
 
-    fn read(
-        &self,
-        kind: ContainerKind,
-        container: Id,
-        offset: u64,
-        buffer: &mut [u8],
-    ) -> io::Result<usize> {
-        let file = self.open_container(kind, container)?;
+    fn read(&self, container: Container, offset: u64, buffer: &mut [u8]) -> io::Result<usize> {
+        let file = self.open_container(container)?;
         let mut done = 0;
         while done < buffer.len() {
             match file.read_at(&mut buffer[done..], offset + done as u64) {
@@ -360,8 +337,8 @@ impl Archive for DirectoryArchive {
         Ok(done)
     }
 
-    fn length(&self, kind: ContainerKind, container: Id) -> io::Result<u64> {
-        ConfinedDir::at(&self.root)?.length(&path_of(kind, container))
+    fn length(&self, container: Container) -> io::Result<u64> {
+        ConfinedDir::at(&self.root)?.length(&path_of(container))
     }
 
     fn list(&self, kind: ContainerKind, visit: &mut dyn FnMut(Id, u64)) -> io::Result<()> {
@@ -389,11 +366,11 @@ impl Archive for DirectoryArchive {
     }
 
     /// The kernel's pages too: they may be those that were written, which the disk never took.
-    fn forget(&self, kind: ContainerKind, container: Id) {
+    fn forget(&self, container: Container) {
         // What can't be opened is said by who reads it next.
-        let Ok(file) = self.open_container(kind, container) else { return };
+        let Ok(file) = self.open_container(container) else { return };
         if let Err(error) = fadvise(&file, 0, None, Advice::DontNeed) {
-            tracing::debug!(%error, "{container}: is read back from memory");
+            tracing::debug!(%error, "{}: is read back from memory", container.1);
         }
     }
 
@@ -402,10 +379,10 @@ impl Archive for DirectoryArchive {
         ((u128::from_be_bytes(container.0) >> 64) as u64, offset)
     }
 
-    fn delete(&self, kind: ContainerKind, container: Id) -> io::Result<()> {
+    fn delete(&self, container: Container) -> io::Result<()> {
         self.check_writable()?;
-        let place = self.place()?.directory(&home_of(kind, container));
-        match place.and_then(|place| place.remove(&container.to_string())) {
+        let place = self.place()?.directory(&home_of(container));
+        match place.and_then(|place| place.remove(&container.1.to_string())) {
             Err(error) if error.kind() == ErrorKind::NotFound => self.check(),
             removed => removed,
         }
@@ -478,7 +455,7 @@ impl DirectoryUpload {
                 self.durable.lock()[usize::from(digits)] = true;
             }
         }
-        root.directory(&home_of(self.kind, self.container))
+        root.directory(&home_of((self.kind, self.container)))
     }
 
     fn remove(&self) -> io::Result<()> {
@@ -522,7 +499,7 @@ mod tests {
     fn made() -> (tempfile::TempDir, DirectoryArchive) {
         let scratch = tempfile::tempdir().unwrap();
         let root = scratch.path().join("archive");
-        DirectoryArchive::init(&root, Id([1; 16]), Id([2; 16])).unwrap();
+        DirectoryArchive::init(&root, Id([1; 16]), Id([2; 16]), None).unwrap();
         let archive = DirectoryArchive::open(&root, Id([2; 16])).unwrap();
         (scratch, archive)
     }
@@ -532,22 +509,22 @@ mod tests {
         let (_scratch, archive) = made();
         for kind in [ContainerKind::Files, ContainerKind::Tree] {
             let id = Id([7; 16]);
-            let mut upload = archive.begin(kind, id).unwrap();
+            let mut upload = archive.begin((kind, id)).unwrap();
             upload.write(b"hello ").unwrap();
-            assert!(archive.length(kind, id).is_err());
+            assert!(archive.length((kind, id)).is_err());
             drop(upload);
-            let mut upload = archive.begin(kind, id).unwrap();
+            let mut upload = archive.begin((kind, id)).unwrap();
             upload.write(b"hello").unwrap();
             upload.finish().unwrap();
             let mut buffer = [0; 9];
-            assert_eq!(archive.read(kind, id, 1, &mut buffer).unwrap(), 4);
+            assert_eq!(archive.read((kind, id), 1, &mut buffer).unwrap(), 4);
             assert_eq!(&buffer[..4], b"ello");
             let mut found = Vec::new();
             archive.list(kind, &mut |id, length| found.push((id, length))).unwrap();
             assert_eq!(found, [(id, 5)]);
-            archive.delete(kind, id).unwrap();
-            archive.delete(kind, id).unwrap();
-            assert!(archive.length(kind, id).is_err());
+            archive.delete((kind, id)).unwrap();
+            archive.delete((kind, id)).unwrap();
+            assert!(archive.length((kind, id)).is_err());
         }
     }
 
@@ -567,11 +544,11 @@ mod tests {
         use std::os::unix::fs::MetadataExt;
         let (_scratch, archive) = made();
         for kind in [ContainerKind::Files, ContainerKind::Tree] {
-            let mut upload = archive.begin(kind, Id([7; 16])).unwrap();
+            let mut upload = archive.begin((kind, Id([7; 16]))).unwrap();
             upload.write(b"hello").unwrap();
             upload.finish().unwrap();
         }
-        let _being_written = archive.begin(ContainerKind::Files, Id([8; 16])).unwrap();
+        let _being_written = archive.begin((ContainerKind::Files, Id([8; 16]))).unwrap();
         let mut places = vec![archive.root.clone()];
         let mut seen = 0;
         while let Some(place) = places.pop() {
@@ -601,7 +578,7 @@ mod tests {
         let read = || DirectoryArchive::open_to_read(&root, Id([2; 16]));
         let third = read().unwrap_err().to_string();
         assert!(third.contains("being written by another fslab"), "{third}");
-        let again = DirectoryArchive::init(&archive.root, Id([4; 16]), Id([2; 16]));
+        let again = DirectoryArchive::init(&archive.root, Id([4; 16]), Id([2; 16]), None);
         assert!(again.unwrap_err().to_string().contains("is an archive already"));
         drop(archive);
         let readers = [read().unwrap(), read().unwrap()];
@@ -625,26 +602,26 @@ mod tests {
         drop(archive);
         let (kind, container) = (ContainerKind::Files, Id([7; 16]));
         let first = DirectoryArchive::open_for(&root, owner, Some(&writer(1))).unwrap();
-        first.begin(kind, container).unwrap().finish().unwrap();
+        first.begin((kind, container)).unwrap().finish().unwrap();
         drop(first);
         // Nor for who can't tell which tree asks.
         for other in [None, Some(&writer(2))] {
             let archive = DirectoryArchive::open_for(&root, owner, other).unwrap();
-            let begun = archive.begin(kind, Id([8; 16])).map(drop).unwrap_err();
-            let deleted = archive.delete(kind, container).unwrap_err();
+            let begun = archive.begin((kind, Id([8; 16]))).map(drop).unwrap_err();
+            let deleted = archive.delete((kind, container)).unwrap_err();
             for error in [begun, deleted] {
                 assert_eq!(error.kind(), ErrorKind::ReadOnlyFilesystem);
                 let told = "is written by another tree, /tree1 on ";
                 assert!(error.to_string().starts_with(told), "{error}");
             }
-            assert_eq!(archive.length(kind, container).unwrap(), 0);
+            assert_eq!(archive.length((kind, container)).unwrap(), 0);
             let together = DirectoryArchive::open_to_read(&root, owner);
             assert!(together.is_ok(), "others read beside");
         }
         DirectoryArchive::take_over(&root, owner, &writer(2)).unwrap();
         let archive = DirectoryArchive::open_for(&root, owner, Some(&writer(2))).unwrap();
         assert!(DirectoryArchive::take_over(&root, owner, &writer(1)).is_err(), "it is in use");
-        archive.delete(kind, container).unwrap();
+        archive.delete((kind, container)).unwrap();
     }
 
     #[test]

@@ -16,7 +16,7 @@ use chacha20poly1305::{ChaCha20Poly1305, Nonce, Tag};
 use quick_cache::sync::Cache;
 use zerocopy::{FromBytes, IntoBytes};
 
-use super::{Archive, ContainerKind, Key, Upload};
+use super::{Archive, Container, ContainerKind, Key, Upload};
 use crate::id::Id;
 use crate::id::Identities;
 use crate::stored::format::{
@@ -34,7 +34,7 @@ pub struct EncryptedArchive {
     inner: Arc<dyn Archive>,
     key: Key,
     identities: Arc<dyn Identities>,
-    opened: Cache<(ContainerKind, Id), Arc<Opened>>,
+    opened: Cache<Container, Arc<Opened>>,
 }
 
 /// What is known of a container.
@@ -50,31 +50,31 @@ impl EncryptedArchive {
         Self { inner, key, identities, opened: Cache::new(OPENED) }
     }
 
-    fn cipher(&self, kind: ContainerKind, container: Id, salt: &[u8; 32]) -> ChaCha20Poly1305 {
-        let key = self.key.of_container(self.inner.id(), kind, container, salt);
+    fn cipher(&self, container: Container, salt: &[u8; 32]) -> ChaCha20Poly1305 {
+        let key = self.key.of_container(self.inner.id(), container, salt);
         ChaCha20Poly1305::new((&*key).into())
     }
 
-    fn open(&self, kind: ContainerKind, container: Id) -> io::Result<Arc<Opened>> {
-        if let Some(opened) = self.opened.get(&(kind, container)) {
+    fn open(&self, container: Container) -> io::Result<Arc<Opened>> {
+        if let Some(opened) = self.opened.get(&container) {
             return Ok(opened);
         }
-        let length = plain_length(self.inner.length(kind, container)?)?;
+        let length = plain_length(self.inner.length(container)?)?;
         let mut head = [0; HEAD_BYTES as usize];
-        if self.inner.read(kind, container, 0, &mut head)? != head.len() {
+        if self.inner.read(container, 0, &mut head)? != head.len() {
             return Err(wrong("the archive answers fewer bytes than it holds"));
         }
         let head = SealRecord::read_from_bytes(&head).ok().filter(is_head);
         let head = head.ok_or_else(|| wrong("an encrypted container has no whole head"))?;
-        let opened = Opened { cipher: self.cipher(kind, container, &head.salt), length };
+        let opened = Opened { cipher: self.cipher(container, &head.salt), length };
         let opened = Arc::new(opened);
-        self.opened.insert((kind, container), Arc::clone(&opened));
+        self.opened.insert(container, Arc::clone(&opened));
         Ok(opened)
     }
 
     fn read_opened(
         &self,
-        (kind, container): (ContainerKind, Id),
+        container: Container,
         opened: &Opened,
         offset: u64,
         buffer: &mut [u8],
@@ -84,7 +84,7 @@ impl EncryptedArchive {
         let last_met = end.saturating_sub(1) / CHUNK_BYTES;
         let chunks = (offset / CHUNK_BYTES).min(last_met)..=last_met;
         let last = opened.length.saturating_sub(1) / CHUNK_BYTES;
-        let sealed = self.sealed(kind, container, &chunks, opened.length)?;
+        let sealed = self.sealed(container, &chunks, opened.length)?;
         for (number, chunk) in chunks.zip(sealed.chunks(SEALED_BYTES as usize)) {
             let plain = opened.unseal(number, number == last, chunk)?;
             let begin = number * CHUNK_BYTES;
@@ -101,15 +101,14 @@ impl EncryptedArchive {
     /// The bytes of chunks as the archive has them.
     fn sealed(
         &self,
-        kind: ContainerKind,
-        container: Id,
+        container: Container,
         chunks: &std::ops::RangeInclusive<u64>,
         length: u64,
     ) -> io::Result<Vec<u8>> {
         let start = chunks.start() * SEALED_BYTES;
         let end = ((chunks.end() + 1) * SEALED_BYTES).min(sealed_length(length) - HEAD_BYTES);
         let mut sealed = vec![0; (end - start) as usize];
-        if self.inner.read(kind, container, HEAD_BYTES + start, &mut sealed)? != sealed.len() {
+        if self.inner.read(container, HEAD_BYTES + start, &mut sealed)? != sealed.len() {
             return Err(wrong("the archive answers fewer bytes than it holds"));
         }
         Ok(sealed)
@@ -187,11 +186,11 @@ impl Archive for EncryptedArchive {
         self.inner.check()
     }
 
-    fn begin(&self, kind: ContainerKind, container: Id) -> io::Result<Box<dyn Upload>> {
+    fn begin(&self, container: Container) -> io::Result<Box<dyn Upload>> {
         let mut salt = [0; 32];
         salt[..16].copy_from_slice(&self.identities.make().0);
         salt[16..].copy_from_slice(&self.identities.make().0);
-        let cipher = self.cipher(kind, container, &salt);
+        let cipher = self.cipher(container, &salt);
         let mut head = SealRecord {
             magic: SEAL_MAGIC,
             version: VERSION,
@@ -201,31 +200,25 @@ impl Archive for EncryptedArchive {
             crc: 0.into(),
         };
         head.crc = crc_of(head.as_bytes()).into();
-        let mut inner = self.inner.begin(kind, container)?;
+        let mut inner = self.inner.begin(container)?;
         inner.write(head.as_bytes())?;
         Ok(Box::new(SealingUpload { inner, cipher, pending: Vec::new(), chunks: 0 }))
     }
 
-    fn read(
-        &self,
-        kind: ContainerKind,
-        container: Id,
-        offset: u64,
-        buffer: &mut [u8],
-    ) -> io::Result<usize> {
-        let opened = self.open(kind, container)?;
-        let read = self.read_opened((kind, container), &opened, offset, buffer);
+    fn read(&self, container: Container, offset: u64, buffer: &mut [u8]) -> io::Result<usize> {
+        let opened = self.open(container)?;
+        let read = self.read_opened(container, &opened, offset, buffer);
         if read.as_ref().is_ok() {
             return read;
         }
         // It may have been written anew since it was opened, with another salt.
-        self.opened.remove(&(kind, container));
-        let opened = self.open(kind, container)?;
-        self.read_opened((kind, container), &opened, offset, buffer)
+        self.opened.remove(&container);
+        let opened = self.open(container)?;
+        self.read_opened(container, &opened, offset, buffer)
     }
 
-    fn length(&self, kind: ContainerKind, container: Id) -> io::Result<u64> {
-        plain_length(self.inner.length(kind, container)?)
+    fn length(&self, container: Container) -> io::Result<u64> {
+        plain_length(self.inner.length(container)?)
     }
 
     fn list(&self, kind: ContainerKind, visit: &mut dyn FnMut(Id, u64)) -> io::Result<()> {
@@ -233,14 +226,14 @@ impl Archive for EncryptedArchive {
         self.inner.list(kind, &mut |id, length| visit(id, plain_length(length).unwrap_or(0)))
     }
 
-    fn forget(&self, kind: ContainerKind, container: Id) {
-        self.opened.remove(&(kind, container));
-        self.inner.forget(kind, container);
+    fn forget(&self, container: Container) {
+        self.opened.remove(&container);
+        self.inner.forget(container);
     }
 
-    fn delete(&self, kind: ContainerKind, container: Id) -> io::Result<()> {
-        self.opened.remove(&(kind, container));
-        self.inner.delete(kind, container)
+    fn delete(&self, container: Container) -> io::Result<()> {
+        self.opened.remove(&container);
+        self.inner.delete(container)
     }
 
     fn position(&self, container: Id, offset: u64) -> (u64, u64) {

@@ -11,7 +11,7 @@ use std::path::Path;
 use rustix::fs::OFlags;
 use zeroize::Zeroizing;
 
-use super::ContainerKind;
+use super::{Container, ContainerKind};
 use crate::atomic_write::sync_directory_of;
 use crate::error::{Error, Result};
 use crate::id::Id;
@@ -108,8 +108,7 @@ impl Key {
     pub(super) fn of_container(
         &self,
         archive: Id,
-        kind: ContainerKind,
-        container: Id,
+        (kind, container): Container,
         salt: &[u8; 32],
     ) -> Zeroizing<[u8; 32]> {
         let kind = [match kind {

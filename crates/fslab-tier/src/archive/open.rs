@@ -7,51 +7,40 @@ use super::{Archive, ArchiveDescription, DirectoryArchive, EncryptedArchive, Key
 use crate::error::{Error, Result};
 use crate::id::{Id, Identities};
 
-/// Opens a directory as an archive of a tier to write to it, with the key in a file where it is
-/// encrypted. Where another tree than the one that asks writes to it, that is said, and it is only
-/// read.
+/// What an archive is opened for.
+#[derive(Clone)]
+pub enum Purpose {
+    /// To write to it, for a tree as far as that can be told. Where another tree writes to it, that
+    /// is said, and it is only read.
+    Write(Option<Writer>),
+    /// To read from it, while nobody writes to it: it may be one that nobody can write to.
+    Read,
+}
+
+/// Opens a directory as an archive of a tier, with the key in a file where it is encrypted.
 ///
 /// # Errors
 /// Where it is none, is another tier's or in use, or the key is not the right one.
 pub fn open(
     path: &Path,
-    (owner, writer): (Id, Option<&Writer>),
+    (owner, purpose): (Id, &Purpose),
     key: Option<&Path>,
     identities: &Arc<dyn Identities>,
 ) -> Result<Arc<dyn Archive>> {
     let key = key_of(&ArchiveDescription::read(path)?, path, key)?;
-    let archive: Arc<dyn Archive> = Arc::new(DirectoryArchive::open_for(path, owner, writer)?);
+    let archive = match purpose {
+        Purpose::Write(writer) => DirectoryArchive::open_for(path, owner, writer.as_ref())?,
+        Purpose::Read => DirectoryArchive::open_to_read(path, owner)?,
+    };
     if let Some(refusal) = archive.refusal() {
         tracing::warn!("archive {}: {refusal}", path.display());
     }
-    Ok(sealed(archive, key, identities))
-}
-
-/// Opens a directory as an archive of a tier to read from it, while nobody writes to it: it may be
-/// one that nobody can write to.
-///
-/// # Errors
-/// As [`open`].
-pub fn open_to_read(
-    path: &Path,
-    owner: Id,
-    key: Option<&Path>,
-    identities: &Arc<dyn Identities>,
-) -> Result<Arc<dyn Archive>> {
-    let key = key_of(&ArchiveDescription::read(path)?, path, key)?;
-    let archive: Arc<dyn Archive> = Arc::new(DirectoryArchive::open_to_read(path, owner)?);
-    Ok(sealed(archive, key, identities))
-}
-
-fn sealed(
-    archive: Arc<dyn Archive>,
-    key: Option<Key>,
-    identities: &Arc<dyn Identities>,
-) -> Arc<dyn Archive> {
-    match key {
-        Some(key) => Arc::new(EncryptedArchive::new(archive, key, Arc::clone(identities))),
-        None => archive,
-    }
+    Ok(match key {
+        Some(key) => {
+            Arc::new(EncryptedArchive::new(Arc::new(archive), key, Arc::clone(identities)))
+        }
+        None => Arc::new(archive),
+    })
 }
 
 /// The key of an archive, which says whether it has one, and which.

@@ -14,7 +14,7 @@ use std::time::Duration;
 use fslab_vfs::{Clock, Errno};
 use parking_lot::{Condvar, Mutex};
 
-use super::{Archive, ContainerKind, Upload};
+use super::{Archive, Container, ContainerKind, Upload};
 use crate::error::{Error, Result};
 use crate::id::Id;
 
@@ -53,7 +53,7 @@ struct Connection {
 
 enum State {
     Here(Arc<dyn Archive>),
-    Away {
+    Unavailable {
         why: String,
         /// When it is looked for again, by the clock.
         next_ns: u64,
@@ -70,7 +70,7 @@ impl ReconnectingArchive {
     ) -> (Self, Option<Error>) {
         let (state, problem) = match open() {
             Ok(archive) => (State::Here(archive), None),
-            Err(error) => (away(error.to_string(), &*clock), Some(error)),
+            Err(error) => (unavailable(error.to_string(), &*clock), Some(error)),
         };
         // Who mounts disks in each other's places finds each archive where it is.
         let id = if let State::Here(archive) = &state { archive.id() } else { id };
@@ -115,7 +115,7 @@ impl Shared {
         answer.map_err(|error| {
             let Some(why) = why_gone(&**archive, &error) else { return error };
             self.goes_away(archive, &why);
-            is_unavailable(&why)
+            unavailable_error(&why)
         })
     }
 
@@ -124,15 +124,15 @@ impl Shared {
         let mut place = self.place.lock();
         // Somebody else may have seen it, and it may be back.
         if matches!(&place.state, State::Here(known) if Arc::ptr_eq(known, archive)) {
-            tracing::warn!("the archive {} is away for now: {why}", self.label);
-            place.state = away(why.to_owned(), &*self.clock);
+            tracing::warn!("the archive {} is unavailable for now: {why}", self.label);
+            place.state = unavailable(why.to_owned(), &*self.clock);
         }
     }
 
     fn present(&self) -> io::Result<Arc<dyn Archive>> {
         match &self.place.lock().state {
             State::Here(archive) => Ok(Arc::clone(archive)),
-            State::Away { why, .. } => Err(is_unavailable(why)),
+            State::Unavailable { why, .. } => Err(unavailable_error(why)),
         }
     }
 
@@ -140,7 +140,7 @@ impl Shared {
     fn check_same(&self, archive: &Arc<dyn Archive>) -> io::Result<()> {
         match self.present() {
             Ok(present) if Arc::ptr_eq(&present, archive) => Ok(()),
-            Ok(_) => Err(is_unavailable("it was away for a moment")),
+            Ok(_) => Err(unavailable_error("it was unavailable for a moment")),
             Err(error) => Err(error),
         }
     }
@@ -148,14 +148,18 @@ impl Shared {
     fn is_due(&self, place: &Connection) -> bool {
         let is_due = |next_ns: u64| self.clock.now_ns() >= next_ns;
         !place.is_looked_for
-            && matches!(place.state, State::Away { next_ns, .. } if is_due(next_ns))
+            && matches!(place.state, State::Unavailable { next_ns, .. } if is_due(next_ns))
     }
 
     fn look(&self) {
         // Nothing is held: it may take long.
-        let state = match (self.open)().and_then(|archive| self.check_identity(archive)) {
-            Ok(archive) => State::Here(archive),
-            Err(error) => away(error.to_string(), &*self.clock),
+        let state = match (self.open)() {
+            Ok(archive) if archive.id() == self.id => State::Here(archive),
+            Ok(archive) => {
+                let why = format!("{} has archive {}, not {}", self.label, archive.id(), self.id);
+                unavailable(why, &*self.clock)
+            }
+            Err(error) => unavailable(error.to_string(), &*self.clock),
         };
         let is_back = matches!(state, State::Here(_));
         self.place.lock().state = state;
@@ -164,14 +168,6 @@ impl Shared {
             // Who is told so finds it.
             self.came_back.store(true, Ordering::SeqCst);
         }
-    }
-
-    fn check_identity(&self, archive: Arc<dyn Archive>) -> Result<Arc<dyn Archive>> {
-        if archive.id() == self.id {
-            return Ok(archive);
-        }
-        let what = format!("{} has archive {}, not {}", self.label, archive.id(), self.id);
-        Err(Error::Refused { what })
     }
 }
 
@@ -185,13 +181,13 @@ impl Drop for Looking {
     }
 }
 
-fn away(why: String, clock: &dyn Clock) -> State {
+fn unavailable(why: String, clock: &dyn Clock) -> State {
     let next_ns = clock.now_ns().saturating_add(LOOK_EVERY.as_nanos() as u64);
-    State::Away { why, next_ns }
+    State::Unavailable { why, next_ns }
 }
 
-fn is_unavailable(why: &str) -> io::Error {
-    io::Error::new(ErrorKind::NotConnected, format!("the archive is away: {why}"))
+pub(super) fn unavailable_error(why: &str) -> io::Error {
+    io::Error::new(ErrorKind::NotConnected, format!("the archive is unavailable: {why}"))
 }
 
 /// Why an archive is not there any more, where an error comes of that. What is missing, has another
@@ -244,7 +240,7 @@ impl Archive for ReconnectingArchive {
     fn why_unavailable(&self) -> Option<String> {
         match &self.shared.place.lock().state {
             State::Here(_) => None,
-            State::Away { why, .. } => Some(why.clone()),
+            State::Unavailable { why, .. } => Some(why.clone()),
         }
     }
 
@@ -257,40 +253,34 @@ impl Archive for ReconnectingArchive {
         self.shared.came_back.swap(false, Ordering::SeqCst)
     }
 
-    fn begin(&self, kind: ContainerKind, container: Id) -> io::Result<Box<dyn Upload>> {
+    fn begin(&self, container: Container) -> io::Result<Box<dyn Upload>> {
         self.look_for_it();
         let archive = self.shared.present()?;
-        let upload = self.shared.told(&archive, archive.begin(kind, container))?;
-        Ok(Box::new(AwayUpload { upload, archive, shared: Arc::clone(&self.shared) }))
+        let upload = self.shared.told(&archive, archive.begin(container))?;
+        Ok(Box::new(ReconnectingUpload { upload, archive, shared: Arc::clone(&self.shared) }))
     }
 
-    fn read(
-        &self,
-        kind: ContainerKind,
-        container: Id,
-        offset: u64,
-        buffer: &mut [u8],
-    ) -> io::Result<usize> {
-        self.call(|archive| archive.read(kind, container, offset, buffer))
+    fn read(&self, container: Container, offset: u64, buffer: &mut [u8]) -> io::Result<usize> {
+        self.call(|archive| archive.read(container, offset, buffer))
     }
 
-    fn length(&self, kind: ContainerKind, container: Id) -> io::Result<u64> {
-        self.call(|archive| archive.length(kind, container))
+    fn length(&self, container: Container) -> io::Result<u64> {
+        self.call(|archive| archive.length(container))
     }
 
     fn list(&self, kind: ContainerKind, visit: &mut dyn FnMut(Id, u64)) -> io::Result<()> {
         self.call(|archive| archive.list(kind, visit))
     }
 
-    fn forget(&self, kind: ContainerKind, container: Id) {
+    fn forget(&self, container: Container) {
         // One that is unavailable remembers nothing.
         if let Ok(archive) = self.shared.present() {
-            archive.forget(kind, container);
+            archive.forget(container);
         }
     }
 
-    fn delete(&self, kind: ContainerKind, container: Id) -> io::Result<()> {
-        self.call(|archive| archive.delete(kind, container))
+    fn delete(&self, container: Container) -> io::Result<()> {
+        self.call(|archive| archive.delete(container))
     }
 
     fn position(&self, container: Id, offset: u64) -> (u64, u64) {
@@ -300,14 +290,14 @@ impl Archive for ReconnectingArchive {
 
 /// A container that is being written. Until it is dropped, nobody opens its archive anew, who would
 /// take it for one that was left unfinished.
-struct AwayUpload {
+struct ReconnectingUpload {
     // First: its rest goes while the lease is held.
     upload: Box<dyn Upload>,
     archive: Arc<dyn Archive>,
     shared: Arc<Shared>,
 }
 
-impl Upload for AwayUpload {
+impl Upload for ReconnectingUpload {
     /// Once somebody saw the archive go, what was read of it meanwhile may be from elsewhere.
     fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.shared.check_same(&self.archive)?;

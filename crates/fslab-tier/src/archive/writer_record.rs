@@ -21,13 +21,12 @@ use crate::atomic_write::write_durably;
 use crate::environment::Environment;
 use crate::error::{Error, Result};
 use crate::id::Id;
-use crate::lower::own_request;
 use crate::stored::{Opening, WriterMark};
 
 const RECORD: &str = "writer.toml";
 
 /// A tree that opens archives.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Writer {
     /// What it is known by.
     pub mark: WriterMark,
@@ -48,12 +47,6 @@ pub struct Openings {
     changing: Arc<Mutex<()>>,
 }
 
-impl std::fmt::Debug for Openings {
-    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        formatter.debug_struct("Openings").finish_non_exhaustive()
-    }
-}
-
 impl Openings {
     /// What a tree knows.
     #[must_use]
@@ -63,7 +56,7 @@ impl Openings {
 
     /// Whether the last opening of an archive is one of this tree.
     fn has_opened(&self, archive: Id, opening: Id) -> Result<bool> {
-        let known = self.around.marks.read_openings(&*self.tree, &own_request());
+        let known = self.around.marks.read_openings(&*self.tree);
         let known = known.map_err(Error::below(b""))?;
         let is_it = |known: &Opening| {
             known.archive == archive && [known.before, known.last].contains(&opening)
@@ -76,7 +69,7 @@ impl Openings {
         let _changing = self.changing.lock();
         let last = self.around.identities.make();
         let opening = Opening { archive, before: before.unwrap_or(last), last };
-        self.around.marks.write_opening(&*self.tree, &own_request(), opening)?;
+        self.around.marks.write_opening(&*self.tree, opening)?;
         Ok(last)
     }
 }

@@ -24,15 +24,10 @@ impl Catalogue {
     /// # Errors
     /// Errors of the database.
     pub fn begin_use(&self) -> Result<()> {
-        self.change(|transaction| {
-            let mut facts = transaction.open_table(FACTS)?;
-            let is_fresh = facts.get(IN_USE)?.is_none_or(|fact| fact.value() != 0);
-            if is_fresh {
-                facts.insert(IN_DOUBT, 1)?;
-            }
-            facts.insert(IN_USE, 1)?;
-            Ok(())
-        })
+        match self.fact(IN_USE)? {
+            Some(0) => self.note(&[(IN_USE, 1)]),
+            _ => self.note(&[(IN_DOUBT, 1), (IN_USE, 1)]),
+        }
     }
 
     /// How often engines began to use it; none if nobody counted.
@@ -40,10 +35,7 @@ impl Catalogue {
     /// # Errors
     /// Errors of the database.
     pub fn open_epoch(&self) -> Result<Option<u64>> {
-        self.ask(|transaction| {
-            let facts = transaction.open_table(FACTS)?;
-            Ok(facts.get(USES)?.map(|open_epoch| open_epoch.value()))
-        })
+        self.fact(USES)
     }
 
     /// Counts the uses from here.
@@ -51,7 +43,7 @@ impl Catalogue {
     /// # Errors
     /// Errors of the database.
     pub fn set_open_epoch(&self, open_epoch: u64) -> Result<()> {
-        self.note(USES, open_epoch)
+        self.note(&[(USES, open_epoch)])
     }
 
     /// It is from now on that of a tree that was made again, whose openings nobody has counted.
@@ -72,12 +64,7 @@ impl Catalogue {
     /// # Errors
     /// Errors of the database.
     pub fn distrust(&self) -> Result<()> {
-        self.change(|transaction| {
-            let mut facts = transaction.open_table(FACTS)?;
-            facts.insert(IN_DOUBT, 1)?;
-            facts.insert(SCANNED, 0)?;
-            Ok(())
-        })
+        self.note(&[(IN_DOUBT, 1), (SCANNED, 0)])
     }
 
     /// The use ends, and the tree is durable as it is.
@@ -85,7 +72,7 @@ impl Catalogue {
     /// # Errors
     /// Errors of the database.
     pub fn end_use(&self) -> Result<()> {
-        self.note(IN_USE, 0)
+        self.note(&[(IN_USE, 0)])
     }
 
     /// Whether a use ended otherwise and no scan has looked at every file since.
@@ -93,10 +80,7 @@ impl Catalogue {
     /// # Errors
     /// Errors of the database.
     pub fn is_in_doubt(&self) -> Result<bool> {
-        self.ask(|transaction| {
-            let facts = transaction.open_table(FACTS)?;
-            Ok(facts.get(IN_DOUBT)?.is_none_or(|fact| fact.value() != 0))
-        })
+        Ok(self.fact(IN_DOUBT)? != Some(0))
     }
 
     /// A scan has looked at every file.
@@ -104,7 +88,7 @@ impl Catalogue {
     /// # Errors
     /// Errors of the database.
     pub fn end_doubt(&self) -> Result<()> {
-        self.note(IN_DOUBT, 0)
+        self.note(&[(IN_DOUBT, 0)])
     }
 
     /// When the names of the tree went to archives last, in seconds since 1970; none if they
@@ -113,10 +97,7 @@ impl Catalogue {
     /// # Errors
     /// Errors of the database.
     pub fn tree_archived_at(&self) -> Result<Option<i64>> {
-        self.ask(|transaction| {
-            let facts = transaction.open_table(FACTS)?;
-            Ok(facts.get(TREE)?.and_then(|at| at.value().try_into().ok()))
-        })
+        Ok(self.fact(TREE)?.and_then(|at| at.try_into().ok()))
     }
 
     /// The names of the tree went to archives.
@@ -124,12 +105,21 @@ impl Catalogue {
     /// # Errors
     /// Errors of the database.
     pub fn note_tree(&self, at_seconds: i64) -> Result<()> {
-        self.note(TREE, at_seconds.try_into().unwrap_or(0))
+        self.note(&[(TREE, at_seconds.try_into().unwrap_or(0))])
     }
 
-    fn note(&self, fact: &str, value: u64) -> Result<()> {
+    pub(super) fn fact(&self, name: &str) -> Result<Option<u64>> {
+        self.ask(|transaction| {
+            let fact = transaction.open_table(FACTS)?.get(name)?;
+            Ok(fact.map(|fact| fact.value()))
+        })
+    }
+
+    /// Notes some facts as one.
+    fn note(&self, noted: &[(&str, u64)]) -> Result<()> {
         self.change(|transaction| {
-            transaction.open_table(FACTS)?.insert(fact, value)?;
+            let mut facts = transaction.open_table(FACTS)?;
+            noted.iter().try_for_each(|(name, value)| facts.insert(name, value).map(drop))?;
             Ok(())
         })
     }
@@ -153,7 +143,7 @@ impl Catalogue {
     /// # Errors
     /// Errors of the database.
     pub fn end_scan(&self, number: u64) -> Result<()> {
-        self.note(SCANNED, number)
+        self.note(&[(SCANNED, number)])
     }
 
     /// The last scan that ended so; 0 where none did.
@@ -161,9 +151,6 @@ impl Catalogue {
     /// # Errors
     /// Errors of the database.
     pub fn scanned(&self) -> Result<u64> {
-        self.ask(|transaction| {
-            let facts = transaction.open_table(FACTS)?;
-            Ok(facts.get(SCANNED)?.map_or(0, |number| number.value()))
-        })
+        Ok(self.fact(SCANNED)?.unwrap_or(0))
     }
 }

@@ -2,101 +2,113 @@
 
 use std::collections::HashSet;
 use std::os::unix::ffi::OsStrExt;
-use std::sync::Arc;
 
-use fslab_vfs::{FileKind, Request};
+use fslab_vfs::FileKind;
 
+use super::Execution;
 use crate::engine::{Recall, Tier, Visit};
 use crate::error::{Result, shown};
-use crate::event::{Event, EventSink, WaitingProgram, go_on, report_problem};
+use crate::event::{Event, WaitingProgram, go_on, report_problem};
 
-pub(super) fn states(
-    tier: &Arc<Tier>,
-    paths: &[Vec<u8>],
-    recursive: bool,
-    request: &Request,
-    tell: &mut EventSink<'_>,
-) -> Result<()> {
-    for path in paths {
+impl Execution<'_> {
+    pub(super) fn states(&mut self, paths: &[Vec<u8>], recursive: bool) -> Result<()> {
+        let Self { tier, request, tell } = self;
+        for path in paths {
+            tier.walk_on(path, request, &mut |place| {
+                let shown = place.and_then(|place| {
+                    if place.found.attr.kind == FileKind::Regular {
+                        go_on(tell(Event::State(tier.file_summary(&place)?)))?;
+                    }
+                    let is_inner = !recursive && place.path != &path[..];
+                    Ok(if is_inner { Visit::Skip } else { Visit::Descend })
+                });
+                shown.or_else(|error| report_problem(tell, &error).map(|()| Visit::Descend))
+            })?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn usage(&mut self, path: &[u8]) -> Result<()> {
+        let Self { tier, request, tell } = self;
+        let (mut files, mut bytes, mut resident_bytes, mut archived_bytes) = (0, 0, 0, 0);
+        // Files of several names count once, as with du(1).
+        let mut met = HashSet::new();
         tier.walk_on(path, request, &mut |place| {
-            let shown = place.and_then(|place| {
-                if place.found.attr.kind == FileKind::Regular {
-                    go_on(tell(Event::State(tier.file_summary(&place)?)))?;
+            let counted = place.and_then(|place| {
+                let attr = &place.found.attr;
+                if attr.kind == FileKind::Regular
+                    && (attr.links < 2 || met.insert(place.found.ino()))
+                {
+                    let state = tier.file_summary(&place)?;
+                    files += 1;
+                    bytes += state.bytes;
+                    resident_bytes += state.resident_bytes;
+                    let is_archived = !state.copies.is_empty() && !state.changed;
+                    archived_bytes += if is_archived { state.bytes } else { 0 };
                 }
-                let is_inner = !recursive && place.path != &path[..];
-                Ok(if is_inner { Visit::Skip } else { Visit::Descend })
+                Ok(())
             });
-            shown.or_else(|error| report_problem(tell, &error).map(|()| Visit::Descend))
+            counted.or_else(|error| report_problem(tell, &error))?;
+            Ok(Visit::Descend)
         })?;
+        let path = shown(path);
+        go_on(tell(Event::Usage { path, files, bytes, resident_bytes, archived_bytes }))
     }
-    Ok(())
-}
 
-pub(super) fn usage(
-    tier: &Arc<Tier>,
-    path: &[u8],
-    request: &Request,
-    tell: &mut EventSink<'_>,
-) -> Result<()> {
-    let (mut files, mut bytes, mut resident_bytes, mut archived_bytes) = (0, 0, 0, 0);
-    // Files of several names count once, as with du(1).
-    let mut met = HashSet::new();
-    tier.walk_on(path, request, &mut |place| {
-        let counted = place.and_then(|place| {
-            let attr = &place.found.attr;
-            if attr.kind == FileKind::Regular && (attr.links < 2 || met.insert(place.found.ino())) {
-                let state = tier.file_summary(&place)?;
-                files += 1;
-                bytes += state.bytes;
-                resident_bytes += state.resident_bytes;
-                let is_archived = !state.copies.is_empty() && !state.changed;
-                archived_bytes += if is_archived { state.bytes } else { 0 };
+    pub(super) fn queue(&mut self) -> Result<()> {
+        let Self { tier, tell, .. } = self;
+        let now_ns = tier.surroundings().clock.now_ns();
+        for recall in tier.recalls() {
+            let ino = recall.file.ino();
+            let path = tier.lower().path_below(ino);
+            let path = path.map_or_else(
+                || format!("inode {}", ino.0),
+                |path| shown(path.as_os_str().as_bytes()),
+            );
+            go_on(tell(Event::Waiting {
+                path,
+                block: recall.block,
+                class: recall.class().name().to_owned(),
+                user: recall.user,
+                waiters: recall.waiters() as u64,
+                by: who_waits(tier, &recall),
+                begun: recall.is_begun(),
+                away: recall.is_postponed(),
+                waited_ms: now_ns.saturating_sub(recall.asked_ns) / 1_000_000,
+            }))?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn archives(&mut self) -> Result<()> {
+        let Self { tier, tell, .. } = self;
+        tier.archive_states()?.into_iter().try_for_each(|state| go_on(tell(Event::Archive(state))))
+    }
+
+    pub(super) fn versions(&mut self, path: &[u8]) -> Result<()> {
+        let Self { tier, tell, .. } = self;
+        use crate::catalogue::ObjectState;
+        // Who is told may take his time.
+        tier.catalogue().for_each_in_turn(&mut |row| {
+            if !is_below(&row.path, path) {
+                return Ok(());
             }
-            Ok(())
-        });
-        counted.or_else(|error| report_problem(tell, &error))?;
-        Ok(Visit::Descend)
-    })?;
-    let path = shown(path);
-    go_on(tell(Event::Usage { path, files, bytes, resident_bytes, archived_bytes }))
-}
-
-pub(super) fn queue(tier: &Arc<Tier>, tell: &mut EventSink<'_>) -> Result<()> {
-    let now_ns = tier.surroundings().clock.now_ns();
-    for recall in tier.recalls() {
-        let ino = recall.file.ino();
-        let path = tier.lower().path_below(ino);
-        let path = path
-            .map_or_else(|| format!("inode {}", ino.0), |path| shown(path.as_os_str().as_bytes()));
-        go_on(tell(Event::Waiting {
-            path,
-            block: recall.block,
-            class: recall.class().name().to_owned(),
-            user: recall.user,
-            waiters: recall.waiters() as u64,
-            by: who_waits(tier, &recall),
-            begun: recall.is_begun(),
-            away: recall.is_postponed(),
-            waited_ms: now_ns.saturating_sub(recall.asked_ns) / 1_000_000,
-        }))?;
+            let state = match row.state {
+                ObjectState::Pending => "pending",
+                ObjectState::Live => "live",
+                ObjectState::Replaced => "replaced",
+                ObjectState::Removed => "removed",
+            };
+            go_on(tell(Event::Version {
+                object: row.version.object.to_string(),
+                path: shown(&row.path),
+                bytes: row.version.size,
+                state: state.to_owned(),
+                since: row.since.seconds,
+                modified: row.version.modified.seconds,
+            }))
+        })
     }
-    Ok(())
-}
-
-pub(super) fn archives(tier: &Arc<Tier>, tell: &mut EventSink<'_>) -> Result<()> {
-    tier.archive_states()?.into_iter().try_for_each(|state| {
-        go_on(tell(Event::Archive {
-            archive: state.id.to_string(),
-            path: state.path.map(|path| shown(path.as_os_str().as_bytes())),
-            attached: state.is_attached,
-            refusal: state.refusal,
-            away: state.away,
-            encrypted: state.is_encrypted,
-            free_bytes: state.free_bytes,
-            objects: state.objects,
-            bytes: state.bytes,
-        }))
-    })
 }
 
 /// Programs of which it is told that they wait for one block.
@@ -107,30 +119,6 @@ fn who_waits(tier: &Tier, recall: &Recall) -> Vec<WaitingProgram> {
     let told = recall.who_waits().into_iter().take(TOLD_MAX);
     told.map(|who| WaitingProgram { user: who.user, pid: who.pid, program: name(who.pid) })
         .collect()
-}
-
-pub(super) fn versions(tier: &Arc<Tier>, path: &[u8], tell: &mut EventSink<'_>) -> Result<()> {
-    use crate::catalogue::ObjectState;
-    // Who is told may take his time.
-    tier.catalogue().for_each_in_turn(&mut |row| {
-        if !is_below(&row.path, path) {
-            return Ok(());
-        }
-        let state = match row.state {
-            ObjectState::Pending => "pending",
-            ObjectState::Live => "live",
-            ObjectState::Replaced => "replaced",
-            ObjectState::Removed => "removed",
-        };
-        go_on(tell(Event::Version {
-            object: row.version.object.to_string(),
-            path: shown(&row.path),
-            bytes: row.version.size,
-            state: state.to_owned(),
-            since: row.since.seconds,
-            modified: row.version.modified.seconds,
-        }))
-    })
 }
 
 /// Whether a path is another one or is in it.

@@ -9,10 +9,10 @@ use std::sync::Arc;
 
 use fslab_vfs::{FileSystem, Ino, Request};
 
-use super::each_file::each_file;
+use super::Execution;
 use crate::engine::{FileUse, Tier, WalkEntry};
 use crate::error::{Error, Result, shown};
-use crate::event::{Event, EventSink, go_on, report_done};
+use crate::event::{EventSink, report_done, report_problem};
 use crate::lower::{Found, own_request};
 use crate::rate_limit::RateLimit;
 use crate::stored::BLOCK_BYTES;
@@ -22,27 +22,28 @@ use crate::stored::format::{blocks_met, blocks_of};
 /// asked is gone.
 const BLOCKS_MAX: u64 = 64;
 
-/// Brings files back and waits for them, within a limit where there is one.
-pub(super) fn recall(
-    tier: &Arc<Tier>,
-    paths: &[Vec<u8>],
-    range: Option<(u64, u64)>,
-    limit: Option<&RateLimit>,
-    request: &Request,
-    tell: &mut EventSink<'_>,
-) -> Result<()> {
-    let blocks = range.map_or(0..u64::MAX, |(offset, length)| blocks_met(offset, length));
-    let mut round = Round { tier, blocks, request, asked: VecDeque::new(), waiting: 0 };
-    let walked = each_file(tier, paths, request, tell, &mut |place, tell| match limit {
-        Some(limit) => round.one_by_one(place, limit, tell),
-        None => round.ask(place, tell),
-    });
-    if !matches!(walked, Err(Error::Interrupted)) {
-        while !round.asked.is_empty() {
-            round.finish_first(tell)?;
+impl Execution<'_> {
+    /// Brings files back and waits for them, within a limit where there is one.
+    pub(super) fn recall(
+        &mut self,
+        paths: &[Vec<u8>],
+        range: Option<(u64, u64)>,
+        limit: Option<&RateLimit>,
+    ) -> Result<()> {
+        let blocks = range.map_or(0..u64::MAX, |(offset, length)| blocks_met(offset, length));
+        let (tier, request) = (self.tier, self.request);
+        let mut round = Round { tier, blocks, request, asked: VecDeque::new(), waiting: 0 };
+        let walked = self.each_file(paths, &mut |place, tell| match limit {
+            Some(limit) => round.one_by_one(place, limit, tell),
+            None => round.ask(place, tell),
+        });
+        if !matches!(walked, Err(Error::Interrupted)) {
+            while !round.asked.is_empty() {
+                round.finish_first(self.tell)?;
+            }
         }
+        walked
     }
-    walked
 }
 
 /// A file of which blocks were asked for.
@@ -110,10 +111,9 @@ impl Round<'_> {
             return Ok(());
         }
         let wanted = wanted * BLOCK_BYTES;
-        let others = if awaited == 0 {
-            String::new()
-        } else {
-            format!(", of which {awaited} are for files that are being recalled")
+        let others = match awaited {
+            0 => String::new(),
+            _ => format!(", of which {awaited} are for files that are being recalled"),
         };
         let path = shown(path);
         Err(Error::Refused {
@@ -129,24 +129,18 @@ impl Round<'_> {
         let Some(asked) = self.asked.pop_front() else { return Ok(()) };
         self.waiting -= asked.blocks;
         let brought = self.bring(&asked, self.blocks.clone());
-        match brought.and_then(|()| self.tell_recalled(&asked, tell)) {
-            Err(error) if !matches!(error, Error::Interrupted) => {
-                go_on(tell(Event::Problem { what: error.to_string() }))
-            }
-            done => done,
-        }
+        let told = brought.and_then(|()| self.tell_recalled(&asked, tell));
+        told.or_else(|error| report_problem(tell, &error))
     }
 
     fn bring(&self, asked: &Asked, blocks: Range<u64>) -> Result<()> {
         let Asked { used, path, .. } = asked;
-        self.tier.recall_in_bulk(&used.file, path, blocks, self.request).map_err(
-            |error| match error {
-                Error::NoCopy { .. } => {
-                    Error::Refused { what: format!("{}: {error}", shown(path)) }
-                }
-                error => error,
-            },
-        )
+        match self.tier.recall_in_bulk(&used.file, path, blocks, self.request) {
+            Err(error @ Error::NoCopy { .. }) => {
+                Err(Error::Refused { what: format!("{}: {error}", shown(path)) })
+            }
+            done => done,
+        }
     }
 
     fn tell_recalled(&self, asked: &Asked, tell: &mut EventSink<'_>) -> Result<()> {

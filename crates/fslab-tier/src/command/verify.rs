@@ -1,38 +1,66 @@
 //! Scans and scrubs, which may take days: findings are reported at once, and progress every minute.
 
-use std::sync::Arc;
 use std::time::Duration;
 
-use fslab_vfs::Request;
-
+use super::Execution;
 use crate::engine::{Scanned, Scrubbed, Tier};
 use crate::error::Result;
-use crate::event::{Event, EventSink, go_on, owned, total};
+use crate::event::{Event, EventSink, go_on, owned, report_problems, total};
 use crate::rate_limit::RateLimit;
 
 /// How often figures are told.
 const EVERY: Duration = Duration::from_secs(60);
 
-pub(super) fn scan(tier: &Arc<Tier>, request: &Request, tell: &mut EventSink<'_>) -> Result<()> {
-    let mut progress = Progress::begin(tier);
-    let mut heard = |scanned: &mut Scanned| {
-        progress.tell_problems(&mut scanned.missing, tell)?;
-        progress.tell_problems(&mut scanned.damaged, tell)?;
-        progress.tell_figures(tell, || figures_of_scan(scanned).to_vec())
-    };
-    let mut scanned = tier.scan_with_progress(request, &mut heard)?;
-    heard(&mut scanned)?;
-    if scanned.unknown > 0 {
-        let files = scanned.unknown;
-        let what = format!("{files} damaged files may name any object: none is taken for unneeded");
-        go_on(tell(Event::Problem { what }))?;
+impl Execution<'_> {
+    pub(super) fn scan(&mut self) -> Result<()> {
+        let Self { tier, request, tell } = self;
+        let mut progress = Progress::begin(tier);
+        let mut heard = |scanned: &mut Scanned| {
+            let figures = figures_of_scan(scanned);
+            progress.tell([&mut scanned.missing, &mut scanned.damaged], &figures, tell)
+        };
+        let mut scanned = tier.scan_with_progress(request, &mut heard)?;
+        heard(&mut scanned)?;
+        let unknown = (scanned.unknown > 0).then(|| {
+            let files = scanned.unknown;
+            format!("{files} damaged files may name any object: none is taken for unneeded")
+        });
+        let overtaken = scanned.is_overtaken.then(|| {
+            "files were moved, made or removed during the scan of a tree that is not mounted: no \
+             object is taken for unneeded; scan again while nobody changes it"
+                .to_owned()
+        });
+        report_problems(tell, unknown.into_iter().chain(overtaken))?;
+        total(tell, &figures_of_scan(&scanned))
     }
-    if scanned.is_overtaken {
-        let what = "files were moved, made or removed during the scan of a tree that is not \
-                    mounted: no object is taken for unneeded; scan again while nobody changes it";
-        go_on(tell(Event::Problem { what: what.to_owned() }))?;
+
+    pub(super) fn scrub(&mut self, limit: Option<&RateLimit>) -> Result<()> {
+        let Self { tier, request, tell } = self;
+        let (mut progress, mut damaged) = (Progress::begin(tier), 0);
+        let mut heard = |scrubbed: &mut Scrubbed| {
+            damaged += scrubbed.damaged.len() as u64;
+            let figures = figures_of_scrub(scrubbed, damaged);
+            progress.tell([&mut scrubbed.missing, &mut scrubbed.damaged], &figures, tell)
+        };
+        let mut scrubbed = tier.scrub_within(request, limit, &mut heard)?;
+        heard(&mut scrubbed)?;
+        let anew = (scrubbed.anew > 0).then(|| {
+            format!(
+                "{} files whose bytes are here have no whole copy: they do not go before the next \
+                 `fslab tier archive` or policy has archived them anew",
+                scrubbed.anew
+            )
+        });
+        let short = (scrubbed.short > 0).then(|| {
+            let (short, wanted) = (scrubbed.short, tier.settings().copies);
+            format!(
+                "{short} versions have fewer than {wanted} whole copies: attach an archive that \
+                 takes others, and scrub again"
+            )
+        });
+        report_problems(tell, anew.into_iter().chain(short))?;
+        total(tell, &figures_of_scrub(&scrubbed, damaged))
     }
-    total(tell, &figures_of_scan(&scanned))
 }
 
 fn figures_of_scan(scanned: &Scanned) -> [(&'static str, u64); 5] {
@@ -43,40 +71,6 @@ fn figures_of_scan(scanned: &Scanned) -> [(&'static str, u64); 5] {
         ("mended", scanned.mended),
         ("unneeded", scanned.unneeded),
     ]
-}
-
-pub(super) fn scrub(
-    tier: &Arc<Tier>,
-    limit: Option<&RateLimit>,
-    request: &Request,
-    tell: &mut EventSink<'_>,
-) -> Result<()> {
-    let (mut progress, mut damaged) = (Progress::begin(tier), 0);
-    let mut heard = |scrubbed: &mut Scrubbed| {
-        damaged += scrubbed.damaged.len() as u64;
-        progress.tell_problems(&mut scrubbed.missing, tell)?;
-        progress.tell_problems(&mut scrubbed.damaged, tell)?;
-        progress.tell_figures(tell, || figures_of_scrub(scrubbed, damaged).to_vec())
-    };
-    let mut scrubbed = tier.scrub_within(request, limit, &mut heard)?;
-    heard(&mut scrubbed)?;
-    if scrubbed.anew > 0 {
-        let what = format!(
-            "{} files whose bytes are here have no whole copy: they do not go before the next \
-             `fslab tier archive` or policy has archived them anew",
-            scrubbed.anew
-        );
-        go_on(tell(Event::Problem { what }))?;
-    }
-    if scrubbed.short > 0 {
-        let (short, wanted) = (scrubbed.short, tier.settings().copies);
-        let what = format!(
-            "{short} versions have fewer than {wanted} whole copies: attach an archive that takes \
-             others, and scrub again"
-        );
-        go_on(tell(Event::Problem { what }))?;
-    }
-    total(tell, &figures_of_scrub(&scrubbed, damaged))
 }
 
 fn figures_of_scrub(scrubbed: &Scrubbed, damaged: u64) -> [(&'static str, u64); 5] {
@@ -100,20 +94,19 @@ impl<'a> Progress<'a> {
         Self { tier, told_ns: tier.surroundings().clock.now_ns() }
     }
 
-    fn tell_problems(&self, problems: &mut Vec<String>, tell: &mut EventSink<'_>) -> Result<()> {
-        problems.drain(..).try_for_each(|what| go_on(tell(Event::Problem { what })))
-    }
-
-    fn tell_figures(
+    /// Tells findings at once, and figures where they are due.
+    fn tell(
         &mut self,
+        found: [&mut Vec<String>; 2],
+        figures: &[(&str, u64)],
         tell: &mut EventSink<'_>,
-        figures: impl FnOnce() -> Vec<(&'static str, u64)>,
     ) -> Result<()> {
+        report_problems(tell, found.into_iter().flat_map(std::mem::take))?;
         let now_ns = self.tier.surroundings().clock.now_ns();
         if Duration::from_nanos(now_ns.saturating_sub(self.told_ns)) < EVERY {
             return Ok(());
         }
         self.told_ns = now_ns;
-        go_on(tell(Event::Progress { figures: owned(&figures()) }))
+        go_on(tell(Event::Progress { figures: owned(figures) }))
     }
 }

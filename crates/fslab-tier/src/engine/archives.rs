@@ -1,42 +1,21 @@
 //! The archives of the tier: attached ones, and known ones that are not attached.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 use std::sync::Arc;
 
 use crate::archive::{Archive, ArchiveEntry};
 use crate::catalogue::{ObjectRow, ObjectState};
 use crate::engine::Tier;
 use crate::engine::copies::first_answer;
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, shown};
+use crate::event::ArchiveState;
 use crate::id::Id;
 use crate::stored::Version;
 
-/// The state of an archive.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ArchiveState {
-    /// Its identity.
-    pub id: Id,
-    /// Its directory, where the tier's home names one.
-    pub path: Option<PathBuf>,
-    /// Whether it can be used.
-    pub is_attached: bool,
-    /// Why it is only read, where another tree writes to it.
-    pub refusal: Option<String>,
-    /// Why it is unavailable, where it is.
-    pub away: Option<String>,
-    /// Whether it is known to be encrypted.
-    pub is_encrypted: bool,
-    /// Bytes that are free where it is, as far as that can be told.
-    pub free_bytes: Option<u64>,
-    /// Last versions of files that it has a copy of.
-    pub objects: u64,
-    /// Their bytes, as they are stored.
-    pub bytes: u64,
-}
-
 impl Tier {
-    /// The archives that are attached and not away. Those that are unavailable are looked for,
+    /// The archives that are attached and available. Those that are unavailable are looked for,
     /// which takes as long as they do: never with a file locked.
     #[must_use]
     pub fn archives(&self) -> Vec<Arc<dyn Archive>> {
@@ -52,7 +31,7 @@ impl Tier {
         self.archives.write().push(archive);
     }
 
-    /// The archives that hold a version, as far as they are attached and not away.
+    /// The archives that hold a version, as far as they are attached and available.
     pub(super) fn holders(&self, version: &Version) -> Vec<Arc<dyn Archive>> {
         let mut holders = self.holders_anywhere(version);
         holders.retain(|archive| archive.why_unavailable().is_none());
@@ -120,7 +99,7 @@ impl Tier {
         ids.extend(held.keys());
         let mut states: Vec<ArchiveState> = Vec::new();
         for id in ids {
-            if states.iter().all(|state| state.id != id) {
+            if states.iter().all(|state| state.archive != id) {
                 let (objects, bytes) = held.get(&id).copied().unwrap_or_default();
                 states.push(ArchiveState { objects, bytes, ..self.archive_state(id) });
             }
@@ -133,16 +112,15 @@ impl Tier {
         let away = attached.as_ref().and_then(|archive| archive.why_unavailable());
         let is_attached = attached.is_some() && away.is_none();
         let refusal = attached.and_then(|archive| archive.refusal());
-        let path = known.map(|known| known.path.clone());
-        let free_bytes = path.as_deref().filter(|_| is_attached).and_then(free_bytes);
+        let path = known.map(|known| &known.path);
         ArchiveState {
-            id,
-            path,
-            is_attached,
+            archive: id,
+            path: path.map(|path| shown(path.as_os_str().as_bytes())),
+            attached: is_attached,
             refusal,
             away,
-            is_encrypted: known.is_some_and(|known| known.key.is_some()),
-            free_bytes,
+            encrypted: known.is_some_and(|known| known.key.is_some()),
+            free_bytes: path.filter(|_| is_attached).and_then(|path| free_bytes(path)),
             objects: 0,
             bytes: 0,
         }
@@ -168,7 +146,7 @@ impl Tier {
         }
     }
 
-    /// Archives that are said to hold a version and are not attached, or away, for messages.
+    /// Archives with a copy of a version that are unavailable or not attached, for messages.
     pub(super) fn missing_holders(&self, version: &Version) -> Vec<String> {
         let missing = version.copies.iter().filter(|id| !self.is_attached(**id));
         missing.map(|id| self.name_of_archive(*id)).collect()
@@ -177,8 +155,8 @@ impl Tier {
     /// Archives that are unavailable, for messages.
     pub(super) fn unavailable_archives(&self) -> Vec<String> {
         let archives = self.archives.read().clone();
-        let away = archives.iter().filter(|archive| archive.why_unavailable().is_some());
-        away.map(|archive| self.name_of_archive(archive.id())).collect()
+        let unavailable = archives.iter().filter(|archive| archive.why_unavailable().is_some());
+        unavailable.map(|archive| self.name_of_archive(archive.id())).collect()
     }
 
     /// Fails where no archive is attached that is said to hold a version.
@@ -190,7 +168,7 @@ impl Tier {
         Error::NoCopy { missing: self.missing_holders(version) }
     }
 
-    /// A line for each archive that has copies and is not attached, or away: nobody can look at
+    /// A line for each archive with copies that is unavailable or not attached: nobody can look at
     /// those.
     pub(super) fn missing_archives(&self) -> Result<Vec<String>> {
         self.look_for_archives();

@@ -4,14 +4,12 @@
 use std::io::{self, ErrorKind};
 use std::sync::Arc;
 
-use fslab_vfs::Request;
-
-use crate::archive::{Archive, ContainerKind, Upload};
+use crate::archive::{Archive, Container, ContainerKind, Upload};
 use crate::error::{Error, Result};
 use crate::id::Id;
 use crate::object::reader::ObjectReader;
 use crate::object::writer::Sink;
-use crate::rate_limit::RateLimits;
+use crate::rate_limit::Pace;
 use crate::stored::Version;
 use crate::stored::bytes::Corrupt;
 
@@ -40,11 +38,11 @@ pub(super) fn first_answer<C, T, E>(
 /// Fills a buffer from a container.
 fn read_exactly(
     archive: &Arc<dyn Archive>,
-    (kind, container): (ContainerKind, Id),
+    container: Container,
     offset: u64,
     buffer: &mut [u8],
 ) -> io::Result<()> {
-    match archive.read(kind, container, offset, buffer)? {
+    match archive.read(container, offset, buffer)? {
         count if count == buffer.len() => Ok(()),
         _ => Err(ErrorKind::UnexpectedEof.into()),
     }
@@ -54,24 +52,22 @@ fn read_exactly(
 pub(super) struct CopyWriter<'a> {
     uploads: Vec<(String, Box<dyn Upload>)>,
     container: Id,
-    limits: RateLimits<'a>,
-    request: &'a Request,
+    pace: Pace<'a>,
 }
 
 impl<'a> CopyWriter<'a> {
     pub(super) fn begin(
         archives: &[Arc<dyn Archive>],
-        (kind, container): (ContainerKind, Id),
-        limits: RateLimits<'a>,
-        request: &'a Request,
+        container: Container,
+        pace: Pace<'a>,
     ) -> Result<Self> {
         let mut uploads = Vec::new();
         for archive in archives {
             let label = archive.label();
-            let upload = archive.begin(kind, container);
-            uploads.push((label.to_owned(), upload.map_err(Error::archive(label, container))?));
+            let upload = archive.begin(container).map_err(Error::archive(label, container.1))?;
+            uploads.push((label.to_owned(), upload));
         }
-        Ok(Self { uploads, container, limits, request })
+        Ok(Self { uploads, container: container.1, pace })
     }
 
     /// Makes every copy durable.
@@ -86,7 +82,7 @@ impl<'a> CopyWriter<'a> {
 impl Sink for CopyWriter<'_> {
     fn put(&mut self, bytes: &[u8]) -> Result<()> {
         for (archive, upload) in &mut self.uploads {
-            self.limits.pass(bytes.len() as u64, self.request)?;
+            self.pace.pass(bytes.len() as u64)?;
             upload.write(bytes).map_err(Error::archive(archive, self.container))?;
         }
         Ok(())
@@ -95,18 +91,13 @@ impl Sink for CopyWriter<'_> {
 
 /// Reads a copy back, as it is there now: from the disk, not from what the kernel remembers of its
 /// being written.
-pub(super) fn verify(
-    archive: &Arc<dyn Archive>,
-    version: &Version,
-    request: &Request,
-    limits: RateLimits<'_>,
-) -> Result<()> {
-    archive.forget(KIND, version.location.container);
+pub(super) fn verify(archive: &Arc<dyn Archive>, version: &Version, pace: Pace<'_>) -> Result<()> {
+    archive.forget((KIND, version.location.container));
     let reader = ObjectReader::open(archive, version)?;
     for block in 0..reader.blocks() {
-        request.cancellation.check().or(Err(Error::Interrupted))?;
+        pace.check()?;
         if !reader.is_zeros(block)? {
-            limits.pass(reader.stored_bytes(block)?, request)?;
+            pace.pass(reader.stored_bytes(block)?)?;
             reader.block(block)?;
         }
     }
@@ -123,31 +114,24 @@ pub(super) fn put_container(
     archives: &[Arc<dyn Archive>],
     container: Id,
     bytes: &[u8],
-    request: &Request,
-    limits: RateLimits<'_>,
+    pace: Pace<'_>,
 ) -> Result<()> {
-    let mut copies = CopyWriter::begin(archives, (KIND, container), limits, request)?;
+    let mut copies = CopyWriter::begin(archives, (KIND, container), pace)?;
     for piece in bytes.chunks(PIECE) {
-        request.cancellation.check().or(Err(Error::Interrupted))?;
+        pace.check()?;
         copies.put(piece)?;
     }
     copies.finish()?;
-    archives.iter().try_for_each(|archive| holds(archive, container, bytes, request, limits))
+    archives.iter().try_for_each(|archive| holds(archive, container, bytes, pace))
 }
 
-fn holds(
-    archive: &Arc<dyn Archive>,
-    container: Id,
-    bytes: &[u8],
-    request: &Request,
-    limits: RateLimits<'_>,
-) -> Result<()> {
-    archive.forget(KIND, container);
+fn holds(archive: &Arc<dyn Archive>, container: Id, bytes: &[u8], pace: Pace<'_>) -> Result<()> {
+    archive.forget((KIND, container));
     let mut buffer = vec![0; PIECE.min(bytes.len())];
     for (number, piece) in bytes.chunks(PIECE).enumerate() {
-        limits.pass(piece.len() as u64, request)?;
+        pace.pass(piece.len() as u64)?;
         let (offset, found) = ((number * PIECE) as u64, &mut buffer[..piece.len()]);
-        let read = archive.read(KIND, container, offset, found);
+        let read = archive.read((KIND, container), offset, found);
         let count = read.map_err(Error::archive(archive.label(), container))?;
         if count != piece.len() || found != piece {
             let what = Corrupt("what was written is not what is read back");

@@ -1,10 +1,9 @@
 //! Expiry: deletes old versions past their retention time, and objects that no file needs.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use fslab_vfs::{Attr, FileKind, Ino, Request, Timestamp};
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::MutexGuard;
 
 use crate::archive::Archive;
 use crate::calendar::age;
@@ -12,26 +11,14 @@ use crate::catalogue::{ObjectRow, ObjectState};
 use crate::engine::Tier;
 use crate::engine::metrics::Counter;
 use crate::engine::outbound::archiving::delete_from;
-use crate::engine::shutdown::CANCEL_CHECK_INTERVAL;
 use crate::engine::tree::scan::Scanned;
 use crate::error::{Error, Result};
 use crate::id::Id;
 use crate::lower::Found;
 use crate::stored::Version;
-use crate::stored::residency::{Residency, Unreadable};
+use crate::stored::residency::{ReadResidency, Residency, Unreadable};
 
 pub(super) mod undelete;
-
-/// Held by whoever finds out which objects nobody needs, deletes or moves them, or needs one again.
-#[derive(Default)]
-pub(super) struct ExpiryLock(Mutex<()>);
-
-impl ExpiryLock {
-    /// Waits a while; none if somebody else still has the lock.
-    pub(super) fn try_lock_for(&self, time: Duration) -> Option<MutexGuard<'_, ()>> {
-        self.0.try_lock_for(time)
-    }
-}
 
 /// The result of an expiry.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -53,7 +40,7 @@ impl Tier {
     ///
     /// # Errors
     /// Where that can't be told: the file may name any object.
-    pub(super) fn named_version(&self, row: &ObjectRow) -> Result<Option<Residency>, Unreadable> {
+    pub(super) fn named_version(&self, row: &ObjectRow) -> ReadResidency {
         let known = self.residency_in_place_of(row)?;
         Ok(known.filter(|(attr, _)| self.around.is_of(row.inode, attr)).map(|(_, known)| known))
     }
@@ -141,20 +128,15 @@ impl Tier {
 
     /// Waits until nobody else looks for what is needed, removes the rest or moves it.
     pub(super) fn nobody_else(&self, request: &Request) -> Result<MutexGuard<'_, ()>> {
-        loop {
-            self.check_going(request)?;
-            if let Some(alone) = self.expiry.try_lock_for(CANCEL_CHECK_INTERVAL) {
-                // The end waits for the lock, too, and nothing is durable behind it.
-                self.check_open()?;
-                return Ok(alone);
-            }
-        }
+        let alone = self.lock_while_going(&self.expiry, request)?;
+        // The end waits for the lock, too, and nothing is durable behind it.
+        self.check_open().map(|()| alone)
     }
 
     fn expire_some(&self, mut due: Vec<ObjectRow>, expired: &mut Expired) -> Result<()> {
         // A file that was removed while it is open, or came back below the mount, is still read.
         due.retain(|row| !self.is_read(row));
-        // One that went away unnoticed is seen before rows go of what would stay there.
+        // One that became unavailable unnoticed is seen before rows go of what would stay there.
         let archives = self.archives();
         let unseen = archives.iter().filter(|archive| archive.check().is_err());
         let unseen: Vec<Id> = unseen.map(|archive| archive.id()).collect();

@@ -29,15 +29,14 @@ pub(super) mod sync;
 pub(super) mod writing;
 
 /// A file that somebody uses.
-#[derive(Debug)]
 pub struct TieredFile {
     ino: Ino,
     state: Mutex<FileState>,
 }
 
 /// What is known of a file in use.
-#[derive(Debug, Default)]
 pub struct FileState {
+    pub(super) ino: Ino,
     loaded: Loaded,
     /// Open for reading and writing, once that was needed.
     own: Option<OwnFile>,
@@ -57,10 +56,8 @@ pub struct FileState {
     pub(super) flight: HashMap<u64, Arc<Recall>>,
 }
 
-#[derive(Debug, Default)]
 enum Loaded {
     /// Nobody has looked yet.
-    #[default]
     No,
     /// Never archived.
     Plain,
@@ -110,9 +107,7 @@ pub struct Files {
 impl Files {
     fn enter(&self, ino: Ino) -> Arc<TieredFile> {
         let mut table = self.table.lock();
-        let (file, users) = table
-            .entry(ino)
-            .or_insert_with(|| (Arc::new(TieredFile { ino, state: Mutex::default() }), 0));
+        let (file, users) = table.entry(ino).or_insert_with(|| (Arc::new(TieredFile::new(ino)), 0));
         *users += 1;
         Arc::clone(file)
     }
@@ -148,7 +143,6 @@ impl Files {
 }
 
 /// A use of a file; dropped, it ends.
-#[derive(Debug)]
 pub struct FileUse {
     tier: Arc<Tier>,
     /// The file.
@@ -299,11 +293,15 @@ impl Tier {
 #[cfg(test)]
 impl Default for TieredFile {
     fn default() -> Self {
-        Self { ino: Ino::ROOT, state: Mutex::default() }
+        Self::new(Ino::ROOT)
     }
 }
 
 impl TieredFile {
+    fn new(ino: Ino) -> Self {
+        Self { ino, state: Mutex::new(FileState::new(ino)) }
+    }
+
     /// Its inode.
     #[must_use]
     pub fn ino(&self) -> Ino {
@@ -316,6 +314,21 @@ impl TieredFile {
 }
 
 impl FileState {
+    fn new(ino: Ino) -> Self {
+        Self {
+            ino,
+            loaded: Loaded::No,
+            own: None,
+            handles: 0,
+            writers: 0,
+            changes: 0,
+            untouched: None,
+            is_archiving: false,
+            sync_failed: false,
+            flight: HashMap::new(),
+        }
+    }
+
     /// Where its bytes are; none for a file that was never archived.
     #[must_use]
     pub fn known(&self) -> Option<&KnownResidency> {
@@ -330,6 +343,11 @@ impl FileState {
             Loaded::Tiered(known) => Some(known),
             Loaded::No | Loaded::Plain | Loaded::Damaged => None,
         }
+    }
+
+    /// The residency that the xattr has.
+    pub(super) fn recorded(&self) -> Option<&Residency> {
+        self.known().map(|known| &known.recorded)
     }
 
     pub(super) fn set_known(&mut self, known: KnownResidency) {
@@ -361,10 +379,10 @@ impl FileState {
     }
 
     /// The file below, opened for reading and writing.
-    pub(super) fn own(&mut self, tier: &Tier, ino: Ino) -> Result<&OwnFile> {
+    pub(super) fn own(&mut self, tier: &Tier) -> Result<&OwnFile> {
         let own = match self.own.take() {
             Some(own) => own,
-            None => tier.open_own(ino, true)?,
+            None => tier.open_own(self.ino, true)?,
         };
         Ok(self.own.insert(own))
     }

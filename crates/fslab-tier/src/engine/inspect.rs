@@ -8,19 +8,15 @@ use fslab_vfs::{Errno, Ino, Result};
 use crate::engine::{Recall, Tier, TieredFile, WalkEntry};
 use crate::error::{Error, shown};
 use crate::event::{FileSummary, Residence};
-use crate::stored::residency::Unreadable;
+use crate::runs::Runs;
+use crate::stored::residency::{ReadResidency, Unreadable};
 use crate::stored::{BLOCK_BYTES, Residency};
 
 impl Tier {
     /// Bytes of a file in use that are here.
     pub(crate) fn resident_bytes(&self, file: &TieredFile, size: u64) -> Result<u64> {
         let state = self.state(file)?;
-        let Some(known) = state.known() else { return Ok(size) };
-        let offline = known
-            .offline
-            .iter()
-            .map(|run| (run.end * BLOCK_BYTES).min(size).saturating_sub(run.start * BLOCK_BYTES));
-        Ok(size - offline.sum::<u64>().min(size))
+        Ok(state.known().map_or(size, |known| resident(size, &known.offline)))
     }
 
     /// Blocks of a range of a file in use that are offline.
@@ -39,10 +35,7 @@ impl Tier {
     }
 
     /// Where the bytes of a file in use are now.
-    pub(super) fn present_residency(
-        &self,
-        file: &TieredFile,
-    ) -> std::result::Result<Option<Residency>, Unreadable> {
+    pub(super) fn present_residency(&self, file: &TieredFile) -> ReadResidency {
         match self.state(file) {
             Ok(state) => Ok(state.known().map(|known| Residency {
                 offline: known.offline.clone(),
@@ -85,24 +78,17 @@ impl Tier {
     /// Returns where the bytes of a file are.
     pub(crate) fn file_summary(&self, place: &WalkEntry<'_>) -> crate::Result<FileSummary> {
         let attr = &place.found.attr;
-        let known = self.residency_of(attr);
         let path = shown(place.path);
-        let known = match known {
-            Ok(known) => known,
-            Err(Unreadable::Corrupt(_)) => {
-                return Ok(FileSummary {
-                    state: Residence::Damaged,
-                    ..plain_state(path, attr.size)
-                });
+        Ok(match self.residency_of(attr) {
+            Ok(None) => plain_state(path, attr.size),
+            Ok(Some(known)) if self.is_own(&known, attr) => {
+                let changed = self.is_changed(&known, attr);
+                tiered_state(path, attr.size, &Residency { changed, ..known })
+            }
+            Ok(Some(_)) | Err(Unreadable::Corrupt(_)) => {
+                FileSummary { state: Residence::Damaged, ..plain_state(path, attr.size) }
             }
             Err(Unreadable::Below(error)) => return Err(Error::below(place.path)(error)),
-        };
-        let Some(known) = known else { return Ok(plain_state(path, attr.size)) };
-        Ok(if self.is_own(&known, attr) {
-            let changed = self.is_changed(&known, attr);
-            tiered_state(path, attr.size, &Residency { changed, ..known })
-        } else {
-            FileSummary { state: Residence::Damaged, ..plain_state(path, attr.size) }
         })
     }
 }
@@ -119,7 +105,7 @@ fn plain_state(path: String, bytes: u64) -> FileSummary {
 }
 
 fn tiered_state(path: String, bytes: u64, known: &Residency) -> FileSummary {
-    let resident_bytes = resident(bytes, known);
+    let resident_bytes = resident(bytes, &known.offline);
     let state = match (known.offline.is_empty(), known.changed) {
         (true, true) => Residence::Changed,
         (true, false) => Residence::Archived,
@@ -132,8 +118,8 @@ fn tiered_state(path: String, bytes: u64, known: &Residency) -> FileSummary {
 }
 
 /// Bytes of a file that are here; holes count.
-fn resident(bytes: u64, known: &Residency) -> u64 {
-    let offline = known.offline.iter().map(|run| {
+fn resident(bytes: u64, offline: &Runs) -> u64 {
+    let offline = offline.iter().map(|run| {
         let end = (run.end * BLOCK_BYTES).min(bytes);
         end.saturating_sub(run.start * BLOCK_BYTES)
     });

@@ -16,7 +16,7 @@ pub(super) struct Outbound {
     failed: failover::FailedArchives,
     sequences: sequences::Sequences,
     /// The engine's versions have greater sequences; versions that were begun before have not.
-    first_sequence: u64,
+    pub(super) first_sequence: u64,
 }
 
 impl Outbound {
@@ -27,9 +27,5 @@ impl Outbound {
             sequences: sequences::Sequences::default(),
             first_sequence,
         }
-    }
-
-    pub(super) fn first_sequence(&self) -> u64 {
-        self.first_sequence
     }
 }

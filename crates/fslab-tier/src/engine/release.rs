@@ -6,6 +6,8 @@ use std::sync::Arc;
 use fslab_vfs::{FileKind, FileSystem, Ino};
 
 use crate::archive::ContainerKind;
+use crate::engine::copies::first_answer;
+use crate::engine::files::edits_below::is_same;
 use crate::engine::files::residency_xattr::{Durable, PIECES_MAX};
 use crate::engine::files::{FileState, KnownResidency, TieredFile};
 use crate::engine::metrics::Counter;
@@ -17,7 +19,7 @@ use crate::object::reader::{BlockSum, ObjectReader};
 use crate::poison::{Poison, is_in, is_refusal};
 use crate::runs::Runs;
 use crate::stored::format::blocks_of;
-use crate::stored::{BLOCK_BYTES, Residency, Version};
+use crate::stored::{BLOCK_BYTES, Version};
 
 pub(super) mod exclusive_lease;
 
@@ -59,12 +61,11 @@ impl Tier {
         self.settle(file).map_err(below())?;
         let version = {
             let state = self.state(file).map_err(below())?;
-            self.may_release(file, &state, path)?
+            self.may_release(&state, path)?
         };
         // An archive may hang: whoever uses the file meanwhile does not wait for that.
         let copies = self.whole_copies(&version)?;
         let wanted = self.with_data(file, kept..blocks_of(version.size)).map_err(below())?;
-        let wanted = self.not_offline(file, wanted).map_err(below())?;
         let (mut rest, mut released) = (wanted.iter().flatten(), Released::default());
         loop {
             let blocks: Vec<u64> = rest.by_ref().take(SLICE_BLOCKS).collect();
@@ -94,13 +95,14 @@ impl Tier {
             return Ok(Released::default());
         }
         let freed = archived.iter().filter(|(block, _)| wanted.contains(*block));
-        if !self.are_archived(file, &mut state, freed).map_err(below())? {
+        if !self.are_archived(&mut state, freed).map_err(below())? {
             // No later release may take the present time of modification for that of the version.
-            self.mark_changed(file, &mut state).map_err(below())?;
+            self.mark_changed(&mut state).map_err(below())?;
             return Err(changed_behind(path));
         }
-        let bytes = wanted.iter().flatten().map(|block| length_of(block, version.size)).sum();
-        let freed = self.make_offline(file, &mut state, &wanted).map_err(below())?;
+        let length = |block| version.size.saturating_sub(block * BLOCK_BYTES).min(BLOCK_BYTES);
+        let bytes = wanted.iter().flatten().map(length).sum();
+        let freed = self.make_offline(&mut state, &wanted).map_err(below())?;
         // A file system that tells no blocks may have freed all of it.
         let freed = freed.unwrap_or(bytes);
         self.counters.add(Counter::ReleasedBytes, freed);
@@ -111,11 +113,10 @@ impl Tier {
     /// don't tell: stores through a mapping reach the time late, and programs set it back.
     fn are_archived<'a>(
         &self,
-        file: &TieredFile,
         state: &mut FileState,
         archived: impl Iterator<Item = &'a (u64, BlockSum)>,
     ) -> fslab_vfs::Result<bool> {
-        let own = state.own(self, file.ino())?;
+        let own = state.own(self)?;
         let mut buffer = vec![0; BLOCK_BYTES as usize];
         for (block, sum) in archived {
             let count = own.read(block * BLOCK_BYTES, &mut buffer)?;
@@ -127,12 +128,7 @@ impl Tier {
     }
 
     /// The version that archives are said to hold, if the file may lose its bytes.
-    pub(super) fn may_release(
-        &self,
-        file: &TieredFile,
-        state: &FileState,
-        path: &[u8],
-    ) -> Result<Version> {
+    pub(super) fn may_release(&self, state: &FileState, path: &[u8]) -> Result<Version> {
         let not_now = not_now(path);
         let known = state.known().ok_or_else(|| not_now("was never archived"))?;
         if state.handles > 0 || state.is_archiving {
@@ -142,10 +138,9 @@ impl Tier {
             return Err(Error::busy(path, "was changed since it was archived"));
         }
         let version = &known.recorded.version;
-        let attr = self.attr_below(file.ino(), None);
+        let attr = self.attr_below(state.ino, None);
         let attr = attr.map_err(Error::below(path))?;
-        let is_same = (attr.size, attr.modified) == (version.size, version.modified);
-        if attr.kind != FileKind::Regular || !is_same {
+        if attr.kind != FileKind::Regular || !is_same(&known.recorded, &attr) {
             return Err(changed_behind(path));
         }
         if !known.is_in_order() {
@@ -163,7 +158,7 @@ impl Tier {
         self.look_for_archives();
         let (mut whole, mut problem) = (Vec::new(), None);
         for archive in self.writable_holders(version) {
-            archive.forget(ContainerKind::Files, version.location.container);
+            archive.forget((ContainerKind::Files, version.location.container));
             match ObjectReader::open(&archive, version) {
                 Ok(reader) => whole.push(reader),
                 Err(error) => problem = Some(error),
@@ -193,25 +188,17 @@ impl Tier {
             next = hole.div_ceil(BLOCK_BYTES).clamp(first + 1, blocks.end);
             runs.insert(first..next);
         }
-        Ok(runs)
-    }
-
-    /// Runs without what is offline, which is data below where it is poison.
-    fn not_offline(&self, file: &TieredFile, mut runs: Runs) -> fslab_vfs::Result<Runs> {
+        // Poison is data below, too.
         let state = self.state(file)?;
-        let offline = state.known().map(|known| known.offline.clone()).unwrap_or_default();
-        offline.iter().for_each(|run| runs.remove(run));
+        if let Some(known) = state.known() {
+            known.offline.iter().for_each(|run| runs.remove(run));
+        }
         Ok(runs)
     }
 
     /// Returns what was freed, where that can be told.
-    fn make_offline(
-        &self,
-        file: &TieredFile,
-        state: &mut FileState,
-        runs: &Runs,
-    ) -> fslab_vfs::Result<Option<u64>> {
-        let own = state.own(self, file.ino())?;
+    fn make_offline(&self, state: &mut FileState, runs: &Runs) -> fslab_vfs::Result<Option<u64>> {
+        let own = state.own(self)?;
         let privileges = own.privileges(&own.attr()?)?;
         // Who can't give them back takes none away.
         own.give_back(&privileges)?;
@@ -219,19 +206,18 @@ impl Tier {
         let version = known.recorded.version.clone();
         let (mut offline, poisoned) = (known.offline.clone(), self.gets_poison(known));
         runs.iter().for_each(|run| offline.insert(run));
-        let recorded = known.recorded.clone();
-        let residency = Residency { moving: true, poisoned, offline, ..recorded };
-        self.write_mark(file, state, residency.clone(), Durable::Now)?;
+        self.change_mark(state, Durable::Now, |residency| {
+            (residency.moving, residency.poisoned) = (true, poisoned);
+            residency.offline = offline.clone();
+        })?;
         if let Some(known) = state.known_mut() {
-            known.offline = residency.offline.clone();
+            known.offline = offline;
         }
-        let freed = self.free(file, state, runs);
-        let own = state.own(self, file.ino())?;
+        let freed = self.free(state, runs);
+        let own = state.own(self)?;
         own.set_modified(version.modified)?;
         own.give_back(&privileges)?;
-        let Some(known) = state.known() else { return freed };
-        let residency = Residency { moving: false, ..known.recorded.clone() };
-        self.write_mark(file, state, residency, Durable::Later)?;
+        self.change_mark(state, Durable::Later, |residency| residency.moving = false)?;
         // Whatever was not freed is recalled like the rest.
         freed
     }
@@ -246,28 +232,24 @@ impl Tier {
     }
 
     /// Frees the bytes of blocks that are durably said to be offline.
-    fn free(
-        &self,
-        file: &TieredFile,
-        state: &mut FileState,
-        runs: &Runs,
-    ) -> fslab_vfs::Result<Option<u64>> {
+    fn free(&self, state: &mut FileState, runs: &Runs) -> fslab_vfs::Result<Option<u64>> {
         let Some(known) = state.known() else { return Ok(Some(0)) };
         let is_first = known.offline == *runs;
         if known.recorded.is_poisoned() {
-            match self.poison_runs(file, state, runs) {
+            match self.poison_runs(state, runs) {
                 // The file may be as it was before, and gets holes then.
                 Err(error)
-                    if is_first && is_refusal(&error) && !self.has_poison(file, state, runs)? =>
+                    if is_first && is_refusal(&error) && !self.has_poison(state, runs)? =>
                 {
-                    let name = self.name(file.ino());
+                    let name = self.name(state.ino);
                     tracing::debug!(%error, "{name}: can't share blocks, and gets holes");
-                    self.say_of_holes(file, state)?;
+                    // Durably, before the file has the first hole.
+                    self.change_mark(state, Durable::Now, |known| known.poisoned = false)?;
                 }
                 freed => return freed.map(Some),
             }
         }
-        let own = state.own(self, file.ino())?;
+        let own = state.own(self)?;
         let before = own.attr()?.blocks;
         runs.iter().try_for_each(|run| {
             own.punch(run.start * BLOCK_BYTES, (run.end - run.start) * BLOCK_BYTES)
@@ -277,13 +259,8 @@ impl Tier {
     }
 
     /// Whether there is any poison in some blocks.
-    fn has_poison(
-        &self,
-        file: &TieredFile,
-        state: &mut FileState,
-        runs: &Runs,
-    ) -> fslab_vfs::Result<bool> {
-        let own = state.own(self, file.ino())?;
+    fn has_poison(&self, state: &mut FileState, runs: &Runs) -> fslab_vfs::Result<bool> {
+        let own = state.own(self)?;
         let mut buffer = vec![0; BLOCK_BYTES as usize];
         for offset in runs.iter().flatten().map(|block| block * BLOCK_BYTES) {
             let count = own.read(offset, &mut buffer)?;
@@ -294,22 +271,10 @@ impl Tier {
         Ok(false)
     }
 
-    /// Records durably that a file in which there is no poison yet gets holes.
-    fn say_of_holes(&self, file: &TieredFile, state: &mut FileState) -> fslab_vfs::Result<()> {
-        let Some(known) = state.known() else { return Ok(()) };
-        let residency = Residency { poisoned: false, ..known.recorded.clone() };
-        self.write_mark(file, state, residency, Durable::Now)
-    }
-
     /// Returns how many bytes took space before. Blocks that are shared count for each file that
     /// has them, so that a file's number of blocks does not tell.
-    fn poison_runs(
-        &self,
-        file: &TieredFile,
-        state: &mut FileState,
-        runs: &Runs,
-    ) -> fslab_vfs::Result<u64> {
-        let own = state.own(self, file.ino())?;
+    fn poison_runs(&self, state: &mut FileState, runs: &Runs) -> fslab_vfs::Result<u64> {
+        let own = state.own(self)?;
         let (size, mut freed) = (own.attr()?.size, 0);
         for run in runs.iter() {
             let range = run.start * BLOCK_BYTES..(run.end * BLOCK_BYTES).min(size);
@@ -336,20 +301,14 @@ fn data_bytes(own: &OwnFile, range: Range<u64>) -> fslab_vfs::Result<u64> {
 /// What the first copy whose table can be read says of blocks.
 ///
 /// # Errors
-/// What the last one answers.
+/// What the first one answers.
 fn archived(copies: &[ObjectReader], blocks: &[u64]) -> Result<Vec<(u64, BlockSum)>> {
     let sums = |copy: &ObjectReader| {
         let sums = blocks.iter().map(|block| Ok((*block, copy.block_sum(*block)?)));
         sums.collect::<Result<Vec<_>>>()
     };
-    let mut problem = Error::TooFewCopies { wanted: 1, found: 0, missing: Vec::new() };
-    for copy in copies {
-        match sums(copy) {
-            Ok(sums) => return Ok(sums),
-            Err(error) => problem = error,
-        }
-    }
-    Err(problem)
+    let none = || Error::TooFewCopies { wanted: 1, found: 0, missing: Vec::new() };
+    first_answer(copies, none, sums)
 }
 
 /// Blocks that are not offline yet, as far as a residency can name them.
@@ -365,11 +324,6 @@ fn fitting(state: &FileState, archived: &[(u64, BlockSum)]) -> Runs {
         }
     }
     wanted
-}
-
-/// Bytes of a block of a file.
-fn length_of(block: u64, size: u64) -> u64 {
-    size.saturating_sub(block * BLOCK_BYTES).min(BLOCK_BYTES)
 }
 
 fn changed_behind(path: &[u8]) -> Error {

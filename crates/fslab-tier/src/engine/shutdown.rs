@@ -9,13 +9,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use fslab_vfs::{FileSystem, Ino, Request, Result};
+use parking_lot::{Mutex, MutexGuard};
 
 use crate::engine::Tier;
 use crate::engine::background::{BackgroundThread, STOP_TIMEOUT};
 use crate::error::Error;
 
 /// Interval at which a thread that waits for a lock checks for cancellation.
-pub(super) const CANCEL_CHECK_INTERVAL: Duration = Duration::from_millis(100);
+const CANCEL_CHECK_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Where an engine is between its beginning and its end.
 #[derive(Default)]
@@ -105,5 +106,19 @@ impl Tier {
     pub(super) fn check_going(&self, request: &Request) -> crate::Result<()> {
         request.cancellation.check().or(Err(Error::Interrupted))?;
         self.check_open()
+    }
+
+    /// Waits for a lock as long as a request goes on.
+    pub(super) fn lock_while_going<'a>(
+        &self,
+        lock: &'a Mutex<()>,
+        request: &Request,
+    ) -> crate::Result<MutexGuard<'a, ()>> {
+        loop {
+            self.check_going(request)?;
+            if let Some(alone) = lock.try_lock_for(CANCEL_CHECK_INTERVAL) {
+                return Ok(alone);
+            }
+        }
     }
 }

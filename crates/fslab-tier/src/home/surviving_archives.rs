@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::{ArchiveEntry, Home, refused};
-use crate::archive::{self, Archive, ArchiveDescription, Key, key_of};
+use crate::archive::{self, Archive, ArchiveDescription, Key, Purpose, key_of};
 use crate::error::{Error, Result};
 use crate::id::Id;
 use crate::id::Identities;
@@ -77,7 +77,7 @@ impl SurvivingArchives {
         let known = known.find(|known| known.id == found.id).and_then(|known| known.key.as_deref());
         let key = fitting_key(&found, path, keys, known)?;
         let path = path.canonicalize().map_err(Error::file(path))?;
-        let opened = archive::open_to_read(&path, self.tier, key.as_deref(), identities)?;
+        let opened = archive::open(&path, (self.tier, &Purpose::Read), key.as_deref(), identities)?;
         self.archives.push(opened);
         self.attached.push(ArchiveEntry { id: found.id, path, key });
         Ok(())
@@ -94,7 +94,7 @@ impl SurvivingArchives {
         }
         let opened = ArchiveDescription::read(&known.path).and_then(|found| {
             let key = fitting_key(&found, &known.path, keys, known.key.as_deref())?;
-            archive::open_to_read(&known.path, self.tier, key.as_deref(), identities)
+            archive::open(&known.path, (self.tier, &Purpose::Read), key.as_deref(), identities)
         });
         match opened {
             Ok(archive) => self.archives.push(archive),

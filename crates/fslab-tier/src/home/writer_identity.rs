@@ -28,7 +28,7 @@ pub(super) fn begin(
     tier: Id,
     origin: Origin,
 ) -> fslab_vfs::Result<()> {
-    let mark = around.marks.read_tree(tree, &own_request()).ok().flatten();
+    let mark = around.marks.read_tree(tree).ok().flatten();
     match mark {
         Some(mark) if mark.tier == tier => Ok(()),
         _ => make(tree, around, origin).map(drop),
@@ -42,7 +42,7 @@ fn make(
 ) -> fslab_vfs::Result<WriterMark> {
     let (is_rebuilt, root) = (origin == Origin::Rebuilt, root(tree, around)?);
     let mark = WriterMark { id: around.identities.make(), is_rebuilt, root };
-    around.marks.write_writer(tree, &own_request(), mark)?;
+    around.marks.write_writer(tree, mark)?;
     Ok(mark)
 }
 
@@ -57,7 +57,7 @@ fn root(tree: &dyn FileSystem, around: &Environment) -> fslab_vfs::Result<Id> {
 /// Errors of the tree.
 pub fn writer_of(tree: &Arc<dyn FileSystem>, around: &Environment) -> Result<Option<Writer>> {
     let (openings, tree) = (Openings::of(tree, around), &**tree);
-    let known = around.marks.read_writer(tree, &own_request()).map_err(Error::below(b""))?;
+    let known = around.marks.read_writer(tree).map_err(Error::below(b""))?;
     let attr = tree.getattr(&own_request(), Ino::ROOT, None).map_err(Error::below(b""))?;
     let mark = match known {
         None => make(tree, around, Origin::New),

@@ -36,7 +36,7 @@ pub(crate) fn listed(archive: &Arc<dyn Archive>) -> Result<(Trees, Vec<Error>)> 
         .map_err(Error::archive(archive.label(), Id::default()))?;
     let (mut trees, mut damaged) = (Vec::new(), Vec::new());
     for (container, length) in found {
-        archive.forget(kind, container);
+        archive.forget((kind, container));
         match open(archive, container, length) {
             Ok(tree) if tree.heading().kind == KIND_TREE => {
                 trees.push((container, tree.heading().clone()));
@@ -68,7 +68,7 @@ pub(crate) fn open_whole(
     request: &Request,
 ) -> Result<ObjectReader> {
     let length = archive
-        .length(ContainerKind::Tree, container)
+        .length((ContainerKind::Tree, container))
         .map_err(Error::archive(archive.label(), container))?;
     let tree = open(archive, container, length)?;
     check(&tree, request)?;

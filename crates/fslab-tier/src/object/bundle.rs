@@ -20,6 +20,9 @@ use crate::stored::format::{
 };
 use crate::stored::residency::Location;
 
+/// Trees are alone in their containers.
+const KIND: ContainerKind = ContainerKind::Files;
+
 /// Where the objects of a container lie.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Contents {
@@ -56,20 +59,7 @@ fn length_of(attributes: u64, contents: u64) -> u64 {
 
 /// A list is about no file.
 fn no_file() -> Attributes {
-    Attributes {
-        path: Vec::new(),
-        mode: 0o100_000,
-        uid: 0,
-        gid: 0,
-        device: 0,
-        links: 0,
-        ino: 0,
-        accessed: fslab_vfs::Timestamp::default(),
-        modified: fslab_vfs::Timestamp::default(),
-        changed: fslab_vfs::Timestamp::default(),
-        target: Vec::new(),
-        xattrs: Vec::new(),
-    }
+    Attributes { mode: 0o100_000, ..Attributes::default() }
 }
 
 /// Puts objects into a bundle: list, objects, list. `heading` is the list's, but for its size.
@@ -104,17 +94,17 @@ pub fn enclose(
 /// Errors of the archive, what is wrong with the container.
 pub fn contents_of(
     archive: &Arc<dyn Archive>,
-    kind: ContainerKind,
     container: Id,
     length: u64,
 ) -> crate::Result<Contents> {
-    match last_list(archive, kind, container, length) {
+    let source = Source::of(archive, (KIND, container));
+    match last_list(&source, length) {
         Ok(Some(list)) => match read_list(&list, container, length)? {
             contents if contents.length() == length => Ok(contents),
             _ => Err(no_sense(&list)),
         },
-        Ok(None) => one_behind_the_other(archive, kind, container, length),
-        Err(problem) => match first_list(archive, kind, container) {
+        Ok(None) => one_behind_the_other(&source, length),
+        Err(problem) => match first_list(&source) {
             // What is cut off, or has something behind it, has its members where they were.
             Some(list) => read_list(&list, container, length),
             None => Err(problem),
@@ -123,21 +113,15 @@ pub fn contents_of(
 }
 
 /// The object at the end, if it is a list.
-fn last_list(
-    archive: &Arc<dyn Archive>,
-    kind: ContainerKind,
-    container: Id,
-    length: u64,
-) -> crate::Result<Option<ObjectReader>> {
-    let source = Source::of(&**archive, kind, container);
-    let location = before(&source, length)?;
+fn last_list(source: &Source<'_>, length: u64) -> crate::Result<Option<ObjectReader>> {
+    let location = before(source, length)?;
     // Whatever else stands there need not be whole: its place is known.
     let head = source.read(location.offset, size_of::<HeadRecord>())?;
     match parse_head(&head) {
         Ok((heading, _)) if heading.kind != KIND_BUNDLE => Ok(None),
         Err(_) if location.offset == 0 => Ok(None),
         _ => {
-            let list = ObjectReader::open_any(archive, kind, location)?;
+            let list = ObjectReader::open_any(source.archive, KIND, location)?;
             // A list is of use only with its bytes.
             list.block(0)?;
             Ok(Some(list))
@@ -146,19 +130,15 @@ fn last_list(
 }
 
 /// The object at the beginning, if it is a whole list.
-fn first_list(
-    archive: &Arc<dyn Archive>,
-    kind: ContainerKind,
-    container: Id,
-) -> Option<ObjectReader> {
-    let source = Source::of(&**archive, kind, container);
+fn first_list(source: &Source<'_>) -> Option<ObjectReader> {
     let head = source.read(0, size_of::<HeadRecord>()).ok()?;
     let (heading, attributes) = parse_head(&head).ok()?;
     if heading.kind != KIND_BUNDLE || heading.size > BLOCK_BYTES {
         return None;
     }
     let length = length_of(attributes.into(), heading.size);
-    let list = ObjectReader::open_any(archive, kind, Location { container, offset: 0, length });
+    let location = Location { container: source.container.1, offset: 0, length };
+    let list = ObjectReader::open_any(source.archive, KIND, location);
     list.ok().filter(|list| list.block(0).is_ok())
 }
 
@@ -192,20 +172,14 @@ fn no_sense(list: &ObjectReader) -> crate::Error {
     list.damaged(Corrupt("the list of a bundle makes no sense"))
 }
 
-fn one_behind_the_other(
-    archive: &Arc<dyn Archive>,
-    kind: ContainerKind,
-    container: Id,
-    length: u64,
-) -> crate::Result<Contents> {
-    let source = Source::of(&**archive, kind, container);
+fn one_behind_the_other(source: &Source<'_>, length: u64) -> crate::Result<Contents> {
     let (mut members, mut end) = (Vec::new(), length);
     while end > 0 {
         // The last list of a bundle may be among them.
         if members.len() > MEMBERS_MAX {
             return Err(source.damaged(Corrupt("it has more objects than a container may have")));
         }
-        let location = before(&source, end)?;
+        let location = before(source, end)?;
         end = location.offset;
         members.push(location);
     }
@@ -219,5 +193,5 @@ fn before(source: &Source<'_>, end: u64) -> crate::Result<Location> {
     let least = size_of::<HeadRecord>() as u64;
     let start = end.checked_sub(length).filter(|_| length > least);
     let offset = start.ok_or_else(|| source.damaged(Corrupt("an object begins nowhere")))?;
-    Ok(Location { container: source.container, offset, length })
+    Ok(Location { container: source.container.1, offset, length })
 }

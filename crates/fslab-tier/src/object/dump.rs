@@ -77,13 +77,8 @@ pub fn object(reader: &ObjectReader, blocks_max: u64) -> crate::Result<String> {
 /// # Errors
 /// Errors of the archive, or what is wrong with the container. What is wrong with one object is
 /// told.
-pub fn container(
-    archive: &Arc<dyn Archive>,
-    kind: ContainerKind,
-    container: Id,
-    length: u64,
-) -> crate::Result<String> {
-    let Contents { members, list_bytes, .. } = contents_of(archive, kind, container, length)?;
+pub fn container(archive: &Arc<dyn Archive>, container: Id, length: u64) -> crate::Result<String> {
+    let Contents { members, list_bytes, .. } = contents_of(archive, container, length)?;
     let mut text = match list_bytes {
         0 => String::new(),
         _ => {
@@ -93,7 +88,7 @@ pub fn container(
     };
     for location in members {
         writeln!(text, "at {}, {} bytes:", location.offset, location.length).ok();
-        let told = ObjectReader::open_any(archive, kind, location)
+        let told = ObjectReader::open_any(archive, ContainerKind::Files, location)
             .and_then(|reader| object(&reader, BLOCKS_TOLD));
         match told {
             Ok(told) => text.push_str(&told),

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use zerocopy::{FromBytes, IntoBytes};
 
 use super::writer::{Heading, is_zero};
-use crate::archive::{Archive, ContainerKind};
+use crate::archive::{Archive, Container, ContainerKind};
 use crate::error::Error;
 use crate::id::Id;
 use crate::stored::attributes::Attributes;
@@ -72,7 +72,7 @@ impl Whole {
             return None;
         }
         let (offset, mut bytes) = (location.offset, vec![0; length]);
-        let read = archive.read(kind, location.container, offset, &mut bytes);
+        let read = archive.read((kind, location.container), offset, &mut bytes);
         read.ok().filter(|count| *count == length).map(|_| Self { offset, bytes })
     }
 
@@ -84,15 +84,14 @@ impl Whole {
 
 /// Reads from one archive and says which it was when that fails.
 pub(super) struct Source<'a> {
-    archive: &'a dyn Archive,
-    kind: ContainerKind,
-    pub(super) container: Id,
+    pub(super) archive: &'a Arc<dyn Archive>,
+    pub(super) container: Container,
     whole: Option<&'a Whole>,
 }
 
 impl<'a> Source<'a> {
-    pub(super) fn of(archive: &'a dyn Archive, kind: ContainerKind, container: Id) -> Self {
-        Self { archive, kind, container, whole: None }
+    pub(super) fn of(archive: &'a Arc<dyn Archive>, container: Container) -> Self {
+        Self { archive, container, whole: None }
     }
 
     pub(super) fn read(&self, offset: u64, length: usize) -> crate::Result<Vec<u8>> {
@@ -100,7 +99,7 @@ impl<'a> Source<'a> {
             return Ok(bytes.to_vec());
         }
         let mut bytes = vec![0; length];
-        let read = self.archive.read(self.kind, self.container, offset, &mut bytes);
+        let read = self.archive.read(self.container, offset, &mut bytes);
         match read {
             Ok(count) if count == length => Ok(bytes),
             Ok(_) => Err(self.damaged(Corrupt("the archive answers fewer bytes than it holds"))),
@@ -109,11 +108,11 @@ impl<'a> Source<'a> {
     }
 
     fn failed(&self, source: std::io::Error) -> Error {
-        Error::archive(self.archive.label(), self.container)(source)
+        Error::archive(self.archive.label(), self.container.1)(source)
     }
 
     pub(super) fn damaged(&self, what: Corrupt) -> Error {
-        Error::damaged(self.archive.label(), self.container, what)
+        Error::damaged(self.archive.label(), self.container.1, what)
     }
 }
 
@@ -140,7 +139,7 @@ impl ObjectReader {
         location: Location,
     ) -> crate::Result<Self> {
         let whole = Whole::read(&**archive, kind, location);
-        let source = Source::of(&**archive, kind, location.container);
+        let source = Source::of(archive, (kind, location.container));
         let source = Source { whole: whole.as_ref(), ..source };
         let tail = read_tail(&source, location.offset.saturating_add(location.length))?;
         let damaged = |what| source.damaged(what);
@@ -204,6 +203,11 @@ impl ObjectReader {
         }
     }
 
+    /// The archive that it is in.
+    pub(crate) fn archive(&self) -> &Arc<dyn Archive> {
+        &self.archive
+    }
+
     /// What it takes while it is open, once a page of the table was read.
     pub(crate) fn memory_bytes(&self) -> u64 {
         let page = self.blocks.min(PAGE_ENTRIES) as usize * size_of::<EntryRecord>();
@@ -218,7 +222,7 @@ impl ObjectReader {
     }
 
     fn source(&self) -> Source<'_> {
-        let source = Source::of(&*self.archive, self.kind, self.location.container);
+        let source = Source::of(&self.archive, (self.kind, self.location.container));
         Source { whole: self.whole.as_ref(), ..source }
     }
 
@@ -401,8 +405,7 @@ pub(crate) fn hashes_place(
     archive: &Arc<dyn Archive>,
     object: Location,
 ) -> crate::Result<Range<u64>> {
-    let kind = ContainerKind::Files;
-    let source = Source::of(&**archive, kind, object.container);
+    let source = Source::of(archive, (ContainerKind::Files, object.container));
     let place = tail_place(object);
     let tail = read_tail(&source, place.end)?;
     let table = tail.blocks.get().saturating_mul(size_of::<EntryRecord>() as u64);
@@ -421,8 +424,7 @@ pub(crate) fn attributes_place(
     archive: &Arc<dyn Archive>,
     object: Location,
 ) -> crate::Result<Range<u64>> {
-    let kind = ContainerKind::Files;
-    let source = Source::of(&**archive, kind, object.container);
+    let source = Source::of(archive, (ContainerKind::Files, object.container));
     let place = head_place(object);
     let head = source.read(place.start, size_of::<HeadRecord>())?;
     let (_, length) = parse_head(&head).map_err(|what| source.damaged(what))?;

@@ -216,7 +216,7 @@ mod tests {
     use fslab_vfs::{FileSystem, MemFs};
 
     use super::*;
-    use crate::archive::memory::MemoryArchive;
+    use crate::archive::testing::MemoryArchive;
     use crate::archive::{Archive, ContainerKind};
     use crate::lower::Found;
     use crate::object::reader::ObjectReader;
@@ -250,7 +250,7 @@ mod tests {
         }
         let (length, _) = writer.finish().unwrap();
         let archive = MemoryArchive::new(Id([1; 16]), "memory");
-        archive.put(KIND, CONTAINER, bytes);
+        archive.put((KIND, CONTAINER), bytes);
         let archive: Arc<dyn Archive> = Arc::new(archive);
         let location = Location { container: CONTAINER, offset: 0, length };
         let reader = ObjectReader::open_any(&archive, KIND, location).unwrap();

@@ -62,8 +62,8 @@ fn is_sparse(tier: &Tier, attr: &Attr) -> bool {
     let known = tier.residency_of(attr).ok().flatten();
     // Poison takes space, as the file system counts it.
     let known = known.filter(|known| !known.is_poisoned());
-    let away = known.map_or(0, |known| known.offline.count() * BLOCK_BYTES);
-    attr.blocks * SECTOR_BYTES + away + PAGE_BYTES <= attr.size
+    let offline = known.map_or(0, |known| known.offline.count() * BLOCK_BYTES);
+    attr.blocks * SECTOR_BYTES + offline + PAGE_BYTES <= attr.size
 }
 
 /// How long ago the bytes of a file came here. Times of modification can be set back by who writes

@@ -46,6 +46,7 @@ struct Run<'a> {
     policy: Policy,
     dry_run: bool,
     request: &'a Request,
+    tell: &'a mut EventSink<'a>,
     archiver: Archiver<'a>,
     /// Files that the archiver has, and whose bytes may go then.
     on_their_way: HashMap<Vec<u8>, Candidate>,
@@ -64,8 +65,7 @@ struct Run<'a> {
 }
 
 /// What is done with each file that was chosen.
-type Deed<'a> =
-    dyn FnMut(&mut Run<'_>, &WalkEntry<'_>, Chosen, &mut EventSink<'_>) -> Result<()> + 'a;
+type Deed<'a> = dyn FnMut(&mut Run<'_>, &WalkEntry<'_>, Chosen) -> Result<()> + 'a;
 
 /// Files that an archiver is done with, and what became of them.
 type Outcomes = Vec<(Vec<u8>, Result<Archived>)>;
@@ -94,16 +94,17 @@ pub(crate) fn run(
         freed: None,
         is_in_vain: false,
         request,
+        tell,
         on_their_way: HashMap::new(),
         has_walked: false,
         has_told_others: false,
         tally: Tally::default(),
     };
     match watermarks {
-        None => run.archive_and_release(tell)?,
-        Some(watermarks) => run.keep_below(watermarks, tell)?,
+        None => run.archive_and_release()?,
+        Some(watermarks) => run.keep_below(watermarks)?,
     }
-    run.tally.tell(tell)
+    run.tally.tell(run.tell)
 }
 
 /// The policy in the tier's home.
@@ -136,12 +137,12 @@ impl Tally {
 
 impl Run<'_> {
     /// Makes copies of all files that need some, and releases what may go: all in one walk.
-    fn archive_and_release(&mut self, tell: &mut EventSink<'_>) -> Result<()> {
-        self.each_file(tell, &mut |run, place, chosen, tell| {
+    fn archive_and_release(&mut self) -> Result<()> {
+        self.each_file(&mut |run, place, chosen| {
             if chosen.needs_archiving() {
-                run.archive(place, chosen, tell)
+                run.archive(place, chosen)
             } else if chosen.may_go() {
-                run.release(&chosen.candidate, tell)
+                run.release(&chosen.candidate)
             } else {
                 Ok(())
             }
@@ -149,38 +150,29 @@ impl Run<'_> {
     }
 
     /// Frees space above `high` and makes copies above `premigrate`.
-    fn keep_below(&mut self, watermarks: Watermarks, tell: &mut EventSink<'_>) -> Result<()> {
+    fn keep_below(&mut self, watermarks: Watermarks) -> Result<()> {
         let archives = fullness(self.tier)?.share() >= watermarks.premigrate;
-        self.release_by_use(tell, &|_, _, chosen| !chosen.needs_archiving())?;
+        self.release_by_use(&|_, _, chosen| !chosen.needs_archiving())?;
         if !archives {
             return Ok(());
         }
-        self.each_file(tell, &mut |run, place, chosen, tell| {
-            if chosen.needs_archiving() { run.archive(place, chosen, tell) } else { Ok(()) }
+        self.each_file(&mut |run, place, chosen| {
+            if chosen.needs_archiving() { run.archive(place, chosen) } else { Ok(()) }
         })?;
         if self.wanted == 0 {
             // Archiving may have taken hours, in which others have filled what was free.
-            self.wanted = self.wanted_now()?;
-            return self.release_by_use(tell, &|_, _, chosen| !chosen.needs_archiving());
+            self.wanted = if self.dry_run { 0 } else { bytes_wanted(self.tier, &self.policy)? };
+            return self.release_by_use(&|_, _, chosen| !chosen.needs_archiving());
         }
         // What was archived before has gone, as far as it could.
-        self.release_by_use(tell, &|run, place, chosen| {
+        self.release_by_use(&|run, place, chosen| {
             if run.dry_run { run.would_archive(place, chosen) } else { run.is_new(place) }
         })
-    }
-
-    /// Bytes that must be freed by now.
-    fn wanted_now(&self) -> Result<u64> {
-        if self.dry_run {
-            return Ok(0);
-        }
-        bytes_wanted(self.tier, &self.policy)
     }
 
     /// Releases what may go and fits, what was not used for longest first, until enough is free.
     fn release_by_use(
         &mut self,
-        tell: &mut EventSink<'_>,
         fits: &dyn Fn(&Run<'_>, &WalkEntry<'_>, &Chosen) -> bool,
     ) -> Result<()> {
         let mut candidates = Candidates::of(CANDIDATES_MAX);
@@ -188,14 +180,14 @@ impl Run<'_> {
         let begin = |watermarks| Freed::begin(self.tier, watermarks, self.wanted);
         self.freed = watermarks.map(begin).transpose()?;
         while self.wanted > 0 && !self.is_in_vain {
-            self.each_file(tell, &mut |run, place, chosen, _| {
+            self.each_file(&mut |run, place, chosen| {
                 if chosen.may_go() && fits(run, place, &chosen) {
                     candidates.add(chosen.candidate);
                 }
                 Ok(())
             })?;
             let (next, has_more) = candidates.take();
-            self.release_some(&next, tell)?;
+            self.release_some(&next)?;
             if !has_more {
                 break;
             }
@@ -203,22 +195,22 @@ impl Run<'_> {
         Ok(())
     }
 
-    fn release_some(&mut self, next: &[Candidate], tell: &mut EventSink<'_>) -> Result<()> {
+    fn release_some(&mut self, next: &[Candidate]) -> Result<()> {
         for candidate in next {
             if self.wanted == 0 {
                 // What files have given back need not be free.
-                self.measure(tell)?;
+                self.measure()?;
             }
             if self.wanted == 0 || self.is_in_vain {
                 return Ok(());
             }
-            self.release(candidate, tell)?;
+            self.release(candidate)?;
         }
-        self.measure(tell)
+        self.measure()
     }
 
     /// Has the file system tell what is wanted still, and whether releases free anything.
-    fn measure(&mut self, tell: &mut EventSink<'_>) -> Result<()> {
+    fn measure(&mut self) -> Result<()> {
         let Some(freed) = &mut self.freed else { return Ok(()) };
         let Some(measured) = freed.measure(self.tier)? else { return Ok(()) };
         self.wanted = measured.wanted;
@@ -232,50 +224,45 @@ impl Run<'_> {
              snapshots or reflinks may share the blocks, or other programs fill it; nothing more \
              is released in this run"
         );
-        go_on(tell(Event::Problem { what }))
+        go_on((self.tell)(Event::Problem { what }))
     }
 
     /// Walks the tree, and does something with each file that is to be archived or may go. What
     /// can't be looked at is told once, however many walks there are.
-    fn each_file(&mut self, tell: &mut EventSink<'_>, deed: &mut Deed<'_>) -> Result<()> {
+    fn each_file(&mut self, deed: &mut Deed<'_>) -> Result<()> {
         let (tier, request, mut met) = (self.tier, self.request, Met::default());
         tier.walk_on(b"", request, &mut |place| {
             // Whatever this is, files that wait for others have waited for it.
-            self.by_archiver(tell, |archiver, told| archiver.finish_if_due(told))?;
+            self.by_archiver(|archiver, told| archiver.finish_if_due(told))?;
             let chosen = place.and_then(|place| {
                 let chosen = met.choose(tier, &self.policy, &place)?;
                 Ok(chosen.map(|chosen| (place, chosen)))
             });
             match chosen {
-                Ok(Some((place, chosen))) => deed(self, &place, chosen, tell)?,
-                Err(error) if !self.has_walked => self.pass_over(&error, tell)?,
+                Ok(Some((place, chosen))) => deed(self, &place, chosen)?,
+                Err(error) if !self.has_walked => self.pass_over(&error)?,
                 Ok(None) | Err(_) => {}
             }
             Ok(Visit::Descend)
         })?;
         // What did not fill a bundle.
-        self.by_archiver(tell, |archiver, told| archiver.finish(told))?;
+        self.by_archiver(|archiver, told| archiver.finish(told))?;
         self.has_walked = true;
         self.tally.files = self.tally.files.max(met.files);
         Ok(())
     }
 
     /// Archives a file, now or with others. Without watermarks it goes when that is done.
-    fn archive(
-        &mut self,
-        place: &WalkEntry<'_>,
-        chosen: Chosen,
-        tell: &mut EventSink<'_>,
-    ) -> Result<()> {
+    fn archive(&mut self, place: &WalkEntry<'_>, chosen: Chosen) -> Result<()> {
         if chosen.may_go() && self.policy.watermarks.is_none() {
             self.on_their_way.insert(place.path.to_vec(), chosen.candidate);
         }
         if self.dry_run {
             let bytes = place.found.attr.size;
             let archived = self.hindrance(place).map_or(Ok(Archived::Now { bytes }), Err);
-            return self.note(vec![(place.path.to_vec(), archived)], tell);
+            return self.note(vec![(place.path.to_vec(), archived)]);
         }
-        self.by_archiver(tell, |archiver, told| archiver.archive(place, told))
+        self.by_archiver(|archiver, told| archiver.archive(place, told))
     }
 
     /// Why a file can't be archived, as far as that is known before it is tried.
@@ -303,7 +290,6 @@ impl Run<'_> {
     /// Has the archiver do something, and notes what it tells of files, whether it fails or not.
     fn by_archiver(
         &mut self,
-        tell: &mut EventSink<'_>,
         work: impl FnOnce(&mut Archiver<'_>, &mut OutcomeSink<'_>) -> Result<()>,
     ) -> Result<()> {
         let mut outcomes = Outcomes::new();
@@ -311,16 +297,16 @@ impl Run<'_> {
             outcomes.push((path.to_vec(), outcome));
             Ok(())
         });
-        self.note(outcomes, tell)?;
+        self.note(outcomes)?;
         done
     }
 
-    fn note(&mut self, outcomes: Outcomes, tell: &mut EventSink<'_>) -> Result<()> {
+    fn note(&mut self, outcomes: Outcomes) -> Result<()> {
         for (path, outcome) in outcomes {
             let candidate = self.on_their_way.remove(&path);
             match outcome {
                 Err(error) => {
-                    self.pass_over(&error, tell)?;
+                    self.pass_over(&error)?;
                     continue;
                 }
                 Ok(Archived::Now { bytes }) => {
@@ -330,13 +316,13 @@ impl Run<'_> {
                 Ok(Archived::Before) => {}
             }
             if let Some(candidate) = candidate {
-                self.release(&candidate, tell)?;
+                self.release(&candidate)?;
             }
         }
         Ok(())
     }
 
-    fn release(&mut self, candidate: &Candidate, tell: &mut EventSink<'_>) -> Result<()> {
+    fn release(&mut self, candidate: &Candidate) -> Result<()> {
         self.request.cancellation.check().or(Err(Error::Interrupted))?;
         let released =
             if self.dry_run { self.would_release(candidate) } else { self.release_now(candidate) };
@@ -346,9 +332,9 @@ impl Run<'_> {
                 self.tally.released_bytes += freed;
                 self.wanted = self.wanted.saturating_sub(freed);
                 let is_due = self.freed.as_mut().is_some_and(|sum| sum.add(freed));
-                if is_due { self.measure(tell) } else { Ok(()) }
+                if is_due { self.measure() } else { Ok(()) }
             }
-            Err(error) => self.pass_over(&error, tell),
+            Err(error) => self.pass_over(&error),
         }
     }
 
@@ -376,14 +362,14 @@ impl Run<'_> {
 
     /// Counts a file that can be neither archived nor released now, and tells what is wrong with
     /// one that never can.
-    fn pass_over(&mut self, error: &Error, tell: &mut EventSink<'_>) -> Result<()> {
+    fn pass_over(&mut self, error: &Error) -> Result<()> {
         match error {
             Error::Busy { .. } => self.tally.busy += 1,
             Error::Foreign { .. } => self.tally.foreign += 1,
             Error::OthersArchive { .. } if self.has_told_others => {}
             error => {
                 self.has_told_others |= matches!(error, Error::OthersArchive { .. });
-                report_problem(tell, error)?;
+                report_problem(self.tell, error)?;
             }
         }
         Ok(())

@@ -5,7 +5,7 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 
 use fslab_vfs::rules::{CAPABILITY, acl};
-use fslab_vfs::{Errno, FileKind, Ino, Permissions, Request, SetAttr, SetTime, XattrMode};
+use fslab_vfs::{Errno, FileKind, Ino, Permissions, SetAttr, SetTime, XattrMode};
 
 use super::Rebuilder;
 use crate::closed_root::ClosedRoot;
@@ -42,21 +42,6 @@ impl Rebuilder<'_> {
         set.map(drop).map_err(Error::below(&attributes.path))
     }
 
-    fn set_xattr(
-        &self,
-        request: &Request,
-        ino: Ino,
-        name: &OsStr,
-        value: &[u8],
-    ) -> fslab_vfs::Result<()> {
-        let (lower, how) = (&**self.lower, XattrMode::empty());
-        match ino {
-            Ino::ROOT => ClosedRoot::of(lower, self.around.marks)?
-                .set_xattr(lower, request, name, value, how),
-            _ => lower.setxattr(request, ino, name, value, how),
-        }
-    }
-
     /// What of attributes an archive is believed: not what gives whoever runs a file more rights,
     /// where anybody may have planted that.
     fn believed<'a>(&mut self, attributes: &'a Attributes) -> Cow<'a, Attributes> {
@@ -77,12 +62,14 @@ impl Rebuilder<'_> {
 
     /// An archive names no mark of a tier, unless somebody else wrote it.
     fn give_xattrs(&mut self, attributes: &Attributes, ino: Ino) {
-        let request = self.request();
+        let (request, lower, how) = (self.request(), &**self.lower, XattrMode::empty());
         for (name, value) in &attributes.xattrs {
             let name = OsStr::from_bytes(name);
-            let set = match marks::is_ours(name) {
-                true => Err(Errno::PERM.into()),
-                false => self.set_xattr(&request, ino, name, value),
+            let set = match ino {
+                _ if marks::is_ours(name) => Err(Errno::PERM.into()),
+                Ino::ROOT => ClosedRoot::of(lower, self.around.marks)
+                    .and_then(|root| root.set_xattr(lower, &request, name, value, how)),
+                _ => lower.setxattr(&request, ino, name, value, how),
             };
             if let Err(error) = set {
                 let path = shown(&attributes.path);

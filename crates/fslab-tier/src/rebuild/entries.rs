@@ -159,7 +159,7 @@ impl Rebuilder<'_> {
         let container = version.location.container;
         let holds = |archive: &&Arc<dyn Archive>| {
             let end = version.location.offset.saturating_add(version.location.length);
-            archive.length(ContainerKind::Files, container).is_ok_and(|length| length >= end)
+            archive.length((ContainerKind::Files, container)).is_ok_and(|length| length >= end)
         };
         let copies = self.archives.iter().filter(holds).map(|archive| archive.id()).collect();
         Version { copies, ..version.clone() }

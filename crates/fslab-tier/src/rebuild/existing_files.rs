@@ -62,9 +62,9 @@ impl Rebuilder<'_> {
 
     /// What is there may name an object, and then no other file is made of that.
     fn note_kept(&mut self, path: &[u8], found: &Found) -> Result<()> {
-        let (marks, request) = (self.around.marks, self.request());
+        let marks = self.around.marks;
         let is_own = |known: &Residency| self.around.is_of(known.inode, &found.attr);
-        match marks.read(&**self.lower, &request, found.ino()) {
+        match marks.read(&**self.lower, found.ino()) {
             Ok(Some(known)) if known.tier == self.tier && is_own(&known) => {
                 self.note(known.file, &known.version, &found.attr, path);
             }
@@ -72,7 +72,7 @@ impl Rebuilder<'_> {
                 self.tell_stub(path, "is a copy of a stub that was made elsewhere");
             }
             Ok(_) => {
-                let is_stub = marks.is_unbelieved_stub(&**self.lower, &request, found.ino());
+                let is_stub = marks.is_unbelieved_stub(&**self.lower, found.ino());
                 if is_stub.map_err(Error::below(path))? {
                     self.tell_stub(path, "is a stub by a mark that root does not believe");
                 }

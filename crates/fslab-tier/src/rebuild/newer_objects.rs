@@ -110,7 +110,7 @@ impl Rebuilder<'_> {
         length: u64,
     ) -> Result<()> {
         let kind = ContainerKind::Files;
-        let contents = contents_of(archive, kind, container, length)?;
+        let contents = contents_of(archive, container, length)?;
         for (number, location) in contents.members.into_iter().enumerate() {
             if let Some(object) = contents.objects.get(number)
                 && self.is_known(*object)?
@@ -228,7 +228,9 @@ impl Rebuilder<'_> {
             self.renew(&found, attributes, file, version)?;
             self.retire(ObjectState::Replaced, known.file, earlier, path);
         } else {
-            self.unlink(path)?;
+            let (parent, name) = self.parent(path)?;
+            let gone = self.lower.unlink(&self.request(), parent.ino(), named(name, path)?);
+            gone.map_err(Error::below(path))?;
             drop(found);
             if !has_other_names {
                 self.retire(ObjectState::Replaced, known.file, earlier, path);
@@ -238,12 +240,6 @@ impl Rebuilder<'_> {
         // What it took the place of may be younger, too.
         self.rebuilt.younger += u64::from(earlier.sequence <= self.since);
         Ok(())
-    }
-
-    fn unlink(&mut self, path: &[u8]) -> Result<()> {
-        let (parent, name) = self.parent(path)?;
-        let gone = self.lower.unlink(&self.request(), parent.ino(), named(name, path)?);
-        gone.map_err(Error::below(path))
     }
 }
 
@@ -271,12 +267,12 @@ fn in_parts(archive: &Arc<dyn Archive>, most: usize, visit: &mut VisitPart<'_>) 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::archive::memory::MemoryArchive;
+    use crate::archive::testing::MemoryArchive;
 
     #[test]
     fn however_many_containers_there_are_some_are_looked_at_at_a_time() {
         let memory = MemoryArchive::new(Id([1; 16]), "a");
-        (0..10).for_each(|number| memory.put(ContainerKind::Files, Id([number; 16]), vec![0; 3]));
+        (0..10).for_each(|number| memory.put((ContainerKind::Files, Id([number; 16])), vec![0; 3]));
         let archive: Arc<dyn Archive> = Arc::new(memory);
         let mut parts = Vec::new();
         let mut visit = |part: &[(Id, u64)]| {

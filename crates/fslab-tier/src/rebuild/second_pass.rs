@@ -1,6 +1,6 @@
 //! The second pass over the archived tree, after all archives were read.
 
-use fslab_vfs::{Errno, FileKind, Permissions, Request, SetAttr};
+use fslab_vfs::{Errno, FileKind, Request, SetAttr};
 
 use super::attributes::times_of;
 use super::{BATCH, Rebuilder, entries};
@@ -64,7 +64,7 @@ impl Rebuilder<'_> {
     fn tell_other(&mut self, path: &[u8], version: &Version, found: &Found) {
         let is_same = (found.attr.size, found.attr.modified) == (version.size, version.modified);
         let is_file = found.attr.kind == FileKind::Regular;
-        let read = || self.around.marks.read(&**self.lower, &self.request(), found.ino());
+        let read = || self.around.marks.read(&**self.lower, found.ino());
         if is_file && !is_same && matches!(read(), Ok(None)) {
             let why = "was there, and is not what was archived; remove it and rebuild again";
             self.rebuilt.problems.push(format!("{}: {why}", shown(path)));
@@ -137,15 +137,10 @@ impl Rebuilder<'_> {
     /// Those that are in others first.
     fn close_directories(&mut self) {
         for (path, permissions) in std::mem::take(&mut self.closing).into_iter().rev() {
-            let closed = self.close_directory(&path, permissions);
-            self.tell(closed);
+            let changes = SetAttr { permissions: Some(permissions), ..SetAttr::default() };
+            let closed = Found::at(self.lower, &path)
+                .and_then(|found| self.lower.setattr(&self.request(), found.ino(), None, &changes));
+            self.tell(closed.map(drop).map_err(Error::below(&path)));
         }
-    }
-
-    fn close_directory(&self, path: &[u8], permissions: Permissions) -> Result<()> {
-        let found = Found::at(self.lower, path).map_err(Error::below(path))?;
-        let changes = SetAttr { permissions: Some(permissions), ..SetAttr::default() };
-        let set = self.lower.setattr(&self.request(), found.ino(), None, &changes);
-        set.map(drop).map_err(Error::below(path))
     }
 }

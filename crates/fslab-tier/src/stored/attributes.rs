@@ -7,7 +7,7 @@ use super::format::{ATTRIBUTES_BYTES_MAX, SIZE_MAX, TREE_ENTRY_BYTES_MAX};
 use super::residency::{Location, Version};
 
 /// What is kept of a file beside its bytes.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Attributes {
     /// From the root of the tree, without a slash before it; empty for the root itself.
     pub path: Vec<u8>,
@@ -51,7 +51,6 @@ impl Attributes {
     #[must_use]
     pub fn of(attr: &Attr) -> Self {
         Self {
-            path: Vec::new(),
             mode: attr.kind.mode_bits() | attr.permissions.bits(),
             uid: attr.uid,
             gid: attr.gid,
@@ -61,8 +60,7 @@ impl Attributes {
             accessed: attr.accessed,
             modified: attr.modified,
             changed: attr.changed,
-            target: Vec::new(),
-            xattrs: Vec::new(),
+            ..Self::default()
         }
     }
 

@@ -5,31 +5,20 @@
 use zerocopy::little_endian::{I64, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-/// The xattr that holds a file's residency, in a tier of root's.
-pub const TRUSTED_RESIDENCY_NAME: &str = "trusted.fslab.tier";
-/// The same in a tier of an ordinary user's.
-pub const USER_RESIDENCY_NAME: &str = "user.fslab.tier";
-/// The xattr on the root of a tree that says which tier it belongs to, where that is root's.
-pub const TRUSTED_TREE_NAME: &str = "trusted.fslab.tier.tree";
-/// The same where it is an ordinary user's.
-pub const USER_TREE_NAME: &str = "user.fslab.tier.tree";
+/// The xattr that holds a file's residency: in a tier of root's, and in an ordinary user's. So
+/// all that follow.
+pub const RESIDENCY_NAMES: [&str; 2] = ["trusted.fslab.tier", "user.fslab.tier"];
+/// The xattr on the root of a tree that says which tier it belongs to.
+pub const TREE_NAMES: [&str; 2] = ["trusted.fslab.tier.tree", "user.fslab.tier.tree"];
 /// The xattr on the root of a tree that counts how often an engine began to use it, as its
 /// catalogue does.
-pub const TRUSTED_USES_NAME: &str = "trusted.fslab.tier.uses";
-/// The same where it is an ordinary user's.
-pub const USER_USES_NAME: &str = "user.fslab.tier.uses";
+pub const USES_NAMES: [&str; 2] = ["trusted.fslab.tier.uses", "user.fslab.tier.uses"];
 /// The xattr on the root of a tree that tells it from other trees of the same tier.
-pub const TRUSTED_WRITER_NAME: &str = "trusted.fslab.tier.writer";
-/// The same where it is an ordinary user's.
-pub const USER_WRITER_NAME: &str = "user.fslab.tier.writer";
+pub const WRITER_NAMES: [&str; 2] = ["trusted.fslab.tier.writer", "user.fslab.tier.writer"];
 /// The xattr on the root of a tree that tells it from its copies, such as clones and snapshots.
-pub const TRUSTED_OPENINGS_NAME: &str = "trusted.fslab.tier.openings";
-/// The same where it is an ordinary user's.
-pub const USER_OPENINGS_NAME: &str = "user.fslab.tier.openings";
+pub const OPENINGS_NAMES: [&str; 2] = ["trusted.fslab.tier.openings", "user.fslab.tier.openings"];
 /// The xattr on the root of a tree that keeps its mode while the root is closed.
-pub const TRUSTED_MODE_NAME: &str = "trusted.fslab.tier.mode";
-/// The same where it is an ordinary user's.
-pub const USER_MODE_NAME: &str = "user.fslab.tier.mode";
+pub const MODE_NAMES: [&str; 2] = ["trusted.fslab.tier.mode", "user.fslab.tier.mode"];
 /// Version of everything here.
 pub const VERSION: u8 = 1;
 
@@ -101,9 +90,7 @@ pub const FORM_ZSTD: u8 = 1;
 pub const FORM_ZEROS: u8 = 2;
 
 /// The residency of a file; the identities of archives with copies and the offline runs follow.
-#[derive(
-    Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
-)]
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub struct ResidencyRecord {
     pub magic: [u8; 4],
@@ -143,9 +130,7 @@ pub struct ResidencyRecord {
 }
 
 /// The mark of a tree; the path of the tier's home follows.
-#[derive(
-    Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
-)]
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub struct TreeRecord {
     pub magic: [u8; 4],
@@ -157,9 +142,7 @@ pub struct TreeRecord {
 }
 
 /// Begins an object; attributes follow, then blocks, then the table of blocks.
-#[derive(
-    Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
-)]
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub struct HeadRecord {
     pub magic: [u8; 8],
@@ -182,9 +165,7 @@ pub struct HeadRecord {
 }
 
 /// Where a block of an object is stored and what it must be.
-#[derive(
-    Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
-)]
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub struct EntryRecord {
     /// From the beginning of the object.
@@ -199,9 +180,7 @@ pub struct EntryRecord {
 }
 
 /// An object in the list of a bundle.
-#[derive(
-    Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
-)]
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub struct MemberRecord {
     pub object: [u8; 16],
@@ -212,9 +191,7 @@ pub struct MemberRecord {
 }
 
 /// Ends an object. The hashes of the pages of the table lie between the table and this.
-#[derive(
-    Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
-)]
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub struct TailRecord {
     pub magic: [u8; 8],
@@ -231,9 +208,7 @@ pub struct TailRecord {
 }
 
 /// Begins a container that is encrypted; chunks follow.
-#[derive(
-    Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
-)]
+#[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub struct SealRecord {
     pub magic: [u8; 8],

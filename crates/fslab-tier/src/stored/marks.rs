@@ -9,12 +9,10 @@ use fslab_vfs::{Attr, Errno, FileSystem, Ino, Request, XattrMode};
 
 use super::bytes::Corrupt;
 use super::format::{
-    TRUSTED_MODE_NAME, TRUSTED_OPENINGS_NAME, TRUSTED_RESIDENCY_NAME, TRUSTED_TREE_NAME,
-    TRUSTED_USES_NAME, TRUSTED_WRITER_NAME, USER_MODE_NAME, USER_OPENINGS_NAME,
-    USER_RESIDENCY_NAME, USER_TREE_NAME, USER_USES_NAME, USER_WRITER_NAME,
+    MODE_NAMES, OPENINGS_NAMES, RESIDENCY_NAMES, TREE_NAMES, USES_NAMES, WRITER_NAMES,
 };
-use super::residency::{self, Residency, TreeMark, Unreadable};
-use crate::lower::with_leave;
+use super::residency::{self, ReadResidency, Residency, TreeMark, Unreadable};
+use crate::lower::{own_request, with_leave};
 
 mod mode;
 mod openings;
@@ -41,7 +39,7 @@ impl Marks {
         if own.is_root() { Self::Trusted } else { Self::Own(own.as_raw()) }
     }
 
-    fn choose(self, trusted: &'static str, user: &'static str) -> &'static str {
+    fn choose(self, [trusted, user]: [&'static str; 2]) -> &'static str {
         match self {
             Self::Trusted => trusted,
             Self::Own(_) => user,
@@ -51,13 +49,13 @@ impl Marks {
     /// The xattr that holds a file's residency.
     #[must_use]
     pub fn residency_name(self) -> &'static str {
-        self.choose(TRUSTED_RESIDENCY_NAME, USER_RESIDENCY_NAME)
+        self.choose(RESIDENCY_NAMES)
     }
 
     /// The xattr on the root of a tree that says whose the tree is.
     #[must_use]
     pub fn tree_name(self) -> &'static str {
-        self.choose(TRUSTED_TREE_NAME, USER_TREE_NAME)
+        self.choose(TREE_NAMES)
     }
 
     /// Whether marks on an inode are believed.
@@ -74,31 +72,18 @@ impl Marks {
     /// # Errors
     /// `EACCES` where the file is this user's who may not read it; what the file system below
     /// answers, or what is wrong with the value.
-    pub fn read(
-        self,
-        fs: &dyn FileSystem,
-        request: &Request,
-        ino: Ino,
-    ) -> Result<Option<Residency>, Unreadable> {
-        let Some(value) = self.value(fs, request, ino)? else { return Ok(None) };
-        self.check(fs, request, ino, "the residency of a file that belongs to another user")?;
-        Ok(Some(Residency::decode(&value)?))
-    }
-
-    /// What a user may not read of another's file, he has never marked either.
-    fn value(
-        self,
-        fs: &dyn FileSystem,
-        request: &Request,
-        ino: Ino,
-    ) -> fslab_vfs::Result<Option<Vec<u8>>> {
-        match get(fs, request, ino, self.residency_name()) {
+    pub fn read(self, fs: &dyn FileSystem, ino: Ino) -> ReadResidency {
+        let value = match get(fs, ino, self.residency_name()) {
+            // What a user may not read of another's file, he has never marked either.
             Err(error) if self.wants_leave(&error) => {
-                let is_own = self.are_believed(&fs.getattr(request, ino, None)?);
-                if is_own { Err(error) } else { Ok(None) }
+                let is_own = self.are_believed(&fs.getattr(&own_request(), ino, None)?);
+                return if is_own { Err(error.into()) } else { Ok(None) };
             }
-            value => value,
-        }
+            value => value?,
+        };
+        let Some(value) = value else { return Ok(None) };
+        self.check(fs, ino, "the residency of a file that belongs to another user")?;
+        Ok(Some(Residency::decode(&value)?))
     }
 
     /// The same as [`Self::read`], for who sees to it that nobody looks at the file meanwhile: its
@@ -106,16 +91,11 @@ impl Marks {
     ///
     /// # Errors
     /// Errors of the file system below, or what is wrong with the value.
-    pub fn read_at_rest(
-        self,
-        fs: &dyn FileSystem,
-        request: &Request,
-        ino: Ino,
-    ) -> Result<Option<Residency>, Unreadable> {
-        let read = || self.read(fs, request, ino);
+    pub fn read_at_rest(self, fs: &dyn FileSystem, ino: Ino) -> ReadResidency {
+        let read = || self.read(fs, ino);
         match read() {
             Err(Unreadable::Below(error)) if self.wants_leave(&error) => {
-                let (known, restored) = with_leave(fs, request, ino, || Ok(read()))?;
+                let (known, restored) = with_leave(fs, &own_request(), ino, || Ok(read()))?;
                 restored?;
                 known
             }
@@ -133,16 +113,11 @@ impl Marks {
     ///
     /// # Errors
     /// Errors of the file system below.
-    pub fn is_unbelieved_stub(
-        self,
-        fs: &dyn FileSystem,
-        request: &Request,
-        ino: Ino,
-    ) -> fslab_vfs::Result<bool> {
+    pub fn is_unbelieved_stub(self, fs: &dyn FileSystem, ino: Ino) -> fslab_vfs::Result<bool> {
         if self != Self::Trusted {
             return Ok(false);
         }
-        let value = get(fs, request, ino, USER_RESIDENCY_NAME)?;
+        let value = get(fs, ino, RESIDENCY_NAMES[1])?;
         let known = value.and_then(|value| Residency::decode(&value).ok());
         Ok(known.is_some_and(|known| !known.offline.is_empty()))
     }
@@ -172,49 +147,25 @@ impl Marks {
     ///
     /// # Errors
     /// Errors of the file system below, or what is wrong with the mark.
-    pub fn read_tree(
-        self,
-        fs: &dyn FileSystem,
-        request: &Request,
-    ) -> Result<Option<TreeMark>, Unreadable> {
-        let Some(value) = get(fs, request, Ino::ROOT, self.tree_name())? else {
-            return self.refuse_other(fs, request);
+    pub fn read_tree(self, fs: &dyn FileSystem) -> Result<Option<TreeMark>, Unreadable> {
+        let Some(value) = get(fs, Ino::ROOT, self.tree_name())? else {
+            // Root is told of a mark that it does not believe, lest it make a second tier of it.
+            let has_other = self == Self::Trusted && get(fs, Ino::ROOT, TREE_NAMES[1])?.is_some();
+            return if has_other { Err(Corrupt(UNTRUSTED).into()) } else { Ok(None) };
         };
-        self.check(fs, request, Ino::ROOT, "its mark is one that another user can set")?;
+        self.check(fs, Ino::ROOT, "its mark is one that another user can set")?;
         Ok(Some(residency::decode_tree(&value)?))
-    }
-
-    /// Root is told of a mark that it does not believe, lest it make a second tier of the tree.
-    fn refuse_other(
-        self,
-        fs: &dyn FileSystem,
-        request: &Request,
-    ) -> Result<Option<TreeMark>, Unreadable> {
-        if self == Self::Trusted && get(fs, request, Ino::ROOT, USER_TREE_NAME)?.is_some() {
-            return Err(Corrupt(UNTRUSTED).into());
-        }
-        Ok(None)
     }
 
     /// Marks a tree as a tier's.
     ///
     /// # Errors
     /// `EPERM` where the tree belongs to another user; errors of the file system below.
-    pub fn write_tree(
-        self,
-        fs: &dyn FileSystem,
-        request: &Request,
-        mark: &TreeMark,
-    ) -> fslab_vfs::Result<()> {
-        if !self.are_believed(&fs.getattr(request, Ino::ROOT, None)?) {
+    pub fn write_tree(self, fs: &dyn FileSystem, mark: &TreeMark) -> fslab_vfs::Result<()> {
+        if !self.are_believed(&fs.getattr(&own_request(), Ino::ROOT, None)?) {
             return Err(Errno::PERM.into());
         }
-        let value = residency::encode_tree(mark);
-        fs.setxattr(request, Ino::ROOT, OsStr::new(self.tree_name()), &value, XattrMode::empty())
-    }
-
-    fn open_epoch_name(self) -> &'static str {
-        self.choose(TRUSTED_USES_NAME, USER_USES_NAME)
+        set(fs, &own_request(), self.tree_name(), &residency::encode_tree(mark))
     }
 
     /// How often engines began to use a tree, by what its root says; none if that says
@@ -222,12 +173,8 @@ impl Marks {
     ///
     /// # Errors
     /// Errors of the file system below.
-    pub fn read_open_epoch(
-        self,
-        fs: &dyn FileSystem,
-        request: &Request,
-    ) -> fslab_vfs::Result<Option<u64>> {
-        let value = get(fs, request, Ino::ROOT, self.open_epoch_name())?;
+    pub fn read_open_epoch(self, fs: &dyn FileSystem) -> fslab_vfs::Result<Option<u64>> {
+        let value = get(fs, Ino::ROOT, self.choose(USES_NAMES))?;
         Ok(value.and_then(|value| value.try_into().ok()).map(u64::from_le_bytes))
     }
 
@@ -235,25 +182,14 @@ impl Marks {
     ///
     /// # Errors
     /// Errors of the file system below.
-    pub fn write_open_epoch(
-        self,
-        fs: &dyn FileSystem,
-        request: &Request,
-        uses: u64,
-    ) -> fslab_vfs::Result<()> {
-        write_durably(fs, request, self.open_epoch_name(), &uses.to_le_bytes())
+    pub fn write_open_epoch(self, fs: &dyn FileSystem, uses: u64) -> fslab_vfs::Result<()> {
+        write_durably(fs, self.choose(USES_NAMES), &uses.to_le_bytes())
     }
 
-    fn check(
-        self,
-        fs: &dyn FileSystem,
-        request: &Request,
-        ino: Ino,
-        what: &'static str,
-    ) -> Result<(), Unreadable> {
+    fn check(self, fs: &dyn FileSystem, ino: Ino, what: &'static str) -> Result<(), Unreadable> {
         match self {
             Self::Trusted => Ok(()),
-            Self::Own(_) if self.are_believed(&fs.getattr(request, ino, None)?) => Ok(()),
+            Self::Own(_) if self.are_believed(&fs.getattr(&own_request(), ino, None)?) => Ok(()),
             Self::Own(_) => Err(Corrupt(what).into()),
         }
     }
@@ -265,39 +201,26 @@ const UNTRUSTED: &str = "its mark is one that ordinary users can set, and root b
 /// Whether an xattr is ours: the mount neither shows nor sets it.
 #[must_use]
 pub fn is_ours(name: &OsStr) -> bool {
-    let ours = [
-        TRUSTED_MODE_NAME,
-        TRUSTED_OPENINGS_NAME,
-        USER_MODE_NAME,
-        USER_OPENINGS_NAME,
-        TRUSTED_RESIDENCY_NAME,
-        TRUSTED_TREE_NAME,
-        TRUSTED_USES_NAME,
-        TRUSTED_WRITER_NAME,
-        USER_RESIDENCY_NAME,
-        USER_TREE_NAME,
-        USER_USES_NAME,
-        USER_WRITER_NAME,
-    ];
-    ours.iter().any(|own| name == *own)
+    let ours = [MODE_NAMES, OPENINGS_NAMES, RESIDENCY_NAMES, TREE_NAMES, USES_NAMES, WRITER_NAMES];
+    ours.iter().flatten().any(|own| name == *own)
 }
 
 /// Sets an xattr of the root of a tree for good.
-fn write_durably(
-    fs: &dyn FileSystem,
-    request: &Request,
-    name: &str,
-    value: &[u8],
-) -> fslab_vfs::Result<()> {
-    fs.setxattr(request, Ino::ROOT, OsStr::new(name), value, XattrMode::empty())?;
-    sync_root(fs, request)
+fn write_durably(fs: &dyn FileSystem, name: &str, value: &[u8]) -> fslab_vfs::Result<()> {
+    set(fs, &own_request(), name, value)?;
+    sync_root(fs)
+}
+
+fn set(fs: &dyn FileSystem, request: &Request, name: &str, value: &[u8]) -> fslab_vfs::Result<()> {
+    fs.setxattr(request, Ino::ROOT, OsStr::new(name), value, XattrMode::empty())
 }
 
 /// Makes attributes and xattrs of the root of a tree durable.
-pub(crate) fn sync_root(fs: &dyn FileSystem, request: &Request) -> fslab_vfs::Result<()> {
-    let root = fs.opendir(request, Ino::ROOT)?;
-    let synced = fs.fsyncdir(request, Ino::ROOT, root, false);
-    fs.releasedir(request, Ino::ROOT, root)?;
+pub(crate) fn sync_root(fs: &dyn FileSystem) -> fslab_vfs::Result<()> {
+    let request = own_request();
+    let root = fs.opendir(&request, Ino::ROOT)?;
+    let synced = fs.fsyncdir(&request, Ino::ROOT, root, false);
+    fs.releasedir(&request, Ino::ROOT, root)?;
     synced
 }
 
@@ -310,13 +233,8 @@ pub(crate) fn takes_no_xattr(errno: Errno) -> bool {
 }
 
 /// An xattr, where there is one.
-pub(crate) fn get(
-    fs: &dyn FileSystem,
-    request: &Request,
-    ino: Ino,
-    name: &str,
-) -> fslab_vfs::Result<Option<Vec<u8>>> {
-    match fs.getxattr(request, ino, OsStr::new(name)) {
+pub(crate) fn get(fs: &dyn FileSystem, ino: Ino, name: &str) -> fslab_vfs::Result<Option<Vec<u8>>> {
+    match fs.getxattr(&own_request(), ino, OsStr::new(name)) {
         Ok(value) => Ok(Some(value)),
         Err(error) => match error.errno() {
             Errno::NODATA | Errno::OPNOTSUPP | Errno::NOSYS => Ok(None),

@@ -83,10 +83,12 @@ impl Residency {
     #[must_use]
     pub fn encode(&self) -> Option<Vec<u8>> {
         let Version { object, location, size, sequence, modified, root, copies } = &self.version;
+        let changed = if self.changed { FLAG_CHANGED } else { 0 };
+        let moving = if self.moving { FLAG_MOVING } else { 0 };
         let record = ResidencyRecord {
             magic: RESIDENCY_MAGIC,
             version: if self.is_poisoned() { VERSION_POISONED } else { VERSION },
-            flags: self.flags(),
+            flags: changed | moving,
             copies: copies.len().min(COPIES_MAX) as u8,
             zero: 0,
             tier: self.tier.0,
@@ -121,11 +123,6 @@ impl Residency {
     #[must_use]
     pub fn is_poisoned(&self) -> bool {
         self.poisoned && !self.offline.is_empty()
-    }
-
-    fn flags(&self) -> u8 {
-        let changed = if self.changed { FLAG_CHANGED } else { 0 };
-        changed | if self.moving { FLAG_MOVING } else { 0 }
     }
 
     /// From the xattr's value.
@@ -215,6 +212,9 @@ fn is_sealed(value: &[u8], record_bytes: usize) -> bool {
     copy[record_bytes - 4..record_bytes].fill(0);
     crc32c::crc32c(&copy).to_le_bytes() == value[record_bytes - 4..record_bytes]
 }
+
+/// The residency of a file; none for one that was never archived.
+pub type ReadResidency = Result<Option<Residency>, Unreadable>;
 
 /// What stands in the way of reading a residency.
 #[derive(Debug, thiserror::Error)]

@@ -15,7 +15,7 @@ use super::format::{
     TAG_BYTES, TAIL_MAGIC, TailRecord, VERSION, crc_of,
 };
 use super::residency::{self, Residency};
-use crate::archive::memory::MemoryArchive;
+use crate::archive::testing::MemoryArchive;
 use crate::archive::{Archive, ContainerKind, EncryptedArchive, Key};
 use crate::id::Id;
 use crate::id::Identities;
@@ -68,20 +68,20 @@ pub fn check_container(bytes: &[u8]) {
 /// many chunks that are.
 fn check_encrypted(bytes: &[u8]) -> usize {
     let inner = Arc::new(MemoryArchive::new(ARCHIVE, "bytes"));
-    inner.put(KIND, CONTAINER, bytes.to_vec());
+    inner.put((KIND, CONTAINER), bytes.to_vec());
     let archive = EncryptedArchive::new(inner, Key::new(KEY), Arc::new(Salt::of(bytes)));
-    let Ok(length) = archive.length(KIND, CONTAINER) else { return 0 };
+    let Ok(length) = archive.length((KIND, CONTAINER)) else { return 0 };
     assert!(length < bytes.len() as u64, "{length} bytes are in {}", bytes.len());
     let mut plain = vec![0; length as usize];
     let mut believed = Vec::new();
     for (number, chunk) in plain.chunks_mut(CHUNK_BYTES as usize).enumerate() {
-        match archive.read(KIND, CONTAINER, number as u64 * CHUNK_BYTES, chunk) {
+        match archive.read((KIND, CONTAINER), number as u64 * CHUNK_BYTES, chunk) {
             Ok(count) => assert_eq!(count, chunk.len(), "chunk {number}"),
             Err(_) => continue,
         }
         believed.push(number);
     }
-    let beyond = archive.read(KIND, CONTAINER, u64::MAX, &mut [0; 9]);
+    let beyond = archive.read((KIND, CONTAINER), u64::MAX, &mut [0; 9]);
     assert!(matches!(beyond, Ok(0) | Err(_)), "{beyond:?}");
     if believed.len() as u64 * CHUNK_BYTES >= length {
         read_all(plain.clone()).ok();
@@ -104,11 +104,11 @@ fn sealed_with_key(plain: &[u8], salt: Salt) -> io::Result<Vec<u8>> {
         Key::new(KEY),
         Arc::new(salt),
     );
-    let mut upload = archive.begin(KIND, CONTAINER)?;
+    let mut upload = archive.begin((KIND, CONTAINER))?;
     upload.write(plain)?;
     upload.finish()?;
-    let mut bytes = vec![0; inner.length(KIND, CONTAINER)? as usize];
-    inner.read(KIND, CONTAINER, 0, &mut bytes)?;
+    let mut bytes = vec![0; inner.length((KIND, CONTAINER))? as usize];
+    inner.read((KIND, CONTAINER), 0, &mut bytes)?;
     Ok(bytes)
 }
 
@@ -144,9 +144,9 @@ pub fn check_tree_entry(bytes: &[u8]) {
 fn read_all(container: Vec<u8>) -> crate::Result<()> {
     let (kind, id, length) = (ContainerKind::Files, Id([2; 16]), container.len() as u64);
     let archive = MemoryArchive::new(Id([1; 16]), "bytes");
-    archive.put(kind, id, container);
+    archive.put((kind, id), container);
     let archive: Arc<dyn Archive> = Arc::new(archive);
-    let objects = contents_of(&archive, kind, id, length)?.members;
+    let objects = contents_of(&archive, id, length)?.members;
     for location in objects.into_iter().take(OBJECTS) {
         let reader = ObjectReader::open_any(&archive, kind, location)?;
         dump::object(&reader, BLOCKS)?;
@@ -289,9 +289,9 @@ mod tests {
     /// Objects of a container; none of what is none.
     fn members(bytes: &[u8]) -> usize {
         let archive = MemoryArchive::new(ARCHIVE, "bytes");
-        archive.put(KIND, CONTAINER, bytes.to_vec());
+        archive.put((KIND, CONTAINER), bytes.to_vec());
         let archive: Arc<dyn Archive> = Arc::new(archive);
-        let contents = contents_of(&archive, KIND, CONTAINER, bytes.len() as u64);
+        let contents = contents_of(&archive, CONTAINER, bytes.len() as u64);
         contents.map_or(0, |contents| contents.members.len())
     }
 
@@ -312,7 +312,7 @@ mod tests {
         let reader = golden().swap_remove(1);
         let archive = MemoryArchive::new(ARCHIVE, "bytes");
         let length = reader.len() as u64;
-        archive.put(KIND, CONTAINER, reader);
+        archive.put((KIND, CONTAINER), reader);
         let archive: Arc<dyn Archive> = Arc::new(archive);
         let location = Location { container: CONTAINER, offset: 0, length };
         let object = ObjectReader::open_any(&archive, KIND, location).unwrap();

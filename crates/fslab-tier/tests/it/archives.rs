@@ -105,10 +105,10 @@ fn copies_are_read_back_from_the_disk() {
     // Where builds are: on a disk, whose pages can be dropped from memory.
     let scratch = tempfile::TempDir::new_in(scratch::folder(env!("CARGO_TARGET_TMPDIR"))).unwrap();
     let root = scratch.path().join("archive");
-    DirectoryArchive::init(&root, Id([1; 16]), TIER).unwrap();
+    DirectoryArchive::init(&root, Id([1; 16]), TIER, None).unwrap();
     let archive = DirectoryArchive::open(&root, TIER).unwrap();
     let (kind, container) = (ContainerKind::Files, Id([7; 16]));
-    let mut upload = archive.begin(kind, container).unwrap();
+    let mut upload = archive.begin((kind, container)).unwrap();
     upload.write(&noise(1, MIB)).unwrap();
     upload.finish().unwrap();
     let path = root.join("files/07").join(container.to_string());
@@ -117,7 +117,7 @@ fn copies_are_read_back_from_the_disk() {
         Ok(before) if before.cached >= 256 => {}
         found => return skip(module_path!(), &format!("nothing is in the cache: {found:?}")),
     }
-    archive.forget(kind, container);
+    archive.forget((kind, container));
     assert_eq!(cached().unwrap().cached, 0);
 }
 

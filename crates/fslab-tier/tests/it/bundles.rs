@@ -67,7 +67,7 @@ pub fn ino_of(bench: &Bench, number: u64) -> Ino {
 }
 
 pub fn place_of(bench: &Bench, number: u64) -> Location {
-    let known = Marks::Trusted.read(&*bench.lower, &own_request(), ino_of(bench, number));
+    let known = Marks::Trusted.read(&*bench.lower, ino_of(bench, number));
     known.unwrap().unwrap().version.location
 }
 
@@ -207,7 +207,7 @@ fn an_archive_alone_tells_of_members_though_any_one_place_is_damaged() {
     let bench = Bench::new();
     bundled(&bench, 4);
     let first = place_of(&bench, 0);
-    let length = bench.archives[0].length(ContainerKind::Files, first.container).unwrap();
+    let length = bench.archives[0].length((ContainerKind::Files, first.container)).unwrap();
     let expected = picture(&*bench.fs);
     let offsets = (0..first.offset).step_by(7).chain((length - first.offset..length).step_by(7));
     for offset in offsets.chain([length - 1]) {
@@ -225,13 +225,21 @@ fn an_archive_alone_tells_of_members_though_any_one_place_is_damaged() {
 /// A tree made of the archives alone, as it is seen, and the report.
 fn rebuilt(bench: &Bench) -> (Vec<String>, rebuild::Rebuilt) {
     let lower: Arc<dyn FileSystem> = Arc::new(MemFs::default());
-    Marks::Trusted.write_tree(&*lower, &own_request(), &TreeMark::of(TIER)).unwrap();
+    Marks::Trusted.write_tree(&*lower, &TreeMark::of(TIER)).unwrap();
     let copies: Vec<_> = bench.archives.iter().map(|archive| Arc::new(archive.fork())).collect();
     let archives: Vec<_> =
         copies.iter().map(|archive| Arc::clone(archive) as Arc<dyn Archive>).collect();
     let (catalogue, request) = (Catalogue::in_memory().unwrap(), own_request());
     let around = &bench.around;
-    let report = rebuild::rebuild(&lower, &archives, &catalogue, around, TIER, &request).unwrap();
+    let report = rebuild::rebuild(
+        rebuild::Options::default(),
+        &lower,
+        &archives,
+        &catalogue,
+        (around, TIER),
+        &request,
+    )
+    .unwrap();
     let (tier, fs) =
         crate::support::open(&lower, bench.tier.settings(), &copies, catalogue, around);
     let seen = if report.problems.is_empty() && report.lost.is_empty() {
@@ -283,7 +291,7 @@ fn repacking_moves_needed_members_and_frees_the_rest() {
     assert_ne!(place_of(&bench, 8).container, old);
     assert_eq!(place_of(&bench, 8).container, place_of(&bench, 9).container);
     for archive in &bench.archives {
-        assert!(archive.length(ContainerKind::Files, old).is_err());
+        assert!(archive.length((ContainerKind::Files, old)).is_err());
         assert_eq!(archive.containers(), 7 + 1 + 1, "seven alone, a bundle, and the tree");
     }
     assert!(open.read(0, 5 * KIB as usize).unwrap() == contents(8));
@@ -348,7 +356,7 @@ fn removed_member_stays_in_its_bundle_and_can_be_undeleted() {
     execute(&bench.tier, &command, &own_request(), &mut tell).unwrap();
     let object = removed.pop().unwrap().parse().unwrap();
     assert_eq!(bench.tier.expire(&own_request()).unwrap().repacked, 0, "nothing else is to move");
-    assert!(bench.archives[0].length(ContainerKind::Files, before.container).is_ok());
+    assert!(bench.archives[0].length((ContainerKind::Files, before.container)).is_ok());
     let command = Command::Undelete { object, path: b"file9".to_vec() };
     execute(&bench.tier, &command, &own_request(), &mut |_| true).unwrap();
     all_are_right(&bench, 0..10);
@@ -360,7 +368,7 @@ fn scrubbing_mends_members_and_lists_from_whichever_copy_is_whole() {
     bundled(&bench, 4);
     let places: Vec<_> = (0..4).map(|number| place_of(&bench, number)).collect();
     let container = places[0].container;
-    let length = bench.archives[0].length(ContainerKind::Files, container).unwrap();
+    let length = bench.archives[0].length((ContainerKind::Files, container)).unwrap();
     // Each copy has what the other lacks.
     bench.archives[0].damage_at(container, places[1].offset + 300);
     bench.archives[1].damage_at(container, places[2].offset + 300);
@@ -401,7 +409,7 @@ fn a_bundle_that_is_needed_as_a_whole_is_never_repacked() {
     }
     do_all(&bench.tier, &mut |_| {});
     let place = place_of(&bench, 0);
-    let length = bench.archives[0].length(ContainerKind::Files, place.container).unwrap();
+    let length = bench.archives[0].length((ContainerKind::Files, place.container)).unwrap();
     assert!(4 * place.length < length, "the lists are not large enough to show anything");
     assert_eq!(expire(&bench).repacked, 0);
     assert_eq!(place_of(&bench, 0), place);

@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
-use fslab_tier::archive::memory::MemoryArchive;
-use fslab_tier::archive::{Archive, ContainerKind, Upload};
+use fslab_tier::archive::testing::MemoryArchive;
+use fslab_tier::archive::{Archive, Container, ContainerKind, Upload};
 use fslab_tier::catalogue::Catalogue;
 use fslab_tier::{Archived, Id, Settings, own_request};
 use fslab_vfs::{Errno, Ino, MemFs};
@@ -175,35 +175,29 @@ impl Archive for Panicking {
         self.archive.label()
     }
 
-    fn begin(&self, kind: ContainerKind, container: Id) -> io::Result<Box<dyn Upload>> {
+    fn begin(&self, container: Container) -> io::Result<Box<dyn Upload>> {
         assert!(!self.panics.load(Ordering::SeqCst), "planted by a test");
         self.waiting.fetch_add(1, Ordering::SeqCst);
         drop(self.begins.lock());
         self.waiting.fetch_sub(1, Ordering::SeqCst);
-        self.archive.begin(kind, container)
+        self.archive.begin(container)
     }
 
-    fn read(
-        &self,
-        kind: ContainerKind,
-        container: Id,
-        offset: u64,
-        buffer: &mut [u8],
-    ) -> io::Result<usize> {
+    fn read(&self, container: Container, offset: u64, buffer: &mut [u8]) -> io::Result<usize> {
         assert!(!self.panics.load(Ordering::SeqCst), "planted by a test");
-        self.archive.read(kind, container, offset, buffer)
+        self.archive.read(container, offset, buffer)
     }
 
-    fn length(&self, kind: ContainerKind, container: Id) -> io::Result<u64> {
-        self.archive.length(kind, container)
+    fn length(&self, container: Container) -> io::Result<u64> {
+        self.archive.length(container)
     }
 
     fn list(&self, kind: ContainerKind, visit: &mut dyn FnMut(Id, u64)) -> io::Result<()> {
         self.archive.list(kind, visit)
     }
 
-    fn delete(&self, kind: ContainerKind, container: Id) -> io::Result<()> {
-        self.archive.delete(kind, container)
+    fn delete(&self, container: Container) -> io::Result<()> {
+        self.archive.delete(container)
     }
 
     fn position(&self, container: Id, offset: u64) -> (u64, u64) {

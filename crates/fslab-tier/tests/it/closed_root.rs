@@ -92,7 +92,7 @@ fn explore(marks: Marks, bug: Bug, order: Order) -> std::result::Result<usize, S
     let (below, data) = (Client::new(&*crash), noise(1, MIB));
     let ino = below.file(Ino::ROOT, "file", &data).unwrap();
     below.chmod(Ino::ROOT, MODES[0]).unwrap();
-    marks.write_tree(&*crash, &own_request(), &TreeMark::of(TIER)).unwrap();
+    marks.write_tree(&*crash, &TreeMark::of(TIER)).unwrap();
     crash.settle().unwrap();
     let start = crash.position();
     let bench = life(crash.clone(), marks, bug);
@@ -206,11 +206,18 @@ fn archived_tree_has_the_mode_of_the_mount() {
     let closed = Bench::over(Arc::clone(&lower));
     closed.tier.shutdown().unwrap();
     let around = &bench.around;
-    fslab_tier::rebuild::rebuild(&lower, &archives, &catalogue, around, TIER, &own_request())
-        .unwrap();
+    fslab_tier::rebuild::rebuild(
+        fslab_tier::rebuild::Options::default(),
+        &lower,
+        &archives,
+        &catalogue,
+        (around, TIER),
+        &own_request(),
+    )
+    .unwrap();
     let below = Client::new(&*lower);
     assert_eq!(mode(&below.attr(Ino::ROOT).unwrap()), 0o1400);
-    let kept = Marks::Trusted.read_mode(&*lower, &own_request()).unwrap();
+    let kept = Marks::Trusted.read_mode(&*lower).unwrap();
     assert_eq!(kept.unwrap().bits(), 0o1751);
 }
 
@@ -228,7 +235,7 @@ fn mode_that_the_owner_sets_below_counts() {
     let open = Settings { closes: false, ..Settings::of(TIER) };
     let bench = Bench::with(Arc::clone(&lower), open, 1);
     assert_eq!(mode(&below.attr(Ino::ROOT).unwrap()), 0o750);
-    assert_eq!(Marks::Trusted.read_mode(&*lower, &own_request()).unwrap(), None);
+    assert_eq!(Marks::Trusted.read_mode(&*lower).unwrap(), None);
     bench.client().chmod(Ino::ROOT, 0o700).unwrap();
     assert_eq!(mode(&below.attr(Ino::ROOT).unwrap()), 0o700);
 }

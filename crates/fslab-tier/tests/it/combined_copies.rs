@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use fslab_tier::archive::memory::MemoryArchive;
+use fslab_tier::archive::testing::MemoryArchive;
 use fslab_tier::catalogue::Catalogue;
 use fslab_tier::stored::{Location, Marks};
 use fslab_tier::{Settings, Tier, TierFs, own_request};
@@ -34,7 +34,7 @@ fn away(tier: &Arc<Tier>, fs: &dyn FileSystem) -> (Ino, Location) {
     let ino = Client::new(fs).file(Ino::ROOT, "file", &contents()).unwrap();
     tier.archive(ino, b"file", &own_request()).unwrap();
     tier.release(ino, b"file", 0).unwrap();
-    let known = Marks::Trusted.read(&**tier.lower(), &own_request(), ino).unwrap().unwrap();
+    let known = Marks::Trusted.read(&**tier.lower(), ino).unwrap().unwrap();
     (ino, known.version.location)
 }
 

@@ -390,7 +390,7 @@ fn gathered_files_do_not_wait_for_a_large_file() {
 fn a_row_that_no_file_names_does_not_make_its_bundle_move_for_ever() {
     let bench = Bench::new();
     bundled(&bench, 10);
-    let before = Marks::Trusted.read(&*bench.lower, &own_request(), ino_of(&bench, 7));
+    let before = Marks::Trusted.read(&*bench.lower, ino_of(&bench, 7));
     let before = before.unwrap().unwrap().version;
     replace(&bench, 0..8);
     bench.tier.scan(&own_request()).unwrap();

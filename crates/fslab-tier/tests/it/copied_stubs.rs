@@ -28,7 +28,7 @@ fn copy_stub(bench: &Bench, from: &str, to: &str) {
 
 fn known_of(bench: &Bench, name: &str) -> Residency {
     let found = Found::at(&bench.lower, name.as_bytes()).unwrap();
-    Marks::Trusted.read(&*bench.lower, &own_request(), found.ino()).unwrap().unwrap()
+    Marks::Trusted.read(&*bench.lower, found.ino()).unwrap().unwrap()
 }
 
 /// Whether a stub comes back once somebody who knows says that it is the file.
@@ -166,7 +166,14 @@ fn rebuilt(bench: &Bench) -> (Arc<dyn FileSystem>, rebuild::Rebuilt) {
     let lower: Arc<dyn FileSystem> = Arc::new(MemFs::default());
     let (archives, catalogue) = (bench.tier.archives(), Catalogue::in_memory().unwrap());
     let request = own_request();
-    let made = rebuild::rebuild(&lower, &archives, &catalogue, &bench.around, TIER, &request);
+    let made = rebuild::rebuild(
+        rebuild::Options::default(),
+        &lower,
+        &archives,
+        &catalogue,
+        (&bench.around, TIER),
+        &request,
+    );
     (lower, made.unwrap())
 }
 

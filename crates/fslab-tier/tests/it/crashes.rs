@@ -14,7 +14,7 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use fslab_tier::archive::memory::MemoryArchive;
+use fslab_tier::archive::testing::MemoryArchive;
 use fslab_tier::archive::{Archive, ContainerKind};
 use fslab_tier::catalogue::{ObjectRow, ObjectState};
 use fslab_tier::stored::Marks;
@@ -207,7 +207,7 @@ fn check(moment: &Moment, state: &State, diary: &Diary, planted: Archives) -> Re
 /// Whether programs are kept from files below, which may read as zeros there.
 fn is_closed(tree: &Arc<dyn FileSystem>) -> Result<(), String> {
     let root = tree.getattr(&own_request(), Ino::ROOT, None).map_err(|error| error.to_string())?;
-    let kept = Marks::Trusted.read_mode(&**tree, &own_request());
+    let kept = Marks::Trusted.read_mode(&**tree);
     let kept = kept.map_err(|error| error.to_string())?;
     match (root.permissions.bits() & 0o777, kept) {
         (0o400, Some(_)) => Ok(()),
@@ -228,7 +228,7 @@ fn found(life: &Life, tree: &Arc<dyn FileSystem>) -> fslab_vfs::Result<Vec<File>
     let client = Client::new(&*life.fs);
     let look = |name: String| {
         let attr = client.lookup(Ino::ROOT, &name)?;
-        let known = Marks::Trusted.read(&**tree, &own_request(), attr.ino).unwrap();
+        let known = Marks::Trusted.read(&**tree, attr.ino).unwrap();
         let is_changed = known.is_some_and(|known| known.changed);
         Ok((
             attr.ino,
@@ -346,8 +346,7 @@ fn holds_what_is_needed(
     let mut needed = BTreeSet::new();
     for name in client.names(Ino::ROOT).map_err(|error| error.to_string())? {
         let ino = client.lookup(Ino::ROOT, &name).map_err(|error| error.to_string())?.ino;
-        let known =
-            Marks::Trusted.read(&**tree, &own_request(), ino).map_err(|error| error.to_string())?;
+        let known = Marks::Trusted.read(&**tree, ino).map_err(|error| error.to_string())?;
         needed.extend(known.map(|known| known.version.location.container));
     }
     for archive in archives {

@@ -62,12 +62,19 @@ fn a_path_deeper_than_the_stack_is_made_again() {
     let file = Found::at(&bench.lower, path.as_bytes()).unwrap();
     bench.archive(file.ino(), &path).unwrap();
     let lower: Arc<dyn FileSystem> = Arc::new(MemFs::default());
-    Marks::Trusted.write_tree(&*lower, &own_request(), &TreeMark::of(TIER)).unwrap();
+    Marks::Trusted.write_tree(&*lower, &TreeMark::of(TIER)).unwrap();
     let archives = [Arc::clone(&bench.archives[0]) as Arc<dyn Archive>];
     let catalogue = Catalogue::in_memory().unwrap();
     with_little_stack(|| {
         let (around, request) = (&bench.around, own_request());
-        let made = rebuild::rebuild(&lower, &archives, &catalogue, around, TIER, &request);
+        let made = rebuild::rebuild(
+            rebuild::Options::default(),
+            &lower,
+            &archives,
+            &catalogue,
+            (around, TIER),
+            &request,
+        );
         let made = made.unwrap();
         assert_eq!((made.younger, made.problems), (1, vec![]));
     });

@@ -86,7 +86,7 @@ fn a_policy_that_walks_on_leaves_nothing_waiting() {
     let (below, is_archived) = (Arc::clone(&bench.lower), Arc::new(Mutex::new(None)));
     let seen = Arc::clone(&is_archived);
     lower.at(stays, move || {
-        let known = Marks::Trusted.read(&*below, &own_request(), ino).unwrap();
+        let known = Marks::Trusted.read(&*below, ino).unwrap();
         *seen.lock() = Some(known.is_some());
     });
     let rules = "[[rule]]\naction = 'archive'\npaths = ['goes']\n".to_owned();

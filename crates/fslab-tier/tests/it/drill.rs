@@ -45,7 +45,7 @@ impl Drill {
             lives: AtomicU64::new(0),
         };
         for number in 1..=2 {
-            DirectoryArchive::init(&drill.archive(number), Id([number; 16]), TIER).unwrap();
+            DirectoryArchive::init(&drill.archive(number), Id([number; 16]), TIER, None).unwrap();
         }
         drill
     }
@@ -97,7 +97,7 @@ fn a_destroyed_tree_comes_back_and_newer_data_stays() {
     let said = |what: &str| eprintln!("{files} files: {what} after {:?}", begun.elapsed());
     let before = {
         let tree = drill.tree("tree");
-        Marks::Trusted.write_tree(&*tree, &own_request(), &TreeMark::of(TIER)).unwrap();
+        Marks::Trusted.write_tree(&*tree, &TreeMark::of(TIER)).unwrap();
         let tier = drill.live(&tree, drill.catalogue("catalogue"));
         let fs = TierFs::new(Arc::clone(&tier));
         populate(&fs, files);
@@ -133,18 +133,12 @@ fn a_destroyed_tree_comes_back_and_newer_data_stays() {
 }
 
 fn rebuilt(drill: &Drill, tree: &Arc<dyn FileSystem>) {
-    Marks::Trusted.write_tree(&**tree, &own_request(), &TreeMark::of(TIER)).unwrap();
+    Marks::Trusted.write_tree(&**tree, &TreeMark::of(TIER)).unwrap();
     let (archives, catalogue) = (drill.archives(), drill.catalogue("catalogue again"));
     let request = own_request();
-    let report = rebuild::rebuild_with(
-        TRUST,
-        tree,
-        &archives,
-        &catalogue,
-        (&drill.around(), TIER),
-        &request,
-    )
-    .unwrap();
+    let report =
+        rebuild::rebuild(TRUST, tree, &archives, &catalogue, (&drill.around(), TIER), &request)
+            .unwrap();
     let nothing: [String; 0] = [];
     assert_eq!((&report.lost[..], &report.problems[..]), (&nothing[..], &nothing[..]));
 }

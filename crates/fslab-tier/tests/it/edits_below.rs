@@ -176,7 +176,7 @@ fn recall_torn_by_a_power_cut_is_read_from_the_archive() {
     let mut bench = Bench::new();
     let data = noise(82, 2 * MIB);
     let ino = bench.offline(&bench.client(), "file", &data);
-    let known = bench.around.marks.read(&*bench.lower, &own_request(), ino).unwrap().unwrap();
+    let known = bench.around.marks.read(&*bench.lower, ino).unwrap().unwrap();
     let killed = Residency { moving: true, ..known };
     bench.around.marks.write(&*bench.lower, &own_request(), ino, &killed).unwrap();
     change(&bench, ino, |file| {

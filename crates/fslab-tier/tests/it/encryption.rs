@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use fslab_tier::archive::memory::MemoryArchive;
-use fslab_tier::archive::{Archive, EncryptedArchive, Key};
+use fslab_tier::archive::testing::MemoryArchive;
+use fslab_tier::archive::{Archive, EncryptedArchive, Key, Purpose};
 use fslab_tier::catalogue::Catalogue;
 use fslab_tier::command::{Command, Event, execute};
 use fslab_tier::home::{Home, InitOptions, SurvivingArchives};
@@ -106,7 +106,7 @@ fn large_bundle(bench: &Bench, tier: &Arc<Tier>, fs: &dyn FileSystem) -> Id {
     }
     do_all(tier, &Command::Archive { paths: vec![Vec::new()], rate: 0, bundled: None });
     let ino = client.lookup(Ino::ROOT, "file0").unwrap().ino;
-    let known = Marks::Trusted.read(&*bench.lower, &own_request(), ino).unwrap().unwrap();
+    let known = Marks::Trusted.read(&*bench.lower, ino).unwrap().unwrap();
     known.version.location.container
 }
 
@@ -170,10 +170,17 @@ fn a_tree_is_made_again_of_an_encrypted_archive_with_its_key_alone() {
     do_all(&tier, &Command::Archive { paths: vec![Vec::new()], rate: 0, bundled: None });
     let rebuilt = |archives: Vec<Arc<dyn Archive>>| {
         let lower: Arc<dyn FileSystem> = Arc::new(MemFs::default());
-        Marks::Trusted.write_tree(&*lower, &own_request(), &TreeMark::of(TIER)).unwrap();
+        Marks::Trusted.write_tree(&*lower, &TreeMark::of(TIER)).unwrap();
         let (catalogue, request) = (Catalogue::in_memory().unwrap(), own_request());
         let around = &bench.around;
-        let report = rebuild::rebuild(&lower, &archives, &catalogue, around, TIER, &request);
+        let report = rebuild::rebuild(
+            rebuild::Options::default(),
+            &lower,
+            &archives,
+            &catalogue,
+            (around, TIER),
+            &request,
+        );
         let (_tier, fs) =
             open_over(&lower, &Settings::of(TIER), archives, catalogue, &bench.around);
         (report.unwrap(), picture(&*fs))
@@ -203,7 +210,7 @@ fn a_key_that_is_given_takes_the_place_of_its_own_file_only() {
     home.attach(&of("two"), Id([9; 16]), Some(of("two.key"))).unwrap();
     std::fs::rename(of("one.key"), of("moved.key")).unwrap();
     let opened = |home: &Home| {
-        let archives = home.archives(None, &bench.around).unwrap();
+        let archives = home.archives(&Purpose::Write(None), &bench.around).unwrap();
         archives.iter().filter(|archive| archive.why_unavailable().is_none()).count()
     };
     assert_eq!(opened(&home), 1);

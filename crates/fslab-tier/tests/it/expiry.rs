@@ -281,7 +281,7 @@ fn expiry_scans_no_more_than_once_for_what_goes() {
 fn objects_of_a_moved_archive_stay_in_the_catalogue() {
     let (bench, scratch) = (Bench::new(), tempfile::tempdir().unwrap());
     let [root, aside] = ["archive", "aside"].map(|name| scratch.path().join(name));
-    DirectoryArchive::init(&root, Id([1; 16]), TIER).unwrap();
+    DirectoryArchive::init(&root, Id([1; 16]), TIER, None).unwrap();
     let archive: Arc<dyn Archive> = Arc::new(DirectoryArchive::open(&root, TIER).unwrap());
     let settings = Settings { keep: Duration::ZERO, ..Settings::of(TIER) };
     let (catalogue, archives) = (Catalogue::in_memory().unwrap(), vec![Arc::clone(&archive)]);

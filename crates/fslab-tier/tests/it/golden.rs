@@ -51,9 +51,9 @@ fn is_blessed(what: &str) -> bool {
 fn bless() {
     let root = golden("archive-1");
     std::fs::remove_dir_all(&root).ok();
-    DirectoryArchive::init(&root, ARCHIVE, TIER).unwrap();
+    DirectoryArchive::init(&root, ARCHIVE, TIER, None).unwrap();
     let lower: Arc<dyn FileSystem> = Arc::new(MemFs::default());
-    Marks::Trusted.write_tree(&*lower, &own_request(), &TreeMark::of(TIER)).unwrap();
+    Marks::Trusted.write_tree(&*lower, &TreeMark::of(TIER)).unwrap();
     let archive: Arc<dyn Archive> = Arc::new(DirectoryArchive::open(&root, TIER).unwrap());
     let catalogue = Catalogue::open(&golden("catalogue-1.redb")).unwrap();
     let settings = Settings::of(TIER);
@@ -112,10 +112,17 @@ fn version_1_stays_readable() {
 
 fn a_tree_is_made_of_an_archive(archive: &Arc<dyn Archive>) {
     let lower: Arc<dyn FileSystem> = Arc::new(MemFs::default());
-    Marks::Trusted.write_tree(&*lower, &own_request(), &TreeMark::of(TIER)).unwrap();
+    Marks::Trusted.write_tree(&*lower, &TreeMark::of(TIER)).unwrap();
     let (archives, catalogue) = ([Arc::clone(archive)], Catalogue::in_memory().unwrap());
-    let report =
-        rebuild::rebuild(&lower, &archives, &catalogue, &around(), TIER, &own_request()).unwrap();
+    let report = rebuild::rebuild(
+        rebuild::Options::default(),
+        &lower,
+        &archives,
+        &catalogue,
+        (&around(), TIER),
+        &own_request(),
+    )
+    .unwrap();
     let made = (report.directories, report.files, report.links, report.others);
     assert_eq!((made, report.problems), ((1, 1, 1, 1), Vec::new()));
     let fs = mounted(&lower, Arc::clone(archive));
@@ -135,7 +142,7 @@ fn a_tree_is_made_of_an_archive(archive: &Arc<dyn Archive>) {
 /// A file of the right size with the xattr is what a released file leaves on the disk.
 fn a_stub_is_read(archive: &Arc<dyn Archive>) {
     let lower: Arc<dyn FileSystem> = Arc::new(MemFs::default());
-    Marks::Trusted.write_tree(&*lower, &own_request(), &TreeMark::of(TIER)).unwrap();
+    Marks::Trusted.write_tree(&*lower, &TreeMark::of(TIER)).unwrap();
     let below = Client::new(&*lower);
     let ino = below.file(Ino::ROOT, "stub", b"").unwrap();
     below.truncate(ino, contents().len() as u64).unwrap();
@@ -190,8 +197,8 @@ fn bundle(name: &str, key: Option<Key>) -> Arc<dyn Archive> {
     if is_blessed(name) {
         std::fs::remove_dir_all(&root).ok();
         match &key {
-            Some(key) => DirectoryArchive::init_encrypted(&root, ARCHIVE, TIER, key).unwrap(),
-            None => DirectoryArchive::init(&root, ARCHIVE, TIER).unwrap(),
+            Some(key) => DirectoryArchive::init(&root, ARCHIVE, TIER, Some(key)).unwrap(),
+            None => DirectoryArchive::init(&root, ARCHIVE, TIER, None).unwrap(),
         }
     }
     let opened = match is_blessed(name) {
@@ -211,7 +218,7 @@ fn bundle(name: &str, key: Option<Key>) -> Arc<dyn Archive> {
 
 fn bless_bundle(archive: Arc<dyn Archive>) {
     let lower: Arc<dyn FileSystem> = Arc::new(MemFs::default());
-    Marks::Trusted.write_tree(&*lower, &own_request(), &TreeMark::of(TIER)).unwrap();
+    Marks::Trusted.write_tree(&*lower, &TreeMark::of(TIER)).unwrap();
     let catalogue = Catalogue::in_memory().unwrap();
     let settings = Settings::of(TIER);
     let tier =
@@ -240,17 +247,24 @@ fn an_encrypted_archive_of_version_1_stays_readable() {
 
 fn is_readable(archive: Arc<dyn Archive>) {
     let lower: Arc<dyn FileSystem> = Arc::new(MemFs::default());
-    Marks::Trusted.write_tree(&*lower, &own_request(), &TreeMark::of(TIER)).unwrap();
+    Marks::Trusted.write_tree(&*lower, &TreeMark::of(TIER)).unwrap();
     let (archives, catalogue) = ([Arc::clone(&archive)], Catalogue::in_memory().unwrap());
-    let report =
-        rebuild::rebuild(&lower, &archives, &catalogue, &around(), TIER, &own_request()).unwrap();
+    let report = rebuild::rebuild(
+        rebuild::Options::default(),
+        &lower,
+        &archives,
+        &catalogue,
+        (&around(), TIER),
+        &own_request(),
+    )
+    .unwrap();
     assert_eq!((report.younger, &report.problems[..]), (2, &[][..]));
     let mut containers = Vec::new();
     let mut note = |container, length| containers.push((container, length));
     archive.list(ContainerKind::Files, &mut note).unwrap();
     let (container, length) = containers.pop().unwrap();
     assert_eq!(containers, []);
-    let told = dump::container(&archive, ContainerKind::Files, container, length).unwrap();
+    let told = dump::container(&archive, container, length).unwrap();
     assert!(told.starts_with("bundle of 2 objects, list of 396 bytes at both ends\n"), "{told}");
     assert!(told.contains("\none: 1000 bytes, 1 blocks\n"), "{told}");
     let fs = mounted(&lower, archive);

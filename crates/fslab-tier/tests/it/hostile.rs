@@ -34,7 +34,7 @@ impl Scratch {
         let (root, outside) = (scratch.path().join("archive"), scratch.path().join("outside"));
         fs::create_dir(&outside).unwrap();
         fs::write(outside.join(CONTAINER.to_string()), "not the archive's").unwrap();
-        DirectoryArchive::init(&root, Id([1; 16]), TIER).unwrap();
+        DirectoryArchive::init(&root, Id([1; 16]), TIER, None).unwrap();
         write(&DirectoryArchive::open(&root, TIER).unwrap(), WHOLE).unwrap();
         Self { root, outside, _scratch: scratch }
     }
@@ -59,7 +59,7 @@ impl Scratch {
 }
 
 fn write(archive: &dyn Archive, container: Id) -> Result<()> {
-    let mut upload = archive.begin(KIND, container)?;
+    let mut upload = archive.begin((KIND, container))?;
     upload.write(b"hello")?;
     upload.finish()
 }
@@ -101,11 +101,11 @@ fn only_regular_files_are_containers() {
         let archive = Arc::new(DirectoryArchive::open(&scratch.root, TIER).unwrap());
         let asked = archive.clone();
         let answers = at_once(move || {
-            asked.forget(KIND, CONTAINER);
+            asked.forget((KIND, CONTAINER));
             let mut found = Vec::new();
             asked.list(KIND, &mut |id, length| found.push((id, length))).unwrap();
-            let read = asked.read(KIND, CONTAINER, 0, &mut [0; 9]);
-            (read.is_err(), asked.length(KIND, CONTAINER).is_err(), found)
+            let read = asked.read((KIND, CONTAINER), 0, &mut [0; 9]);
+            (read.is_err(), asked.length((KIND, CONTAINER)).is_err(), found)
         });
         let (reads_fail, lengths_fail, mut found) = answers;
         assert!(reads_fail && lengths_fail, "{what}");
@@ -113,7 +113,7 @@ fn only_regular_files_are_containers() {
         assert_eq!(found, [(CONTAINER, 0), (WHOLE, 5)], "{what}");
         let is_directory = what == "a directory";
         assert_eq!(write(&*archive, CONTAINER).is_err(), is_directory, "{what}");
-        assert_eq!(archive.delete(KIND, CONTAINER).is_err(), is_directory, "{what}");
+        assert_eq!(archive.delete((KIND, CONTAINER)).is_err(), is_directory, "{what}");
         scratch.check_outside();
     }
 }
@@ -124,10 +124,10 @@ fn a_link_in_the_place_of_a_directory_leads_nowhere() {
     symlink(&scratch.outside, scratch.place(KIND)).unwrap();
     let archive = DirectoryArchive::open(&scratch.root, TIER).unwrap();
     let answers = [
-        archive.read(KIND, CONTAINER, 0, &mut [0; 9]).map(drop),
-        archive.length(KIND, CONTAINER).map(drop),
+        archive.read((KIND, CONTAINER), 0, &mut [0; 9]).map(drop),
+        archive.length((KIND, CONTAINER)).map(drop),
         archive.list(KIND, &mut |_, _| {}),
-        archive.delete(KIND, CONTAINER),
+        archive.delete((KIND, CONTAINER)),
         write(&archive, CONTAINER),
         write(&archive, Id([7, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1])),
     ];
@@ -136,7 +136,7 @@ fn a_link_in_the_place_of_a_directory_leads_nowhere() {
         assert!(told.contains("`files/07` is no directory") || told.contains("link"), "{told}");
     }
     scratch.check_outside();
-    assert_eq!(archive.length(KIND, WHOLE).unwrap(), 5);
+    assert_eq!(archive.length((KIND, WHOLE)).unwrap(), 5);
     drop(archive);
     for name in ["files", "trees", "incoming"] {
         fs::rename(scratch.root.join(name), scratch.root.join("aside")).unwrap();
@@ -226,9 +226,16 @@ fn a_rebuild_tells_of_what_is_no_container() {
 /// What a rebuild of one archive finds wrong.
 fn problems(archive: Arc<dyn Archive>) -> Vec<String> {
     let lower: Arc<dyn FileSystem> = Arc::new(MemFs::default());
-    Marks::Trusted.write_tree(&*lower, &own_request(), &TreeMark::of(TIER)).unwrap();
+    Marks::Trusted.write_tree(&*lower, &TreeMark::of(TIER)).unwrap();
     let (archives, catalogue) = ([archive], Catalogue::in_memory().unwrap());
     let around = Bench::new().around;
-    let made = rebuild::rebuild(&lower, &archives, &catalogue, &around, TIER, &own_request());
+    let made = rebuild::rebuild(
+        rebuild::Options::default(),
+        &lower,
+        &archives,
+        &catalogue,
+        (&around, TIER),
+        &own_request(),
+    );
     made.unwrap().problems
 }

@@ -6,8 +6,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use fslab_tier::archive::memory::MemoryArchive;
-use fslab_tier::archive::{Archive, ContainerKind, DirectoryArchive, Key, Upload};
+use fslab_tier::archive::testing::MemoryArchive;
+use fslab_tier::archive::{
+    Archive, Container, ContainerKind, DirectoryArchive, Key, Purpose, Upload,
+};
 use fslab_tier::catalogue::Catalogue;
 use fslab_tier::home::{Home, InitOptions, SurvivingArchives};
 use fslab_tier::stored::Marks;
@@ -113,10 +115,17 @@ fn an_archive_that_takes_the_place_of_a_lost_one_gets_what_that_had() {
     drop((tier, tiered));
     // Nor is anything else needed to make the tree again.
     let (again, catalogue) = (empty_again(&home, &twofold.around), Catalogue::in_memory().unwrap());
-    let mut archives = home.archives(None, &twofold.around).unwrap();
+    let mut archives = home.archives(&Purpose::Write(None), &twofold.around).unwrap();
     archives.retain(|archive| archive.why_unavailable().is_none());
     let (around, owner) = (&twofold.around, home.description.tier);
-    let made = rebuild::rebuild(&again, &archives, &catalogue, around, owner, &own_request());
+    let made = rebuild::rebuild(
+        rebuild::Options::default(),
+        &again,
+        &archives,
+        &catalogue,
+        (around, owner),
+        &own_request(),
+    );
     let made = made.unwrap();
     assert_eq!((made.files, made.younger, made.problems.len()), (4, 0, 0), "{made:?}");
 }
@@ -144,7 +153,7 @@ fn reattached_archive_keeps_its_place_and_identity() {
     assert!(!twofold.path("new").exists());
     assert_eq!(twofold.home.description, before);
     // As far as a kill let it come, it is an archive that is attached like any other.
-    DirectoryArchive::init(&twofold.path("first"), first, before.tier).unwrap();
+    DirectoryArchive::init(&twofold.path("first"), first, before.tier, None).unwrap();
     twofold.home.attach(&twofold.path("first"), Id([8; 16]), None).unwrap();
     let ids: Vec<Id> = twofold.home.description.archives.iter().map(|known| known.id).collect();
     assert_eq!(ids, [second, first]);
@@ -187,7 +196,7 @@ fn copies_that_are_missing_are_made_without_the_disk() {
     assert!(recalled.is_none_or(|(.., bytes)| bytes == 0));
     assert!(bench.offline_blocks(ino) == [0, 1, 2], "nothing came back");
     let copies = |ino| {
-        let known = Marks::Trusted.read(&*bench.lower, &own_request(), ino).unwrap().unwrap();
+        let known = Marks::Trusted.read(&*bench.lower, ino).unwrap().unwrap();
         known.version.copies
     };
     let both = vec![Id([1; 16]), Id([2; 16])];
@@ -213,11 +222,11 @@ fn a_scrub_that_ended_in_between_goes_on_where_it_was() {
     let (tier, fs, further) = raised(&bench);
     tier.scan(&own_request()).unwrap();
     // The copy is there, and nobody was told.
-    let known = Marks::Trusted.read(&*bench.lower, &own_request(), ino).unwrap().unwrap();
+    let known = Marks::Trusted.read(&*bench.lower, ino).unwrap().unwrap();
     let (kind, container) = (ContainerKind::Files, known.version.location.container);
-    let mut bytes = vec![0; bench.archives[0].length(kind, container).unwrap() as usize];
-    bench.archives[0].read(kind, container, 0, &mut bytes).unwrap();
-    further.put(kind, container, bytes);
+    let mut bytes = vec![0; bench.archives[0].length((kind, container)).unwrap() as usize];
+    bench.archives[0].read((kind, container), 0, &mut bytes).unwrap();
+    further.put((kind, container), bytes);
     further.faults().full.store(true, Ordering::SeqCst);
     assert_eq!(tier.scrub(&own_request()).unwrap().made, 1);
     bench.archives[0].faults().reads_fail.store(true, Ordering::SeqCst);
@@ -251,7 +260,7 @@ fn copies_that_nobody_can_look_at_are_told() {
     assert_eq!((&scrubbed.missing[..], scrubbed.short), (&expected[..], 4));
     assert_eq!(tier.scan(&own_request()).unwrap().missing, expected);
     let states = tier.archive_states().unwrap();
-    let found = states.iter().map(|state| (state.id, state.is_attached, state.objects));
+    let found = states.iter().map(|state| (state.archive, state.attached, state.objects));
     assert_eq!(found.collect::<Vec<_>>(), [(first.id, false, 4), (second.id, true, 4)]);
     assert_eq!(
         states.iter().map(|state| state.free_bytes.is_some()).collect::<Vec<_>>(),
@@ -273,7 +282,7 @@ fn a_file_without_a_whole_copy_stays_until_it_is_archived_anew() {
         |archive| {
             let mut all = Vec::new();
             archive.list(ContainerKind::Files, &mut |container, _| all.push(container)).unwrap();
-            all.iter().for_each(|all| archive.delete(ContainerKind::Files, *all).unwrap());
+            all.iter().for_each(|all| archive.delete((ContainerKind::Files, *all)).unwrap());
         },
     ];
     for lose in lose {
@@ -340,11 +349,11 @@ fn unreadable_part_is_not_overwritten_by_a_damaged_copy() {
     for (archive, place) in bench.archives.iter().zip(&places) {
         archive.damage_at(place.container, place.offset + place.length / 2);
     }
-    let length = bench.archives[0].length(ContainerKind::Files, places[0].container).unwrap();
+    let length = bench.archives[0].length((ContainerKind::Files, places[0].container)).unwrap();
     let kept = || {
         let mut bytes = vec![0; length as usize];
         let (kind, container) = (ContainerKind::Files, places[0].container);
-        bench.archives[0].read(kind, container, 0, &mut bytes).unwrap();
+        bench.archives[0].read((kind, container), 0, &mut bytes).unwrap();
         bytes
     };
     let before = kept();
@@ -399,34 +408,28 @@ impl Archive for Unlisted {
         self.inner.label()
     }
 
-    fn begin(&self, kind: ContainerKind, container: Id) -> io::Result<Box<dyn Upload>> {
+    fn begin(&self, container: Container) -> io::Result<Box<dyn Upload>> {
         self.has_begun.store(self.ends_at_begin, Ordering::SeqCst);
-        self.inner.begin(kind, container)
+        self.inner.begin(container)
     }
 
-    fn read(
-        &self,
-        kind: ContainerKind,
-        container: Id,
-        offset: u64,
-        buffer: &mut [u8],
-    ) -> io::Result<usize> {
+    fn read(&self, container: Container, offset: u64, buffer: &mut [u8]) -> io::Result<usize> {
         if self.has_begun.load(Ordering::SeqCst) {
             return Err(io::ErrorKind::TimedOut.into());
         }
-        self.inner.read(kind, container, offset, buffer)
+        self.inner.read(container, offset, buffer)
     }
 
-    fn length(&self, kind: ContainerKind, container: Id) -> io::Result<u64> {
-        self.inner.length(kind, container)
+    fn length(&self, container: Container) -> io::Result<u64> {
+        self.inner.length(container)
     }
 
     fn list(&self, _: ContainerKind, _: &mut dyn FnMut(Id, u64)) -> io::Result<()> {
         Err(io::ErrorKind::TimedOut.into())
     }
 
-    fn delete(&self, kind: ContainerKind, container: Id) -> io::Result<()> {
-        self.inner.delete(kind, container)
+    fn delete(&self, container: Container) -> io::Result<()> {
+        self.inner.delete(container)
     }
 }
 
@@ -435,12 +438,19 @@ fn rebuild_uses_other_archives_if_one_cannot_be_listed() {
     let twofold = Twofold::new();
     twofold.fill();
     let (home, around) = (&twofold.home, &twofold.around);
-    let mut archives = home.archives(None, around).unwrap();
+    let mut archives = home.archives(&Purpose::Write(None), around).unwrap();
     archives[0] = Unlisted::over(Arc::clone(&archives[0]), false);
     let made = |archives: &[Arc<dyn Archive>]| {
         let catalogue = Catalogue::in_memory().unwrap();
         let (again, owner) = (empty_again(home, around), home.description.tier);
-        rebuild::rebuild(&again, archives, &catalogue, around, owner, &own_request())
+        rebuild::rebuild(
+            rebuild::Options::default(),
+            &again,
+            archives,
+            &catalogue,
+            (around, owner),
+            &own_request(),
+        )
     };
     let report = made(&archives).unwrap();
     assert_eq!((report.files, report.tree_made.is_some()), (4, true), "{report:?}");
@@ -482,7 +492,7 @@ fn each_archive_that_is_left_is_read_with_its_own_key() {
     assert!(known.problems[0].contains("plain: the archive is not there"));
     // Whoever made a plain one of it does not get it read.
     fs::remove_dir_all(of("two")).unwrap();
-    DirectoryArchive::init(&of("two"), Id([9; 16]), home.description.tier).unwrap();
+    DirectoryArchive::init(&of("two"), Id([9; 16]), home.description.tier, None).unwrap();
     let said = open(&["two"], &[], Some(&home)).err().unwrap().to_string();
     assert!(said.contains("is not encrypted, though a key is named for it"), "{said}");
 }

@@ -29,7 +29,7 @@ fn own_bench() -> Bench {
 /// Writes the residency of one file to another under this name, as if for it.
 fn forge(bench: &Bench, from: Ino, to: Ino, name: &str) {
     let marks = bench.around.marks;
-    let mut known = marks.read(&*bench.lower, &own_request(), from).unwrap().unwrap();
+    let mut known = marks.read(&*bench.lower, from).unwrap().unwrap();
     let attr = bench.lower.getattr(&own_request(), to, None).unwrap();
     known.inode = (bench.around.inode_identity)(&attr);
     bench.below().setxattr(to, name, &known.encode().unwrap()).unwrap();
@@ -78,8 +78,8 @@ fn a_users_tier_leaves_the_files_of_others() {
 #[test]
 fn a_tree_is_marked_by_its_owner_alone() {
     let (lower, mark) = (MemFs::default(), TreeMark::of(TIER));
-    let read = |marks: Marks| marks.read_tree(&lower, &own_request());
-    let write = |marks: Marks| marks.write_tree(&lower, &own_request(), &mark);
+    let read = |marks: Marks| marks.read_tree(&lower);
+    let write = |marks: Marks| marks.write_tree(&lower, &mark);
     assert_eq!(write(Marks::Own(OWNER)).unwrap_err().errno(), Errno::PERM);
     give(&lower, Ino::ROOT, OWNER);
     write(Marks::Own(OWNER)).unwrap();
@@ -99,7 +99,7 @@ fn an_archive_leads_nobody_out_of_its_directory() {
     let (archive, outside) = (directory.path().join("archive"), directory.path().join("outside"));
     std::fs::create_dir(&archive).unwrap();
     std::fs::create_dir(&outside).unwrap();
-    DirectoryArchive::init(&archive, fslab_tier::Id([1; 16]), TIER).unwrap();
+    DirectoryArchive::init(&archive, fslab_tier::Id([1; 16]), TIER, None).unwrap();
     let stray = archive.join("incoming/notes");
     std::fs::write(&stray, "no container").unwrap();
     drop(DirectoryArchive::open(&archive, TIER).unwrap());
@@ -128,14 +128,21 @@ fn a_stub_whose_mark_is_not_believed_is_told_of_by_a_rebuild() {
     let ino = bench.offline(&client, "file", &noise(4, MIB));
     bench.tier.archive_tree(&own_request()).unwrap();
     let lower: Arc<dyn FileSystem> = Arc::new(MemFs::default());
-    Marks::Trusted.write_tree(&*lower, &own_request(), &TreeMark::of(TIER)).unwrap();
+    Marks::Trusted.write_tree(&*lower, &TreeMark::of(TIER)).unwrap();
     let below = Client::new(&*lower);
     let stub = below.file(Ino::ROOT, "file", b"").unwrap();
-    let known = Marks::Trusted.read(&*bench.lower, &own_request(), ino).unwrap().unwrap();
+    let known = Marks::Trusted.read(&*bench.lower, ino).unwrap().unwrap();
     below.setxattr(stub, "user.fslab.tier", &known.encode().unwrap()).unwrap();
     let (archives, catalogue) = (bench.tier.archives(), Catalogue::in_memory().unwrap());
     let request = own_request();
-    let made = rebuild::rebuild(&lower, &archives, &catalogue, &bench.around, TIER, &request);
+    let made = rebuild::rebuild(
+        rebuild::Options::default(),
+        &lower,
+        &archives,
+        &catalogue,
+        (&bench.around, TIER),
+        &request,
+    );
     let problems = made.unwrap().problems;
     assert!(problems.iter().any(|problem| problem.contains("does not believe")), "{problems:?}");
 }

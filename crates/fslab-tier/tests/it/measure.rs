@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::Instant;
 
-use fslab_tier::archive::memory::MemoryArchive;
-use fslab_tier::archive::{Archive, ContainerKind, Upload};
+use fslab_tier::archive::testing::MemoryArchive;
+use fslab_tier::archive::{Archive, Container, ContainerKind, Upload};
 use fslab_tier::catalogue::{Catalogue, ObjectRow, ObjectState};
 use fslab_tier::stored::{Location, Marks, Residency, TreeMark, Version};
 use fslab_tier::{
@@ -36,24 +36,18 @@ impl Archive for Boundless {
         self.0.label()
     }
 
-    fn begin(&self, kind: ContainerKind, container: Id) -> io::Result<Box<dyn Upload>> {
-        self.0.begin(kind, container)
+    fn begin(&self, container: Container) -> io::Result<Box<dyn Upload>> {
+        self.0.begin(container)
     }
 
-    fn read(
-        &self,
-        kind: ContainerKind,
-        container: Id,
-        offset: u64,
-        buffer: &mut [u8],
-    ) -> io::Result<usize> {
-        self.0.read(kind, container, offset, buffer)
+    fn read(&self, container: Container, offset: u64, buffer: &mut [u8]) -> io::Result<usize> {
+        self.0.read(container, offset, buffer)
     }
 
-    fn length(&self, kind: ContainerKind, container: Id) -> io::Result<u64> {
+    fn length(&self, (kind, container): Container) -> io::Result<u64> {
         match kind {
             ContainerKind::Files => Ok(u64::MAX),
-            ContainerKind::Tree => self.0.length(kind, container),
+            ContainerKind::Tree => self.0.length((kind, container)),
         }
     }
 
@@ -61,8 +55,8 @@ impl Archive for Boundless {
         self.0.list(kind, visit)
     }
 
-    fn delete(&self, kind: ContainerKind, container: Id) -> io::Result<()> {
-        self.0.delete(kind, container)
+    fn delete(&self, container: Container) -> io::Result<()> {
+        self.0.delete(container)
     }
 }
 
@@ -97,7 +91,7 @@ fn two_million_files() {
     let files = number("FSLAB_TIER_FILES").unwrap_or(FILES);
     let scratch = tempfile::tempdir().unwrap();
     let lower: Arc<dyn FileSystem> = Arc::new(MemFs::default());
-    Marks::Trusted.write_tree(&*lower, &own_request(), &TreeMark::of(TIER)).unwrap();
+    Marks::Trusted.write_tree(&*lower, &TreeMark::of(TIER)).unwrap();
     populate(&lower, files);
     let archive: Arc<dyn Archive> = Arc::new(Boundless(MemoryArchive::new(Id([1; 16]), "a")));
     let path = scratch.path().join("catalogue.redb");
@@ -127,11 +121,18 @@ fn two_million_files() {
     drop(tier);
     let catalogue = Catalogue::open(&scratch.path().join("again.redb")).unwrap();
     let again: Arc<dyn FileSystem> = Arc::new(MemFs::default());
-    Marks::Trusted.write_tree(&*again, &own_request(), &TreeMark::of(TIER)).unwrap();
+    Marks::Trusted.write_tree(&*again, &TreeMark::of(TIER)).unwrap();
     let (before, begun) = (memory(), Instant::now());
     let archives = [archive];
-    let made =
-        rebuild::rebuild(&again, &archives, &catalogue, &around(), TIER, &own_request()).unwrap();
+    let made = rebuild::rebuild(
+        rebuild::Options::default(),
+        &again,
+        &archives,
+        &catalogue,
+        (&around(), TIER),
+        &own_request(),
+    )
+    .unwrap();
     assert_eq!((made.files, made.lost.len(), made.problems.len()), (files, 0, 0));
     let most = most_memory();
     eprintln!(
@@ -218,7 +219,7 @@ fn opening_a_tier_of_two_million_files() {
     let scratch = tempfile::tempdir().unwrap();
     let path = scratch.path().join("catalogue.redb");
     let lower: Arc<dyn FileSystem> = Arc::new(MemFs::default());
-    Marks::Trusted.write_tree(&*lower, &own_request(), &TreeMark::of(TIER)).unwrap();
+    Marks::Trusted.write_tree(&*lower, &TreeMark::of(TIER)).unwrap();
     let catalogue = Catalogue::open(&path).unwrap();
     for first in (0..files).step_by(50_000) {
         let rows: Vec<_> = (first..files.min(first + 50_000)).map(row_of).collect();

@@ -90,7 +90,14 @@ fn without_a_tree_the_last_version_comes_back_in_whichever_order_archives_tell_o
         let archive = Arc::clone(&bench.archives[0]) as Arc<dyn Archive>;
         let (lower, catalogue) = (empty_tree(), Catalogue::in_memory().unwrap());
         let (around, request) = (&bench.around, own_request());
-        let report = rebuild::rebuild(&lower, &[archive], &catalogue, around, TIER, &request);
+        let report = rebuild::rebuild(
+            rebuild::Options::default(),
+            &lower,
+            &[archive],
+            &catalogue,
+            (around, TIER),
+            &request,
+        );
         let report = report.unwrap();
         assert_eq!((report.younger, report.earlier), (1, 1), "{report:?}");
         assert!(read(&fresh_over(&bench, lower).client(), "f") == noise(2, MIB));

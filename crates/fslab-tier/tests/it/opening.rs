@@ -98,7 +98,7 @@ fn a_file_that_changed_just_before_it_was_archived_stays_said_to_be_changed() {
 fn killed_in_a_recall(bench: &mut Bench, data: &[u8]) -> Ino {
     let ino = bench.offline(&bench.client(), "file", data);
     assert!(bench.client().contents(ino).unwrap() == data);
-    let known = bench.around.marks.read(&*bench.lower, &own_request(), ino).unwrap().unwrap();
+    let known = bench.around.marks.read(&*bench.lower, ino).unwrap().unwrap();
     let killed = Residency { moving: true, offline: Runs::of(1..2), ..known };
     bench.around.marks.write(&*bench.lower, &own_request(), ino, &killed).unwrap();
     bench.restart();
@@ -127,7 +127,7 @@ fn a_change_behind_the_mount_is_said_before_the_time_goes_back() {
     let mut bench = Bench::new();
     let data = noise(70, 2 * MIB);
     let ino = killed_in_a_recall(&mut bench, &data);
-    let read = || bench.around.marks.read(&*bench.lower, &own_request(), ino).unwrap().unwrap();
+    let read = || bench.around.marks.read(&*bench.lower, ino).unwrap().unwrap();
     let modified = read().version.modified;
     let found = Residency { changed: true, ..read() };
     bench.around.marks.write(&*bench.lower, &own_request(), ino, &found).unwrap();

@@ -30,14 +30,14 @@ pub fn rebuild_noted(
 ) -> rebuild::Rebuilt {
     let archives: Vec<_> =
         bench.archives.iter().map(|archive| Arc::clone(archive) as Arc<dyn Archive>).collect();
-    rebuild::rebuild_with(TRUST, lower, &archives, catalogue, (&bench.around, TIER), &own_request())
+    rebuild::rebuild(TRUST, lower, &archives, catalogue, (&bench.around, TIER), &own_request())
         .unwrap()
 }
 
 /// A directory in memory in which a tree can be made.
 pub fn empty_tree() -> Arc<dyn FileSystem> {
     let lower: Arc<dyn FileSystem> = Arc::new(MemFs::default());
-    Marks::Trusted.write_tree(&*lower, &own_request(), &TreeMark::of(TIER)).unwrap();
+    Marks::Trusted.write_tree(&*lower, &TreeMark::of(TIER)).unwrap();
     lower
 }
 
@@ -103,7 +103,7 @@ fn bundle_members_that_the_tree_does_not_name_are_rebuilt() {
     }
     bench.tier.archive_tree(&own_request()).unwrap();
     let lower: Arc<dyn FileSystem> = Arc::new(MemFs::default());
-    Marks::Trusted.write_tree(&*lower, &own_request(), &TreeMark::of(TIER)).unwrap();
+    Marks::Trusted.write_tree(&*lower, &TreeMark::of(TIER)).unwrap();
     let report = rebuild_in(&bench, &lower);
     assert_eq!((report.files, report.younger), (2, 2), "{report:?}");
     assert_eq!((report.lost.len(), report.kept, report.problems.len()), (0, 0, 0), "{report:?}");
@@ -117,7 +117,7 @@ fn damaged_member_is_read_from_the_other_archive() {
     let damaged = place_of(&bench, 1);
     bench.archives[0].damage_at(damaged.container, damaged.offset + 20);
     let lower: Arc<dyn FileSystem> = Arc::new(MemFs::default());
-    Marks::Trusted.write_tree(&*lower, &own_request(), &TreeMark::of(TIER)).unwrap();
+    Marks::Trusted.write_tree(&*lower, &TreeMark::of(TIER)).unwrap();
     let report = rebuild_in(&bench, &lower);
     assert_eq!((report.younger, report.kept, report.problems.len()), (4, 0, 1), "{report:?}");
     are_whole(&bench, lower, 0..4);
@@ -133,8 +133,8 @@ fn damaged_member_is_read_from_the_other_archive() {
 /// The bytes of a container in one of the archives.
 fn bytes_of(bench: &Bench, archive: usize, container: Id) -> Vec<u8> {
     let archive = &bench.archives[archive];
-    let mut bytes = vec![0; archive.length(ContainerKind::Files, container).unwrap() as usize];
-    archive.read(ContainerKind::Files, container, 0, &mut bytes).unwrap();
+    let mut bytes = vec![0; archive.length((ContainerKind::Files, container)).unwrap() as usize];
+    archive.read((ContainerKind::Files, container), 0, &mut bytes).unwrap();
     bytes
 }
 
@@ -147,7 +147,7 @@ fn a_copy_that_was_cut_off_shortens_no_other() {
     let whole = bytes_of(&bench, 0, first.container);
     for end in [last.offset + 100, last.offset] {
         let cut = whole[..end as usize].to_vec();
-        bench.archives[1].put(ContainerKind::Files, first.container, cut);
+        bench.archives[1].put((ContainerKind::Files, first.container), cut);
         bench.archives[0].damage_at(first.container, first.offset + 300);
         let scrubbed = bench.tier.scrub(&own_request()).unwrap();
         assert_eq!(scrubbed.damaged, Vec::<String>::new());
@@ -167,7 +167,7 @@ fn bytes_after_a_bundle_are_dropped_and_not_copied() {
     let first = place_of(&bench, 0);
     let whole = bytes_of(&bench, 0, first.container);
     let longer = [&whole[..], &[7; 500]].concat();
-    bench.archives[1].put(ContainerKind::Files, first.container, longer);
+    bench.archives[1].put((ContainerKind::Files, first.container), longer);
     bench.archives[0].damage_at(first.container, first.offset + 300);
     let scrubbed = bench.tier.scrub(&own_request()).unwrap();
     assert_eq!((scrubbed.mended, scrubbed.damaged.len()), (2, 0), "{scrubbed:?}");
@@ -185,7 +185,7 @@ fn of_copies_that_are_all_cut_off_what_they_have_stays() {
     let whole = bytes_of(&bench, 0, first.container);
     for (archive, more) in [(0, 100), (1, 200)] {
         let cut = whole[..(last.offset + more) as usize].to_vec();
-        bench.archives[archive].put(ContainerKind::Files, first.container, cut);
+        bench.archives[archive].put((ContainerKind::Files, first.container), cut);
     }
     let scrubbed = bench.tier.scrub(&own_request()).unwrap();
     assert!(scrubbed.damaged.iter().all(|told| told.starts_with("file3: ")), "{scrubbed:?}");
@@ -203,7 +203,7 @@ fn of_copies_that_are_all_cut_off_what_they_have_stays() {
 fn with_longer_list(bench: &Bench, whole: &[u8], container: Id, more: u64) -> Vec<u8> {
     let archive = Arc::clone(&bench.archives[0]) as Arc<dyn Archive>;
     let length = whole.len() as u64;
-    let contents = contents_of(&archive, ContainerKind::Files, container, length).unwrap();
+    let contents = contents_of(&archive, container, length).unwrap();
     let mut members: Vec<_> = contents.objects.into_iter().zip(contents.members).collect();
     members.last_mut().unwrap().1.length += more;
     let location = Location { container, offset: 0, length: contents.list_bytes };
@@ -223,7 +223,7 @@ fn a_list_that_somebody_made_up_fills_no_other_archive() {
         let first = place_of(&bench, 0);
         let whole = bytes_of(&bench, 0, first.container);
         let crafted = with_longer_list(&bench, &whole, first.container, more);
-        bench.archives[1].put(ContainerKind::Files, first.container, crafted);
+        bench.archives[1].put((ContainerKind::Files, first.container), crafted);
         let scrubbed = bench.tier.scrub(&own_request()).unwrap();
         assert!(bytes_of(&bench, 0, first.container) == whole, "{more}: {scrubbed:?}");
         // What is damaged of it is mended, and what its list tells of it counts.
@@ -242,7 +242,7 @@ fn bytes_after_an_object_are_not_copied() {
     bench.archive(ino, "file0").unwrap();
     let place = place_of(&bench, 0);
     let whole = bytes_of(&bench, 0, place.container);
-    bench.archives[1].put(ContainerKind::Files, place.container, whole.repeat(3));
+    bench.archives[1].put((ContainerKind::Files, place.container), whole.repeat(3));
     bench.archives[0].damage_at(place.container, 300);
     let scrubbed = bench.tier.scrub(&own_request()).unwrap();
     assert_eq!((scrubbed.mended, scrubbed.damaged.len()), (1, 0), "{scrubbed:?}");

@@ -27,7 +27,7 @@ fn text(length: u64) -> Vec<u8> {
 }
 
 fn is_poisoned(bench: &Bench, ino: Ino) -> bool {
-    let known = bench.around.marks.read(&*bench.lower, &own_request(), ino).unwrap();
+    let known = bench.around.marks.read(&*bench.lower, ino).unwrap();
     known.is_some_and(|known| known.is_poisoned())
 }
 

@@ -3,7 +3,7 @@
 use std::ffi::OsStr;
 use std::sync::Arc;
 
-use fslab_tier::archive::memory::MemoryArchive;
+use fslab_tier::archive::testing::MemoryArchive;
 use fslab_tier::command::{Command, Event, execute};
 use fslab_tier::stored::Marks;
 use fslab_tier::{Settings, own_request};

@@ -125,15 +125,8 @@ fn rebuilt(bench: &Bench, lower: &Arc<dyn FileSystem>) -> rebuild::Rebuilt {
     let archives: Vec<Arc<dyn Archive>> =
         bench.archives.iter().map(|archive| Arc::clone(archive) as Arc<dyn Archive>).collect();
     let catalogue = Catalogue::in_memory().unwrap();
-    rebuild::rebuild_with(
-        TRUST,
-        lower,
-        &archives,
-        &catalogue,
-        (&bench.around, TIER),
-        &own_request(),
-    )
-    .unwrap()
+    rebuild::rebuild(TRUST, lower, &archives, &catalogue, (&bench.around, TIER), &own_request())
+        .unwrap()
 }
 
 /// Whoever can write to such an archive would have them by the next rebuild.
@@ -158,7 +151,7 @@ fn rebuild_leaves_out_privileges_that_a_plain_archive_names() {
         let (lower, catalogue) = (empty_tree(), Catalogue::in_memory().unwrap());
         let (options, of) = (Options { trust, ..Options::default() }, (&bench.around, TIER));
         let request = own_request();
-        let made = rebuild::rebuild_with(options, &lower, &archives, &catalogue, of, &request);
+        let made = rebuild::rebuild(options, &lower, &archives, &catalogue, of, &request);
         let made = made.unwrap();
         let again = Client::new(&*lower);
         for name in ["program", "younger"] {

@@ -5,9 +5,11 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use fslab_tier::archive::memory::MemoryArchive;
+use fslab_tier::archive::testing::MemoryArchive;
 use fslab_tier::archive::unavailable::{LOOK_EVERY, Opener};
-use fslab_tier::archive::{Archive, ContainerKind, DirectoryArchive, ReconnectingArchive, Upload};
+use fslab_tier::archive::{
+    Archive, Container, ContainerKind, DirectoryArchive, ReconnectingArchive, Upload,
+};
 use fslab_tier::catalogue::Catalogue;
 use fslab_tier::{Id, Scrubbed, Settings, own_request};
 use fslab_vfs::{Errno, MemFs};
@@ -43,28 +45,28 @@ impl Archive for Answers {
         self.0.check()
     }
 
-    fn begin(&self, _: ContainerKind, _: Id) -> io::Result<Box<dyn Upload>> {
+    fn begin(&self, _: Container) -> io::Result<Box<dyn Upload>> {
         Ok(Box::new(Self::new(Arc::clone(&self.0), self.1)))
     }
 
-    fn read(&self, kind: ContainerKind, id: Id, at: u64, buffer: &mut [u8]) -> io::Result<usize> {
+    fn read(&self, container: Container, at: u64, buffer: &mut [u8]) -> io::Result<usize> {
         let is_left = |left: u64| left.checked_sub(1);
         match self.2.fetch_update(Ordering::SeqCst, Ordering::SeqCst, is_left) {
-            Ok(_) => self.0.read(kind, id, at, buffer),
+            Ok(_) => self.0.read(container, at, buffer),
             Err(_) => Err(self.error()),
         }
     }
 
-    fn length(&self, kind: ContainerKind, container: Id) -> io::Result<u64> {
-        self.0.length(kind, container)
+    fn length(&self, container: Container) -> io::Result<u64> {
+        self.0.length(container)
     }
 
     fn list(&self, kind: ContainerKind, visit: &mut dyn FnMut(Id, u64)) -> io::Result<()> {
         self.0.list(kind, visit)
     }
 
-    fn delete(&self, kind: ContainerKind, container: Id) -> io::Result<()> {
-        self.0.delete(kind, container)
+    fn delete(&self, container: Container) -> io::Result<()> {
+        self.0.delete(container)
     }
 }
 
@@ -95,9 +97,9 @@ fn errors_of_a_lost_server_or_disk_make_an_archive_unavailable() {
     ] {
         type Ask = fn(&ReconnectingArchive) -> io::Error;
         let asks: [Ask; 3] = [
-            |archive| archive.read(KIND, CONTAINER, 0, &mut [0; 8]).unwrap_err(),
-            |archive| archive.begin(KIND, CONTAINER).unwrap().write(&[0]).unwrap_err(),
-            |archive| archive.begin(KIND, CONTAINER).unwrap().finish().unwrap_err(),
+            |archive| archive.read((KIND, CONTAINER), 0, &mut [0; 8]).unwrap_err(),
+            |archive| archive.begin((KIND, CONTAINER)).unwrap().write(&[0]).unwrap_err(),
+            |archive| archive.begin((KIND, CONTAINER)).unwrap().finish().unwrap_err(),
         ];
         for ask in asks {
             let inner = Arc::new(MemoryArchive::new(Id([1; 16]), "a0"));
@@ -117,14 +119,14 @@ fn errors_of_a_lost_server_or_disk_make_an_archive_unavailable() {
 fn nobody_opens_an_archive_anew_while_what_is_written_to_it_goes_on() {
     let (scratch, hands) = (tempfile::tempdir().unwrap(), Arc::new(Hands::default()));
     let (root, aside) = (scratch.path().join("archive"), scratch.path().join("aside"));
-    DirectoryArchive::init(&root, Id([1; 16]), TIER).unwrap();
+    DirectoryArchive::init(&root, Id([1; 16]), TIER, None).unwrap();
     let place = root.clone();
     let opener: Opener = Box::new(move || {
         DirectoryArchive::open(&place, TIER).map(|archive| Arc::new(archive) as Arc<dyn Archive>)
     });
     let known = (Id([1; 16]), "archive".to_owned());
     let (archive, _) = ReconnectingArchive::new(known, opener, hands.clone());
-    let mut upload = archive.begin(KIND, CONTAINER).unwrap();
+    let mut upload = archive.begin((KIND, CONTAINER)).unwrap();
     fs::rename(&root, &aside).unwrap();
     assert!(archive.check().is_err());
     fs::rename(&aside, &root).unwrap();
@@ -137,7 +139,7 @@ fn nobody_opens_an_archive_anew_while_what_is_written_to_it_goes_on() {
     assert_eq!(upload.finish().unwrap_err().kind(), io::ErrorKind::NotConnected);
     hands.turn(LOOK_EVERY);
     assert!(archive.look());
-    let error = archive.length(KIND, CONTAINER).unwrap_err();
+    let error = archive.length((KIND, CONTAINER)).unwrap_err();
     assert_eq!(error.kind(), io::ErrorKind::NotFound, "nothing is left of it");
 }
 
@@ -145,12 +147,12 @@ fn nobody_opens_an_archive_anew_while_what_is_written_to_it_goes_on() {
 fn an_error_of_a_disk_tells_that_an_archive_is_gone_where_it_is() {
     let scratch = tempfile::tempdir().unwrap();
     let root = scratch.path().join("archive");
-    DirectoryArchive::init(&root, Id([1; 16]), TIER).unwrap();
+    DirectoryArchive::init(&root, Id([1; 16]), TIER, None).unwrap();
     let directory = Arc::new(DirectoryArchive::open(&root, TIER).unwrap());
     let opener: Opener = Box::new(move || Ok(Arc::new(Answers::new(directory.clone(), Errno::IO))));
     let known = (Id([1; 16]), "archive".to_owned());
     let (archive, _) = ReconnectingArchive::new(known, opener, Arc::new(Hands::default()));
-    let read = || archive.read(KIND, CONTAINER, 0, &mut [0; 8]).unwrap_err();
+    let read = || archive.read((KIND, CONTAINER), 0, &mut [0; 8]).unwrap_err();
     assert_eq!(Errno::from_io_error(&read()), Some(Errno::IO));
     assert_eq!(archive.why_unavailable(), None);
     fs::rename(&root, scratch.path().join("aside")).unwrap();
@@ -162,18 +164,18 @@ fn an_error_of_a_disk_tells_that_an_archive_is_gone_where_it_is() {
 fn of_a_directory_that_is_gone_nothing_is_missing_and_nothing_is_removed() {
     let scratch = tempfile::tempdir().unwrap();
     let (root, id) = (scratch.path().join("archive"), Id([5; 16]));
-    DirectoryArchive::init(&root, Id([1; 16]), TIER).unwrap();
+    DirectoryArchive::init(&root, Id([1; 16]), TIER, None).unwrap();
     let archive = DirectoryArchive::open(&root, TIER).unwrap();
     for kind in [ContainerKind::Files, ContainerKind::Tree] {
-        archive.delete(kind, id).expect("it is not there, and so removed");
+        archive.delete((kind, id)).expect("it is not there, and so removed");
     }
     fs::rename(&root, scratch.path().join("aside")).unwrap();
     for kind in [ContainerKind::Files, ContainerKind::Tree] {
-        assert!(archive.delete(kind, id).is_err());
+        assert!(archive.delete((kind, id)).is_err());
         assert!(archive.list(kind, &mut |_, _| {}).is_err());
     }
     let other = Id([9; 16]);
-    DirectoryArchive::init(&root, other, TIER).unwrap();
+    DirectoryArchive::init(&root, other, TIER, None).unwrap();
     assert!(archive.check().unwrap_err().to_string().contains(&format!("has archive {other}")));
 }
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use fslab_tier::archive::memory::Faults;
+use fslab_tier::archive::testing::Faults;
 use fslab_tier::command::{Command, execute};
 use fslab_tier::{Error, Settings, own_request};
 use fslab_vfs::{Ino, MemFs, OpenMode};
@@ -35,7 +35,7 @@ fn a_block_that_comes_behind_the_end_stays_where_it_is() {
     let faults = bench.archives[0].faults();
     end_beside(&bench, &faults, || bench.client().contents(ino).unwrap_err());
     assert_eq!(bench.offline_blocks(ino), [0, 1]);
-    let known = bench.around.marks.read(&*bench.lower, &own_request(), ino).unwrap().unwrap();
+    let known = bench.around.marks.read(&*bench.lower, ino).unwrap().unwrap();
     assert!(!known.moving && bench.below().attr(ino).unwrap().modified == before.modified);
     bench.restart();
     assert!(bench.client().contents(ino).unwrap() == data);
@@ -59,7 +59,7 @@ fn archiving_after_shutdown_leaves_no_object() {
     let faults = bench.archives[0].faults();
     let archived = end_beside(&bench, &faults, || bench.archive(ino, "file"));
     assert!(matches!(archived, Err(Error::Interrupted)), "{archived:?}");
-    assert_eq!(bench.around.marks.read(&*bench.lower, &own_request(), ino).unwrap(), None);
+    assert_eq!(bench.around.marks.read(&*bench.lower, ino).unwrap(), None);
     assert_eq!((rows(&bench), bench.archives[0].containers()), (vec![], 0));
 }
 

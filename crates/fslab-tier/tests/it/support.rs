@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime};
 
 use fslab_tier::archive::Archive;
-use fslab_tier::archive::memory::MemoryArchive;
+use fslab_tier::archive::testing::MemoryArchive;
 use fslab_tier::catalogue::Catalogue;
 use fslab_tier::rebuild::Options;
 use fslab_tier::stored::{Marks, TreeMark};
@@ -181,8 +181,8 @@ impl Bench {
         let archives: Vec<_> = (0..archives)
             .map(|number| Arc::new(MemoryArchive::new(Id([number + 1; 16]), &format!("a{number}"))))
             .collect();
-        if marks.read_tree(&*lower, &own_request()).unwrap().is_none() {
-            marks.write_tree(&*lower, &own_request(), &TreeMark::of(settings.tier)).unwrap();
+        if marks.read_tree(&*lower).unwrap().is_none() {
+            marks.write_tree(&*lower, &TreeMark::of(settings.tier)).unwrap();
         }
         let (tier, fs) =
             open(&lower, &settings, &archives, Catalogue::in_memory().unwrap(), &around);
@@ -223,13 +223,13 @@ impl Bench {
 
     /// Blocks of a file that are offline, as its xattr says.
     pub fn offline_blocks(&self, ino: Ino) -> Vec<u64> {
-        let known = self.around.marks.read(&*self.lower, &own_request(), ino).unwrap();
+        let known = self.around.marks.read(&*self.lower, ino).unwrap();
         known.map_or(Vec::new(), |known| known.offline.iter().flatten().collect())
     }
 
     /// Whether its xattr says that a file was changed since it was archived.
     pub fn is_changed(&self, ino: Ino) -> bool {
-        let known = self.around.marks.read(&*self.lower, &own_request(), ino).unwrap();
+        let known = self.around.marks.read(&*self.lower, ino).unwrap();
         known.is_some_and(|known| known.changed)
     }
 

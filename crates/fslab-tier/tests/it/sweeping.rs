@@ -4,7 +4,7 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use fslab_tier::archive::{Archive, ContainerKind, DirectoryArchive, Upload};
+use fslab_tier::archive::{Archive, Container, ContainerKind, DirectoryArchive, Upload};
 use fslab_tier::catalogue::Catalogue;
 use fslab_tier::command::{Command, execute};
 use fslab_tier::queue::Sweep;
@@ -53,14 +53,13 @@ impl Archive for Observed {
         self.directory.label()
     }
 
-    fn begin(&self, kind: ContainerKind, container: Id) -> io::Result<Box<dyn Upload>> {
-        self.directory.begin(kind, container)
+    fn begin(&self, container: Container) -> io::Result<Box<dyn Upload>> {
+        self.directory.begin(container)
     }
 
     fn read(
         &self,
-        kind: ContainerKind,
-        container: Id,
+        (kind, container): Container,
         offset: u64,
         buffer: &mut [u8],
     ) -> io::Result<usize> {
@@ -70,19 +69,19 @@ impl Archive for Observed {
         self.let_go.wait_while(&mut is_held, |is_held| *is_held);
         self.held.fetch_sub(1, Ordering::SeqCst);
         drop(is_held);
-        self.directory.read(kind, container, offset, buffer)
+        self.directory.read((kind, container), offset, buffer)
     }
 
-    fn length(&self, kind: ContainerKind, container: Id) -> io::Result<u64> {
-        self.directory.length(kind, container)
+    fn length(&self, container: Container) -> io::Result<u64> {
+        self.directory.length(container)
     }
 
     fn list(&self, kind: ContainerKind, visit: &mut dyn FnMut(Id, u64)) -> io::Result<()> {
         self.directory.list(kind, visit)
     }
 
-    fn delete(&self, kind: ContainerKind, container: Id) -> io::Result<()> {
-        self.directory.delete(kind, container)
+    fn delete(&self, container: Container) -> io::Result<()> {
+        self.directory.delete(container)
     }
 
     fn position(&self, container: Id, offset: u64) -> (u64, u64) {
@@ -105,7 +104,7 @@ impl Shelf {
     fn new() -> Self {
         let (scratch, bench) = (tempfile::tempdir().unwrap(), Bench::new());
         let root = scratch.path().join("archive");
-        DirectoryArchive::init(&root, Id([1; 16]), TIER).unwrap();
+        DirectoryArchive::init(&root, Id([1; 16]), TIER, None).unwrap();
         let archive = Observed::new(DirectoryArchive::open(&root, TIER).unwrap());
         let order = Arc::new(Sweep);
         let settings = Settings { movers: 1, ahead: 0, order, ..Settings::of(TIER) };
@@ -128,7 +127,7 @@ impl Shelf {
         do_all(&self.tier, &mut |_| {});
         for name in names {
             let ino = client.lookup(Ino::ROOT, &name).unwrap().ino;
-            let known = Marks::Trusted.read(&**self.tier.lower(), &own_request(), ino);
+            let known = Marks::Trusted.read(&**self.tier.lower(), ino);
             let location = known.unwrap().unwrap().version.location;
             self.tier.release(ino, name.as_bytes(), 0).unwrap();
             self.places.push((name, location));

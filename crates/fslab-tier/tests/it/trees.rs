@@ -4,7 +4,7 @@ use std::ffi::OsStr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use fslab_tier::archive::memory::MemoryArchive;
+use fslab_tier::archive::testing::MemoryArchive;
 use fslab_tier::archive::{Archive, ContainerKind};
 use fslab_tier::catalogue::{Catalogue, ObjectRow, ObjectState};
 use fslab_tier::rebuild::Options;
@@ -126,7 +126,7 @@ fn a_tree_is_made_again_as_it_was_at_some_time() {
         Ok(())
     };
     bench.tier.catalogue().for_each(&mut note).unwrap();
-    bench.archives[0].delete(ContainerKind::Files, earlier[0]).unwrap();
+    bench.archives[0].delete((ContainerKind::Files, earlier[0])).unwrap();
     assert_eq!(made_before(&bench, &empty_tree(), Some(time)).lost, ["changed"]);
 }
 
@@ -139,7 +139,7 @@ fn made_before(
     let (catalogue, archives) = (Catalogue::in_memory().unwrap(), bench.tier.archives());
     let (options, of) = (Options { before, ..TRUST }, (&bench.around, TIER));
     let request = own_request();
-    rebuild::rebuild_with(options, again, &archives, &catalogue, of, &request).unwrap()
+    rebuild::rebuild(options, again, &archives, &catalogue, of, &request).unwrap()
 }
 
 /// What a tree knows of two directories, of which one is walked first, when somebody moves things
@@ -249,12 +249,12 @@ fn damage_last_tree(archive: &Arc<MemoryArchive>) {
     let kind = ContainerKind::Tree;
     let trees = rebuild::trees(&(Arc::clone(archive) as Arc<dyn Archive>)).unwrap();
     let last = trees.iter().max_by_key(|(_, tree)| tree.sequence).unwrap();
-    let mut bytes = vec![0; archive.length(kind, last.0).unwrap() as usize];
-    archive.read(kind, last.0, 0, &mut bytes).unwrap();
+    let mut bytes = vec![0; archive.length((kind, last.0)).unwrap() as usize];
+    archive.read((kind, last.0), 0, &mut bytes).unwrap();
     // Behind head and attributes, in the only block.
     let middle = bytes.len() / 2;
     bytes[middle] ^= 0x10;
-    archive.put(kind, last.0, bytes);
+    archive.put((kind, last.0), bytes);
     let opened = rebuild::trees(&(Arc::clone(archive) as Arc<dyn Archive>)).unwrap();
     assert_eq!(opened.len(), trees.len(), "the description was hit");
 }

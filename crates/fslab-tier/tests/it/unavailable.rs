@@ -1,4 +1,4 @@
-//! Archives that are away for a while: not there yet, or gone while they are used.
+//! Archives that are unavailable for a while: not there yet, or gone while they are used.
 
 use std::fs;
 use std::path::PathBuf;
@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use fslab_tier::archive::memory::MemoryArchive;
+use fslab_tier::archive::testing::MemoryArchive;
 use fslab_tier::archive::unavailable::{LOOK_EVERY, Opener};
 use fslab_tier::archive::{Archive, DirectoryArchive, ReconnectingArchive};
 use fslab_tier::catalogue::Catalogue;
@@ -115,13 +115,13 @@ fn an_archive_that_comes_later_is_used_without_another_mount() {
     let (late, ino) = Late::with_a_file(usual());
     let states = late.tier.archive_states().unwrap();
     assert_eq!(states[0].away.as_deref(), Some("/a0: is not there"));
-    assert_eq!((states[0].is_attached, states[1].is_attached), (false, true));
+    assert_eq!((states[0].attached, states[1].attached), (false, true));
     late.place.is_there.store(true, Ordering::SeqCst);
     late.hands.turn(LOOK_EVERY.checked_sub(Duration::from_millis(1)).unwrap());
     assert_eq!(late.tier.archives().len(), 1, "not looked for at every call");
     late.hands.turn(Duration::from_millis(1));
     assert_eq!(late.client().contents(ino).unwrap(), noise(1, 2 * MIB));
-    assert!(late.tier.archive_states().unwrap()[0].is_attached);
+    assert!(late.tier.archive_states().unwrap()[0].attached);
     // It stays, whatever its place says.
     late.place.is_there.store(false, Ordering::SeqCst);
     late.hands.turn(LOOK_EVERY);
@@ -159,7 +159,7 @@ fn archiving_needs_enough_available_archives() {
     let late = Late::new(Settings { copies: 2, ..usual() }, |_| {});
     let ino = late.client().file(Ino::ROOT, "file", &noise(1, MIB)).unwrap();
     let refused = late.archive(ino).unwrap_err().to_string();
-    assert!(refused.contains("there are 1; away for now: 0101"), "{refused}");
+    assert!(refused.contains("there are 1; unavailable for now: 0101"), "{refused}");
     assert_eq!(late.containers(), [0, 0]);
     assert!(late.tier.catalogue().pending().unwrap().is_empty());
     late.comes();
@@ -583,7 +583,7 @@ fn nothing_is_damaged_lost_or_removed_in_an_archive_that_goes_while_it_is_used()
     client.unlink(Ino::ROOT, "gone").unwrap();
     going.goes();
     let refused = going.tier.release(kept, b"kept", 0).unwrap_err();
-    assert!(refused.to_string().contains("is away"), "{refused}");
+    assert!(refused.to_string().contains("is unavailable"), "{refused}");
     going.comes();
     going.tier.scan(&own_request()).unwrap();
     going.goes();

@@ -87,7 +87,15 @@ impl World {
         let home = Home::again(&self.path(home), &*lower, &remains, around).unwrap();
         let (catalogue, request) = (home.catalogue().unwrap(), own_request());
         let archives = &remains.archives;
-        rebuild::rebuild(&lower, archives, &catalogue, around, remains.tier, &request).unwrap();
+        rebuild::rebuild(
+            rebuild::Options::default(),
+            &lower,
+            archives,
+            &catalogue,
+            (around, remains.tier),
+            &request,
+        )
+        .unwrap();
         Tree { lower, home }
     }
 
@@ -169,7 +177,7 @@ fn remove_all(fs: &dyn FileSystem) {
 /// Why the tree only reads its archive.
 fn refusal(tier: &Tier) -> Option<String> {
     let states = tier.archive_states().unwrap();
-    assert!(states.len() == 1 && states[0].is_attached, "{states:?}");
+    assert!(states.len() == 1 && states[0].attached, "{states:?}");
     states[0].refusal.clone()
 }
 

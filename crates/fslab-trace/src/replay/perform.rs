@@ -1,102 +1,95 @@
 //! One operation of a trace, done again.
 
-use std::ffi::{OsStr, OsString};
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
 
 use fslab_vfs::{
-    Entry, FallocateMode, FileAttr, FileAttrForm, Ino, Name, OpenMode, Opened, Operation,
+    Entry, FallocateMode, FileAttr, FileAttrForm, Handle, Ino, Name, OpenMode, Opened, Operation,
     Permissions, RenameMode, Request, SeekTo, SetAttr, SetTime, Timestamp, WriteOptions, XattrMode,
 };
 
+use super::Replayer;
 use super::outcome::{Done, OpenFile, Unfit};
-use super::{Owner, Replayer};
 use crate::record::{Record, flag};
 
 /// No request of the kernel moves more bytes; a forged trace may claim to.
 const BYTES_MAX: u64 = 64 << 20;
 
 /// What the target answered, or why it was not asked.
-type Outcome = Result<fslab_vfs::Result<Done>, Unfit>;
+type Outcome<T = Done> = Result<fslab_vfs::Result<T>, Unfit>;
 
 impl Replayer<'_> {
     pub(super) fn perform(&mut self, request: &Request, record: &Record) -> Outcome {
         use Operation as Op;
-        match record.operation {
-            Op::Lookup | Op::Mknod | Op::Mkdir | Op::Symlink | Op::Unlink | Op::Rmdir => {
-                self.name(request, record)
-            }
-            Op::Rename | Op::Link => self.two_names(request, record),
-            Op::Create | Op::Tmpfile | Op::Open | Op::Opendir => self.open(request, record),
-            Op::Read | Op::Write | Op::CopyFileRange => self.data(request, record),
-            Op::Fallocate | Op::Lseek => self.range(request, record),
-            Op::Flush | Op::Release | Op::Fsync => self.file(request, record),
-            Op::Readdir | Op::Releasedir | Op::Fsyncdir => self.directory(request, record),
-            Op::FileattrGet | Op::FileattrSet => self.flags(request, record),
-            Op::Getxattr | Op::Setxattr | Op::Listxattr | Op::Removexattr => {
-                self.attribute(request, record)
-            }
-            Op::Forget | Op::Getattr | Op::Setattr | Op::Readlink | Op::Syncfs | Op::Statfs => {
-                self.inode(request, record)
-            }
-        }
-    }
-
-    fn name(&mut self, request: &Request, record: &Record) -> Outcome {
-        let parent = self.known(record.parent)?;
-        let name = name(record.name.as_ref())?;
-        let (target, mode) = (self.target, record.mode.unwrap_or_default());
+        let (target, flags) = (self.target, record.flags.unwrap_or_default());
+        let (mode, open_mode) =
+            (record.mode.unwrap_or_default(), OpenMode::from_bits_retain(flags));
+        let (ino, parent) = (|| self.known(record.inode), || self.known(record.parent));
+        let to = || Ok((self.known(record.new_parent)?, name(record.new_name.as_ref())?));
+        let name = || name(record.name.as_ref());
+        let text = || record.text.as_deref().map(OsStr::from_bytes).ok_or(Unfit::Incomplete);
+        let data = || record.data.as_deref().ok_or(Unfit::NoValue);
         Ok(match record.operation {
-            Operation::Lookup => found(target.lookup(request, parent, name)),
-            Operation::Mknod => {
+            Op::Lookup => found(target.lookup(request, parent()?, name()?)),
+            Op::Mknod => {
                 let device = record.device.unwrap_or_default();
-                found(target.mknod(request, parent, name, mode, device))
+                found(target.mknod(request, parent()?, name()?, mode, device))
             }
-            Operation::Mkdir => found(target.mkdir(request, parent, name, mode)),
-            Operation::Symlink => {
-                let text = record.text.as_deref().ok_or(Unfit::Incomplete)?;
-                found(target.symlink(request, parent, name, OsStr::from_bytes(text)))
+            Op::Mkdir => found(target.mkdir(request, parent()?, name()?, mode)),
+            Op::Symlink => found(target.symlink(request, parent()?, name()?, text()?)),
+            Op::Unlink => plain(target.unlink(request, parent()?, name()?)),
+            Op::Rmdir => plain(target.rmdir(request, parent()?, name()?)),
+            Op::Rename => {
+                let ((to, new_name), mode) = (to()?, RenameMode::from_bits_retain(flags));
+                plain(target.rename(request, parent()?, name()?, to, new_name, mode))
             }
-            Operation::Unlink => plain(target.unlink(request, parent, name)),
-            _ => plain(target.rmdir(request, parent, name)),
+            Op::Link => {
+                let (to, new_name) = to()?;
+                found(target.link(request, ino()?, to, new_name))
+            }
+            Op::Create => target.create(request, parent()?, name()?, mode, open_mode).map(created),
+            Op::Tmpfile => target.tmpfile(request, parent()?, mode, open_mode).map(created),
+            Op::Open => {
+                let ino = ino()?;
+                target.open(request, ino, open_mode).map(|file| opened(ino, file.handle, false))
+            }
+            Op::Opendir => {
+                let ino = ino()?;
+                target.opendir(request, ino).map(|handle| opened(ino, handle, true))
+            }
+            Op::Read | Op::Write | Op::CopyFileRange => self.data(request, record)?,
+            Op::Fallocate | Op::Lseek | Op::Flush | Op::Fsync | Op::Fsyncdir => {
+                plain(self.file(request, record, flags)?)
+            }
+            Op::Release | Op::Releasedir => plain(self.close_again(request, record.handle)?),
+            Op::Readdir => plain(self.list(request, record)?),
+            Op::Forget => plain(Ok(self.forget(record.inode, record.size)?)),
+            Op::Getattr => plain(target.getattr(request, ino()?, self.handle(record)?)),
+            Op::Setattr => {
+                let (handle, changes) = (self.handle(record)?, self.changes(record, flags));
+                plain(target.setattr(request, ino()?, handle, &changes))
+            }
+            Op::Readlink => plain(target.readlink(request, ino()?)),
+            Op::Syncfs => plain(target.syncfs(request, ino()?)),
+            Op::Statfs => plain(target.statfs(request, ino()?)),
+            Op::Getxattr => plain(target.getxattr(request, ino()?, text()?)),
+            Op::Setxattr => {
+                let mode = XattrMode::from_bits_retain(flags);
+                plain(target.setxattr(request, ino()?, text()?, data()?, mode))
+            }
+            Op::Listxattr => plain(target.listxattr(request, ino()?)),
+            Op::Removexattr => plain(target.removexattr(request, ino()?, text()?)),
+            Op::FileattrGet => plain(target.fileattr_get(request, ino()?, form(flags))),
+            Op::FileattrSet => {
+                let attr = FileAttr::from_bytes(data()?).ok_or(Unfit::Incomplete)?;
+                plain(target.fileattr_set(request, ino()?, &attr))
+            }
         })
     }
 
-    fn two_names(&mut self, request: &Request, record: &Record) -> Outcome {
-        let new_parent = self.known(record.new_parent)?;
-        let new_name = name(record.new_name.as_ref())?;
-        if record.operation == Operation::Link {
-            let ino = self.known(record.inode)?;
-            return Ok(found(self.target.link(request, ino, new_parent, new_name)));
-        }
-        let (parent, name) = (self.known(record.parent)?, name(record.name.as_ref())?);
-        let mode = RenameMode::from_bits_retain(record.flags.unwrap_or_default());
-        Ok(plain(self.target.rename(request, parent, name, new_parent, new_name, mode)))
-    }
-
-    fn open(&mut self, request: &Request, record: &Record) -> Outcome {
-        let flags = OpenMode::from_bits_retain(record.flags.unwrap_or_default());
-        let (target, mode) = (self.target, record.mode.unwrap_or_default());
-        Ok(match record.operation {
-            Operation::Create => {
-                let (parent, name) = (self.known(record.parent)?, name(record.name.as_ref())?);
-                target.create(request, parent, name, mode, flags).map(created)
-            }
-            Operation::Tmpfile => {
-                let parent = self.known(record.parent)?;
-                target.tmpfile(request, parent, mode, flags).map(created)
-            }
-            Operation::Open => {
-                let ino = self.known(record.inode)?;
-                target.open(request, ino, flags).map(|opened| opened_file(ino, &opened))
-            }
-            _ => {
-                let ino = self.known(record.inode)?;
-                target.opendir(request, ino).map(|handle| Done {
-                    opened: Some(OpenFile { ino, handle, is_directory: true, cookie: 0 }),
-                    ..Done::default()
-                })
-            }
-        })
+    /// The handle of the target for the one that the record may have.
+    fn handle(&self, record: &Record) -> Result<Option<Handle>, Unfit> {
+        record.handle.map(|number| Ok(self.open_file(Some(number))?.handle)).transpose()
     }
 
     fn data(&mut self, request: &Request, record: &Record) -> Outcome {
@@ -107,6 +100,7 @@ impl Replayer<'_> {
             let from = self.open_file(record.from_handle)?;
             let source = (from.ino, from.handle, record.from_offset.ok_or(Unfit::Incomplete)?);
             let copied = self.target.copy_file_range(request, source, (ino, handle, offset), bytes);
+            // How much of a request is copied at once, each file system chooses.
             return Ok(copied.map(|count| Done { bytes_written: count, ..Done::default() }));
         }
         if bytes > BYTES_MAX {
@@ -121,11 +115,6 @@ impl Replayer<'_> {
                 ..Done::default()
             }));
         }
-        self.write(request, record, (ino, offset))
-    }
-
-    fn write(&mut self, request: &Request, record: &Record, (ino, offset): (Ino, u64)) -> Outcome {
-        let handle = self.open_file(record.handle)?.handle;
         let has = |bit| record.flags.is_some_and(|flags| flags & bit != 0);
         let options =
             WriteOptions { kill_set_id: has(flag::KILL_SET_ID), append: has(flag::APPEND) };
@@ -144,55 +133,35 @@ impl Replayer<'_> {
         }))
     }
 
-    fn range(&mut self, request: &Request, record: &Record) -> Outcome {
+    fn file(&self, request: &Request, record: &Record, flags: u32) -> Outcome<()> {
+        let (target, data_only) = (self.target, flags & flag::DATA_ONLY != 0);
         let OpenFile { ino, handle, .. } = self.open_file(record.handle)?;
-        let offset = record.offset.ok_or(Unfit::Incomplete)?;
-        let flags = record.flags.unwrap_or_default();
-        if record.operation == Operation::Lseek {
-            let to = if flags & flag::HOLE != 0 { SeekTo::Hole } else { SeekTo::Data };
-            let sought = self.target.lseek(request, ino, handle, offset, to);
-            return Ok(sought.map(|_depends_on_block_sizes| Done::default()));
-        }
-        let length = record.size.ok_or(Unfit::Incomplete)?;
-        let mode = FallocateMode::from_bits_retain(flags);
-        Ok(plain(self.target.fallocate(request, ino, handle, offset, length, mode)))
+        let offset = || record.offset.ok_or(Unfit::Incomplete);
+        Ok(match record.operation {
+            Operation::Fallocate => {
+                let length = record.size.ok_or(Unfit::Incomplete)?;
+                let mode = FallocateMode::from_bits_retain(flags);
+                target.fallocate(request, ino, handle, offset()?, length, mode)
+            }
+            Operation::Lseek => {
+                let to = if flags & flag::HOLE != 0 { SeekTo::Hole } else { SeekTo::Data };
+                // Where it leads depends on the sizes of blocks.
+                target.lseek(request, ino, handle, offset()?, to).map(drop)
+            }
+            Operation::Flush => target.flush(request, ino, handle),
+            Operation::Fsync => target.fsync(request, ino, handle, data_only),
+            _ => target.fsyncdir(request, ino, handle, data_only),
+        })
     }
 
-    fn file(&mut self, request: &Request, record: &Record) -> Outcome {
-        if record.operation == Operation::Release {
-            return self.close_again(request, record);
-        }
-        let OpenFile { ino, handle, .. } = self.open_file(record.handle)?;
-        Ok(plain(match record.operation {
-            Operation::Flush => self.target.flush(request, ino, handle),
-            _ => self.target.fsync(request, ino, handle, data_only(record)),
-        }))
-    }
-
-    fn close_again(&mut self, request: &Request, record: &Record) -> Outcome {
-        let number = record.handle.ok_or(Unfit::Incomplete)?;
+    fn close_again(&mut self, request: &Request, number: Option<u64>) -> Outcome<()> {
+        let number = number.ok_or(Unfit::Incomplete)?;
         let open = self.handles.free(number).ok_or(Unfit::UnknownHandle { number })?;
-        let OpenFile { ino, handle, is_directory, .. } = open;
-        Ok(plain(if is_directory {
-            self.target.releasedir(request, ino, handle)
-        } else {
-            self.target.release(request, ino, handle)
-        }))
-    }
-
-    fn directory(&mut self, request: &Request, record: &Record) -> Outcome {
-        if record.operation == Operation::Releasedir {
-            return self.close_again(request, record);
-        }
-        let OpenFile { ino, handle, .. } = self.open_file(record.handle)?;
-        Ok(plain(match record.operation {
-            Operation::Readdir => self.list(request, record)?,
-            _ => self.target.fsyncdir(request, ino, handle, data_only(record)),
-        }))
+        Ok(self.release(request, open))
     }
 
     /// Takes as many entries as were delivered then, from where the last listing ended.
-    fn list(&mut self, request: &Request, record: &Record) -> Result<fslab_vfs::Result<()>, Unfit> {
+    fn list(&mut self, request: &Request, record: &Record) -> Outcome<()> {
         let OpenFile { ino, handle, cookie, .. } = self.open_file(record.handle)?;
         let mut at = if record.offset == Some(0) { 0 } else { cookie };
         let start = at;
@@ -210,58 +179,25 @@ impl Replayer<'_> {
         Ok(listed)
     }
 
-    fn attribute(&mut self, request: &Request, record: &Record) -> Outcome {
-        let ino = self.known(record.inode)?;
-        let target = self.target;
-        if record.operation == Operation::Listxattr {
-            return Ok(plain(target.listxattr(request, ino).map(drop)));
-        }
-        let name = OsString::from_vec(record.text.clone().ok_or(Unfit::Incomplete)?);
-        Ok(plain(match record.operation {
-            Operation::Getxattr => target.getxattr(request, ino, &name).map(drop),
-            Operation::Removexattr => target.removexattr(request, ino, &name),
-            _ => {
-                let mode = XattrMode::from_bits_retain(record.flags.unwrap_or_default());
-                let value = record.data.as_ref().ok_or(Unfit::NoValue)?;
-                target.setxattr(request, ino, &name, value, mode)
+    fn changes(&self, record: &Record, flags: u32) -> SetAttr {
+        let recorded = self.settings.owner.is_none();
+        let time = |now: u32, seconds: Option<i64>, nanoseconds: Option<u32>| match seconds {
+            _ if flags & now != 0 => Some(SetTime::Now),
+            Some(seconds) => {
+                let nanoseconds = nanoseconds.unwrap_or_default().min(999_999_999);
+                Some(SetTime::To(Timestamp { seconds, nanoseconds }))
             }
-        }))
-    }
-
-    fn flags(&mut self, request: &Request, record: &Record) -> Outcome {
-        let ino = self.known(record.inode)?;
-        if record.operation == Operation::FileattrSet {
-            let bytes = record.data.as_ref().ok_or(Unfit::NoValue)?;
-            let attr = FileAttr::from_bytes(bytes).ok_or(Unfit::Incomplete)?;
-            return Ok(plain(self.target.fileattr_set(request, ino, &attr)));
+            None => None,
+        };
+        SetAttr {
+            permissions: record.mode.map(Permissions::new),
+            uid: record.owner.filter(|_| recorded),
+            gid: record.group.filter(|_| recorded),
+            size: record.size,
+            accessed: time(flag::ACCESSED_NOW, record.accessed_s, record.accessed_ns),
+            modified: time(flag::MODIFIED_NOW, record.modified_s, record.modified_ns),
+            kill_set_id: flags & flag::KILL_SET_ID != 0,
         }
-        let is_extended = record.flags.is_some_and(|flags| flags & flag::EXTENDED != 0);
-        let form = if is_extended { FileAttrForm::Extended } else { FileAttrForm::Flags };
-        Ok(plain(self.target.fileattr_get(request, ino, form).map(drop)))
-    }
-
-    fn inode(&mut self, request: &Request, record: &Record) -> Outcome {
-        if record.operation == Operation::Forget {
-            let (Some(number), Some(lookups)) = (record.inode, record.size) else {
-                return Err(Unfit::Incomplete);
-            };
-            self.forget(number, lookups);
-            return Ok(Ok(Done::default()));
-        }
-        let ino = self.known(record.inode)?;
-        let handle = record.handle.map(|number| self.open_file(Some(number))).transpose()?;
-        let handle = handle.map(|open| open.handle);
-        let target = self.target;
-        Ok(plain(match record.operation {
-            Operation::Getattr => target.getattr(request, ino, handle).map(drop),
-            Operation::Setattr => {
-                let changes = changes(record, &self.settings.owner);
-                target.setattr(request, ino, handle, &changes).map(drop)
-            }
-            Operation::Readlink => target.readlink(request, ino).map(drop),
-            Operation::Syncfs => target.syncfs(request, ino),
-            _ => target.statfs(request, ino).map(drop),
-        }))
     }
 }
 
@@ -271,45 +207,24 @@ fn name(bytes: Option<&Vec<u8>>) -> Result<Name<'_>, Unfit> {
     Name::new(OsStr::from_bytes(bytes)).ok().ok_or(Unfit::Incomplete)
 }
 
-fn plain(answer: fslab_vfs::Result<()>) -> fslab_vfs::Result<Done> {
-    answer.map(|()| Done::default())
+fn form(flags: u32) -> FileAttrForm {
+    if flags & flag::EXTENDED != 0 { FileAttrForm::Extended } else { FileAttrForm::Flags }
+}
+
+fn plain<T>(answer: fslab_vfs::Result<T>) -> fslab_vfs::Result<Done> {
+    answer.map(|_| Done::default())
 }
 
 fn found(answer: fslab_vfs::Result<Entry>) -> fslab_vfs::Result<Done> {
     answer.map(|entry| Done { found: Some(entry.attr.ino), ..Done::default() })
 }
 
-fn opened_file(ino: Ino, opened: &Opened) -> Done {
-    let open = OpenFile { ino, handle: opened.handle, is_directory: false, cookie: 0 };
+fn opened(ino: Ino, handle: Handle, is_directory: bool) -> Done {
+    let open = OpenFile { ino, handle, is_directory, cookie: 0 };
     Done { opened: Some(open), ..Done::default() }
 }
 
-fn created((entry, opened): (Entry, Opened)) -> Done {
-    Done { found: Some(entry.attr.ino), ..opened_file(entry.attr.ino, &opened) }
-}
-
-fn data_only(record: &Record) -> bool {
-    record.flags.is_some_and(|flags| flags & flag::DATA_ONLY != 0)
-}
-
-fn changes(record: &Record, owner: &Owner) -> SetAttr {
-    let flags = record.flags.unwrap_or_default();
-    let recorded = *owner == Owner::Recorded;
-    let time = |now: u32, seconds: Option<i64>, nanoseconds: Option<u32>| match seconds {
-        _ if flags & now != 0 => Some(SetTime::Now),
-        Some(seconds) => {
-            let nanoseconds = nanoseconds.unwrap_or_default().min(999_999_999);
-            Some(SetTime::To(Timestamp { seconds, nanoseconds }))
-        }
-        None => None,
-    };
-    SetAttr {
-        permissions: record.mode.map(Permissions::new),
-        uid: record.owner.filter(|_| recorded),
-        gid: record.group.filter(|_| recorded),
-        size: record.size,
-        accessed: time(flag::ACCESSED_NOW, record.accessed_s, record.accessed_ns),
-        modified: time(flag::MODIFIED_NOW, record.modified_s, record.modified_ns),
-        kill_set_id: flags & flag::KILL_SET_ID != 0,
-    }
+fn created((entry, file): (Entry, Opened)) -> Done {
+    let ino = entry.attr.ino;
+    Done { found: Some(ino), ..opened(ino, file.handle, false) }
 }

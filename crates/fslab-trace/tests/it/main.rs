@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use fslab_trace::{
-    COLUMNS, DataMode, Error, Metadata, NameMode, ROWS_MAX, Reader, Record, Recorder,
-    RecorderOptions, TraceWriter, VERSION, WhenFull,
+    COLUMNS, DataMode, Error, Metadata, ROWS_MAX, Reader, Record, Recorder, RecorderOptions,
+    TraceWriter, VERSION, WhenFull,
 };
 use fslab_vfs::{Clock, MonotonicClock, Operation};
 use fslab_vfs_testing::environment::cases;
@@ -22,7 +22,7 @@ const METADATA: Metadata = Metadata {
     version: VERSION,
     segment: 1,
     data: DataMode::Full,
-    names: NameMode::Plain,
+    anonymised: false,
     lost: 0,
     closed: false,
 };
@@ -288,7 +288,7 @@ fn damaged_segments_are_errors() {
 fn replay(records: &[Record]) -> (fslab_trace::Replayed, fslab_vfs::MemFs) {
     let target = fslab_vfs::MemFs::default();
     let mut fill = |record: &Record, buffer: &mut [u8]| fslab_trace::noise(record.sequence, buffer);
-    let settings = fslab_trace::Settings { owner: fslab_trace::Owner::Recorded, fill: &mut fill };
+    let settings = fslab_trace::Settings { owner: None, fill: &mut fill };
     let mut replayer = fslab_trace::Replayer::new(&target, settings);
     records.iter().for_each(|record| replayer.step(record));
     (replayer.finish(), target)

@@ -2,7 +2,7 @@
 
 use std::os::fd::OwnedFd;
 
-use fslab_sys::mount_attributes::{AccessTimeChoice, copy_with_access_times};
+use fslab_sys::mount_attributes::copy_with_access_times;
 use rustix::fs::StatVfsMountFlags;
 
 use crate::access_times::AccessTimes;
@@ -10,16 +10,12 @@ use crate::error::Result;
 
 /// A directory as it is to be used, where that differs from how it is mounted.
 pub(super) fn copied_for(root: &OwnedFd, choice: AccessTimes) -> Result<Option<OwnedFd>> {
-    let copied = match choice {
-        AccessTimes::Usual => return Ok(None),
-        AccessTimes::Relative => AccessTimeChoice::Relative,
-        AccessTimes::RelativeOfFiles => AccessTimeChoice::RelativeOfFiles,
-        AccessTimes::Never => AccessTimeChoice::Never,
-    };
-    if is_mounted_so(rustix::fs::fstatvfs(root)?.f_flag, choice) {
+    let usual = choice == AccessTimes::Usual;
+    if usual || is_mounted_so(rustix::fs::fstatvfs(root)?.f_flag, choice) {
         return Ok(None);
     }
-    Ok(Some(copy_with_access_times(root, copied)?))
+    let (files, directories) = (choice != AccessTimes::Never, choice == AccessTimes::Relative);
+    Ok(Some(copy_with_access_times(root, files, directories)?))
 }
 
 /// Whether uses of files change access times on a mount with these flags as is wanted.

@@ -11,7 +11,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStringExt;
 
 use parking_lot::Mutex;
-use rustix::fs::{FileType, RawDir, SeekFrom};
+use rustix::fs::{RawDir, SeekFrom};
 
 use crate::error::Result;
 use crate::types::FileKind;
@@ -79,7 +79,7 @@ impl OpenDirectory {
             let entry = entry?;
             stream.pending.push_back(LowerEntry {
                 number: entry.ino(),
-                kind: to_kind(entry.file_type()),
+                kind: FileKind::from_mode(entry.file_type().as_raw_mode()),
                 next_offset: entry.next_entry_cookie(),
                 name: OsString::from_vec(entry.file_name().to_bytes().to_vec()),
             });
@@ -103,17 +103,4 @@ impl Stream {
         }
         false
     }
-}
-
-fn to_kind(file_type: FileType) -> Option<FileKind> {
-    Some(match file_type {
-        FileType::RegularFile => FileKind::Regular,
-        FileType::Directory => FileKind::Directory,
-        FileType::Symlink => FileKind::Symlink,
-        FileType::Fifo => FileKind::Fifo,
-        FileType::Socket => FileKind::Socket,
-        FileType::CharacterDevice => FileKind::CharDevice,
-        FileType::BlockDevice => FileKind::BlockDevice,
-        FileType::Unknown => return None,
-    })
 }

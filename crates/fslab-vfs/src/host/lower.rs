@@ -34,12 +34,12 @@ impl Lower {
     /// Takes an open directory as the root.
     pub fn new(root: OwnedFd, root_name: Option<PathBuf>, handles: bool) -> Result<Self> {
         let stat = attr::stat(&root)?;
-        let budget = DescriptorBudget::of_process();
+        let budget = descriptor_budget();
         let devices = Devices::new(attr::device_of(&stat), &root, handles)?;
         let identity = Identity { device: 0, number: stat.stx_ino };
         // The root is used by every path and never forgotten: it keeps its descriptor.
-        let inodes = Inodes::new(identity, Reference::Descriptor(Arc::new(root)), budget.pinned);
-        let directories = Cache::new(budget.directories);
+        let inodes = Inodes::new(identity, Reference::Descriptor(Arc::new(root)), budget);
+        let directories = Cache::new(budget);
         Ok(Self { inodes, devices, directories, root_number: stat.stx_ino, root_name })
     }
 
@@ -70,8 +70,7 @@ impl Lower {
 
     /// The path the kernel knows an inode by; none where it knows no name of it.
     pub fn name(&self, ino: Ino) -> Option<PathBuf> {
-        let path = rustix::fs::readlink(proc_path(&*self.path(ino).ok()?), Vec::new()).ok()?;
-        let path = PathBuf::from(OsString::from_vec(path.into_bytes()));
+        let path = name_of(&*self.path(ino).ok()?)?;
         // A file that was found by its handle alone hangs from no directory.
         path.file_name()?;
         match &self.root_name {
@@ -255,6 +254,12 @@ pub(super) fn proc_path(descriptor: &OwnedFd) -> String {
     format!("/proc/self/fd/{}", descriptor.as_raw_fd())
 }
 
+/// The path of an open directory, as far as the kernel knows one.
+pub(super) fn name_of(descriptor: &OwnedFd) -> Option<PathBuf> {
+    let path = rustix::fs::readlink(proc_path(descriptor), Vec::new()).ok()?;
+    Some(OsString::from_vec(path.into_bytes()).into())
+}
+
 /// A descriptor to keep: one open for writing would make the file busy for execution.
 pub(super) fn reopen_as_path(descriptor: &OwnedFd) -> Result<OwnedFd> {
     let flags = OFlags::PATH | OFlags::CLOEXEC;
@@ -264,17 +269,9 @@ pub(super) fn reopen_as_path(descriptor: &OwnedFd) -> Result<OwnedFd> {
 /// `AtFlags` for calls on the descriptor itself.
 pub(super) const ITSELF: AtFlags = AtFlags::EMPTY_PATH;
 
-/// How many descriptors may be kept beside those of open files.
-struct DescriptorBudget {
-    directories: usize,
-    pinned: usize,
-}
-
-impl DescriptorBudget {
-    /// A quarter of what the process may open for either use.
-    fn of_process() -> Self {
-        let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
-        let quarter = usize::try_from(limit / 4).unwrap_or(usize::MAX).clamp(16, 4096);
-        Self { directories: quarter, pinned: quarter }
-    }
+/// How many descriptors may be kept beside those of open files, for either of two uses: a quarter
+/// of what the process may open.
+fn descriptor_budget() -> usize {
+    let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+    usize::try_from(limit / 4).unwrap_or(usize::MAX).clamp(16, 4096)
 }

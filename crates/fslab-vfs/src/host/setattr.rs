@@ -43,29 +43,33 @@ impl HostFs {
     /// Takes the set-id bits away where the caller may not keep them. For changes of data of which
     /// the sender of the request does not say so.
     pub(super) fn clear_set_id_for(&self, request: &Request, ino: Ino) -> Result<()> {
-        let stat = attr::stat(self.lower.path(ino)?)?;
-        if !attr::permissions(&stat).has_set_id() || set_id::may_keep(request) {
-            return Ok(());
-        }
-        self.clear_set_id(request, ino)
+        self.change_permissions(ino, |before, gid| match before.has_set_id() {
+            true if !set_id::may_keep(request) => set_id::after_change(before, gid, request),
+            _ => before,
+        })
     }
 
     /// Takes the set-group-id bit away, as an access ACL set by a stranger to the group does.
     pub(super) fn clear_set_group_id(&self, ino: Ino) -> Result<()> {
-        let path = self.lower.path(ino)?;
-        let before = u32::from(attr::stat(&path)?.stx_mode);
-        if before & Permissions::SET_GID == 0 {
-            return Ok(());
-        }
-        set_permissions(&path, Permissions::new(before & !Permissions::SET_GID))
+        self.change_permissions(ino, |before, _| {
+            Permissions::new(before.bits() & !Permissions::SET_GID)
+        })
     }
 
     /// Takes the set-id bits away, as a write by a caller without CAP_FSETID does.
     pub(super) fn clear_set_id(&self, request: &Request, ino: Ino) -> Result<()> {
+        self.change_permissions(ino, |before, gid| set_id::after_change(before, gid, request))
+    }
+
+    fn change_permissions(
+        &self,
+        ino: Ino,
+        change: impl FnOnce(Permissions, u32) -> Permissions,
+    ) -> Result<()> {
         let path = self.lower.path(ino)?;
         let stat = attr::stat(&path)?;
         let before = attr::permissions(&stat);
-        let after = set_id::after_change(before, stat.stx_gid, request);
+        let after = change(before, stat.stx_gid);
         if after == before { Ok(()) } else { set_permissions(&path, after) }
     }
 }

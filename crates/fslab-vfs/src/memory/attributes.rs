@@ -5,7 +5,9 @@ use std::ffi::OsStr;
 use crate::error::{Errno, Result};
 use crate::rules::acl::{self, Acl};
 use crate::rules::set_id;
-use crate::types::{Attr, FileKind, Ino, Permissions, Request, SetAttr, SetTime, Timestamp};
+use crate::types::{
+    Attr, FileKind, Handle, Ino, Permissions, Request, SetAttr, SetTime, Timestamp,
+};
 
 use super::node::Node;
 use super::tree::Tree;
@@ -13,7 +15,13 @@ use super::tree::Tree;
 impl Tree {
     /// Applies the changes in the order size, owner, permissions, times: a later one has the last
     /// word (a new size sets times and may clear set-id bits, and so does a new owner).
-    pub fn setattr(&mut self, request: &Request, ino: Ino, changes: &SetAttr) -> Result<Attr> {
+    pub fn setattr(
+        &mut self,
+        request: &Request,
+        ino: Ino,
+        _: Option<Handle>,
+        changes: &SetAttr,
+    ) -> Result<Attr> {
         if let Some(size) = changes.size {
             self.truncate(ino, size, request, changes.kill_set_id)?;
         }

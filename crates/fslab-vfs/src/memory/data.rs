@@ -4,6 +4,7 @@
 //! shows what an earlier, longer version held.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 
 use crate::error::Errno;
 use crate::types::SeekTo;
@@ -17,7 +18,7 @@ type Page = Box<[u8; PAGE_BYTES as usize]>;
 
 /// A sparse file.
 #[derive(Debug, Default)]
-pub(super) struct Data {
+pub(crate) struct Data {
     size: u64,
     /// By number. `None` is space that was reserved and never written: it reads as zeros and
     /// counts as a hole, as an unwritten extent does.
@@ -97,10 +98,13 @@ impl Data {
     }
 
     fn page_for_writing(&mut self, space: &mut Space, number: u64) -> Result<&mut Page, Errno> {
-        if !self.pages.contains_key(&number) {
-            space.take(1)?;
-        }
-        let page = self.pages.entry(number).or_default();
+        let page = match self.pages.entry(number) {
+            Entry::Occupied(page) => page.into_mut(),
+            Entry::Vacant(free) => {
+                space.take(1)?;
+                free.insert(None)
+            }
+        };
         Ok(page.get_or_insert_with(|| Box::new([0; PAGE_BYTES as usize])))
     }
 
@@ -140,45 +144,31 @@ impl Data {
     /// Makes the range read as zeros, with its space reserved.
     pub fn zero(&mut self, space: &mut Space, offset: u64, length: u64) -> Result<(), Errno> {
         self.reserve(space, offset, length)?;
-        for piece in pieces(offset, length) {
-            self.clear_piece(&piece, |pages, number| {
-                pages.insert(number, None);
-            });
-        }
+        self.clear(offset, length, true);
         Ok(())
     }
 
     /// Makes the range a hole as far as whole pages go, and zeros elsewhere.
     pub fn punch(&mut self, space: &mut Space, offset: u64, length: u64) {
         let before = self.pages();
-        let end = offset + length;
-        let present: Vec<u64> = self
-            .pages
-            .range(offset / PAGE_BYTES..end.div_ceil(PAGE_BYTES))
-            .map(|(number, _)| *number)
-            .collect();
-        for number in present {
-            let start = offset.max(number * PAGE_BYTES);
-            let length = end.min((number + 1) * PAGE_BYTES) - start;
-            let within = (start % PAGE_BYTES) as usize;
-            let piece = Piece { page: number, start: within, length: length as usize };
-            self.clear_piece(&piece, |pages, number| {
-                pages.remove(&number);
-            });
-        }
+        self.clear(offset, length, false);
         space.give(before - self.pages());
     }
 
-    fn clear_piece(
-        &mut self,
-        piece: &Piece,
-        clear_page: impl FnOnce(&mut BTreeMap<u64, Option<Page>>, u64),
-    ) {
-        if piece.length as u64 == PAGE_BYTES {
-            clear_page(&mut self.pages, piece.page);
-        } else {
-            let offset = piece.page * PAGE_BYTES + piece.start as u64;
-            self.zero_within_page(offset, piece.length as u64);
+    fn clear(&mut self, offset: u64, length: u64, keeps_pages: bool) {
+        let end = offset + length;
+        let pages = self.pages.range(offset / PAGE_BYTES..end.div_ceil(PAGE_BYTES));
+        let present: Vec<u64> = pages.map(|(number, _)| *number).collect();
+        for number in present {
+            let start = offset.max(number * PAGE_BYTES);
+            let length = end.min((number + 1) * PAGE_BYTES) - start;
+            if length < PAGE_BYTES {
+                self.zero_within_page(start, length);
+            } else if keeps_pages {
+                self.pages.insert(number, None);
+            } else {
+                self.pages.remove(&number);
+            }
         }
     }
 

@@ -2,7 +2,9 @@
 
 use crate::error::{Errno, Error, Result};
 use crate::rules::{self, set_id};
-use crate::types::{FallocateMode, FileKind, Handle, Ino, OpenMode, Request, SeekTo, WriteOptions};
+use crate::types::{
+    FallocateMode, FileKind, Handle, Ino, OpenMode, Opened, Request, SeekTo, WriteOptions,
+};
 
 use super::data::MAX_SIZE;
 use super::handles::Open;
@@ -12,7 +14,7 @@ use super::tree::Tree;
 const COPY_BYTES_MAX: u64 = 16 << 20;
 
 impl Tree {
-    pub fn open(&mut self, request: &Request, ino: Ino, mode: OpenMode) -> Result<Handle> {
+    pub fn open(&mut self, request: &Request, ino: Ino, mode: OpenMode) -> Result<Opened> {
         match self.node(ino)?.kind {
             FileKind::Regular => {}
             FileKind::Directory => return Err(Errno::ISDIR.into()),
@@ -23,7 +25,8 @@ impl Tree {
         if mode.contains(OpenMode::TRUNCATE) {
             self.truncate(ino, 0, request, !set_id::may_keep(request))?;
         }
-        self.add_handle(Open::File { ino, mode })
+        let handle = self.add_handle(Open::File { ino, mode })?;
+        Ok(Opened { no_flush: true, ..Opened::new(handle) })
     }
 
     /// Reads without recording the access; answers also whether it is to be recorded.
@@ -45,6 +48,7 @@ impl Tree {
     pub fn write(
         &mut self,
         request: &Request,
+        _: Ino,
         handle: Handle,
         offset: u64,
         data: &[u8],
@@ -65,6 +69,7 @@ impl Tree {
     pub fn fallocate(
         &mut self,
         request: &Request,
+        _: Ino,
         handle: Handle,
         offset: u64,
         length: u64,
@@ -90,7 +95,14 @@ impl Tree {
         Ok(())
     }
 
-    pub fn lseek(&self, handle: Handle, offset: u64, to: SeekTo) -> Result<u64> {
+    pub fn lseek(
+        &self,
+        _: &Request,
+        _: Ino,
+        handle: Handle,
+        offset: u64,
+        to: SeekTo,
+    ) -> Result<u64> {
         let ino = self.handles.get(handle)?.ino();
         Ok(self.node(ino)?.data()?.seek(offset, to)?)
     }
@@ -98,25 +110,26 @@ impl Tree {
     pub fn copy_file_range(
         &mut self,
         request: &Request,
-        source: (Handle, u64),
-        target: (Handle, u64),
+        (_, source, source_offset): (Ino, Handle, u64),
+        (_, target, target_offset): (Ino, Handle, u64),
         length: u64,
     ) -> Result<u64> {
-        let (source_ino, _) = self.handles.readable(source.0)?;
-        let (target_ino, _) = self.handles.writable(target.0)?;
+        let (source_ino, _) = self.handles.readable(source)?;
+        let (target_ino, _) = self.handles.writable(target)?;
         let size = self.node(source_ino)?.data()?.size();
-        let length = length.min(size.saturating_sub(source.1));
-        target.1.checked_add(length).ok_or(Errno::OVERFLOW)?;
-        if source_ino == target_ino && source.1.abs_diff(target.1) < length {
+        let length = length.min(size.saturating_sub(source_offset));
+        target_offset.checked_add(length).ok_or(Errno::OVERFLOW)?;
+        if source_ino == target_ino && source_offset.abs_diff(target_offset) < length {
             return Err(Errno::INVAL.into());
         }
         if length == 0 {
             return Ok(0);
         }
         let mut buffer = vec![0; length.min(COPY_BYTES_MAX) as usize];
-        self.read(request, source.0, source.1, &mut buffer)?;
+        self.read(request, source, source_offset, &mut buffer)?;
         let options = WriteOptions { kill_set_id: !set_id::may_keep(request), append: false };
-        self.write(request, target.0, target.1, &buffer, options).map(|length| length as u64)
+        self.write(request, target_ino, target, target_offset, &buffer, options)
+            .map(|length| length as u64)
     }
 
     /// Whether a handle may be synced: any open one.

@@ -4,7 +4,7 @@ use std::ffi::OsStr;
 
 use crate::error::{Errno, Result};
 use crate::rules;
-use crate::types::{Entry, FileKind, Handle, Ino, Name, OpenMode, Request};
+use crate::types::{Entry, FileKind, Ino, Name, OpenMode, Opened, Request};
 
 use super::directory::Directory;
 use super::node::Content;
@@ -23,7 +23,7 @@ impl Tree {
         let is_device = matches!(kind, FileKind::CharDevice | FileKind::BlockDevice);
         let device = if is_device { device } else { 0 };
         let new = NewNode { kind, mode, device, content: Content::of_kind(kind) };
-        let ino = self.create(request, parent, name, new)?;
+        let ino = self.create_named(request, parent, name, new)?;
         self.enter(ino)
     }
 
@@ -38,7 +38,7 @@ impl Tree {
         let mode = mode & 0o1777;
         let content = Content::Directory(Directory::new(parent));
         let new = NewNode { kind: FileKind::Directory, mode, device: 0, content };
-        let ino = self.create(request, parent, name, new)?;
+        let ino = self.create_named(request, parent, name, new)?;
         self.enter(ino)
     }
 
@@ -52,29 +52,29 @@ impl Tree {
         rules::check_target(target)?;
         let content = Content::Symlink(target.to_owned());
         let new = NewNode { kind: FileKind::Symlink, mode: 0o777, device: 0, content };
-        let ino = self.create(request, parent, name, new)?;
+        let ino = self.create_named(request, parent, name, new)?;
         self.enter(ino)
     }
 
     /// Creates and opens, or opens what is there.
-    pub fn create_open(
+    pub fn create(
         &mut self,
         request: &Request,
         parent: Ino,
         name: Name<'_>,
         mode: u32,
         flags: OpenMode,
-    ) -> Result<(Entry, Handle)> {
+    ) -> Result<(Entry, Opened)> {
         let existing = self.node(parent)?.directory()?.get(name.as_os_str()).map(|slot| slot.ino);
-        let (ino, handle) = match existing {
+        let (ino, opened) = match existing {
             Some(_) if flags.contains(OpenMode::EXCLUSIVE) => return Err(Errno::EXIST.into()),
             Some(ino) => (ino, self.open(request, ino, flags)?),
             None => {
-                let ino = self.create(request, parent, name, new_file(mode))?;
+                let ino = self.create_named(request, parent, name, new_file(mode))?;
                 (ino, self.open(request, ino, flags - OpenMode::TRUNCATE)?)
             }
         };
-        Ok((self.enter(ino)?, handle))
+        Ok((self.enter(ino)?, opened))
     }
 
     /// Creates and opens a file without a name.
@@ -84,7 +84,7 @@ impl Tree {
         parent: Ino,
         mode: u32,
         flags: OpenMode,
-    ) -> Result<(Entry, Handle)> {
+    ) -> Result<(Entry, Opened)> {
         let directory = self.node(parent)?;
         directory.directory()?;
         if directory.links == 0 {
@@ -92,8 +92,8 @@ impl Tree {
         }
         let ino = self.create_unnamed(request, parent, new_file(mode), 0)?;
         self.node_mut(ino)?.linkable = !flags.contains(OpenMode::EXCLUSIVE);
-        let handle = self.open(request, ino, flags - OpenMode::TRUNCATE)?;
-        Ok((self.enter(ino)?, handle))
+        let opened = self.open(request, ino, flags - OpenMode::TRUNCATE)?;
+        Ok((self.enter(ino)?, opened))
     }
 }
 

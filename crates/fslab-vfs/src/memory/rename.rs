@@ -3,7 +3,7 @@
 //! All checks come before the first change, so that a refused rename changes nothing.
 
 use crate::error::{Errno, Result};
-use crate::types::{FileKind, Ino, Name, RenameMode, Timestamp};
+use crate::types::{FileKind, Ino, Name, RenameMode, Request, Timestamp};
 
 use super::directory::Slot;
 use super::tree::Tree;
@@ -19,11 +19,15 @@ impl Tree {
     /// Moves a name as `renameat2(2)` does; whiteouts are not supported (`EINVAL`).
     pub fn rename(
         &mut self,
-        from: Place<'_>,
-        to: Place<'_>,
+        request: &Request,
+        parent: Ino,
+        name: Name<'_>,
+        new_parent: Ino,
+        new_name: Name<'_>,
         mode: RenameMode,
-        now: Timestamp,
     ) -> Result<()> {
+        let (from, to) = (Place { parent, name }, Place { parent: new_parent, name: new_name });
+        let now = request.now;
         let known = RenameMode::NO_REPLACE | RenameMode::EXCHANGE;
         if !known.contains(mode) || mode == known {
             return Err(Errno::INVAL.into());
@@ -38,8 +42,6 @@ impl Tree {
         let target = self.child(to.parent, to.name).ok().cloned();
         self.check_ancestors(&source, target.as_ref(), from, to, mode)?;
         match target {
-            Some(_) if mode.contains(RenameMode::NO_REPLACE) => Err(Errno::EXIST.into()),
-            None if mode.contains(RenameMode::EXCHANGE) => Err(Errno::NOENT.into()),
             Some(target) if target.ino == source.ino => Ok(()),
             Some(target) if mode.contains(RenameMode::EXCHANGE) => {
                 self.exchange(from, &source, to, &target, now)

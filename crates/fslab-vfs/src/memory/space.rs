@@ -6,7 +6,7 @@
 use crate::error::Errno;
 
 /// The unit of allocation, and the granularity of holes.
-pub(super) const PAGE_BYTES: u64 = 4096;
+pub(crate) const PAGE_BYTES: u64 = 4096;
 
 /// The bounds of a [`super::MemFs`].
 ///
@@ -28,7 +28,7 @@ impl Default for Capacity {
 
 /// What is taken of a [`Capacity`].
 #[derive(Debug)]
-pub(super) struct Space {
+pub(crate) struct Space {
     capacity: Capacity,
     pages: u64,
 }

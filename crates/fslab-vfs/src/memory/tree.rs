@@ -139,7 +139,7 @@ impl Tree {
     }
 
     /// Creates an inode under a new name.
-    pub fn create(
+    pub fn create_named(
         &mut self,
         request: &Request,
         parent: Ino,
@@ -248,11 +248,11 @@ impl Tree {
     /// One more name for an inode.
     pub fn link(
         &mut self,
+        request: &Request,
         ino: Ino,
         new_parent: Ino,
         new_name: Name<'_>,
-        now: Timestamp,
-    ) -> Result<()> {
+    ) -> Result<Entry> {
         self.check_free(new_parent, new_name)?;
         let node = self.node_mut(ino)?;
         match node.kind {
@@ -263,30 +263,31 @@ impl Tree {
         }
         node.links += 1;
         node.linkable = false;
-        node.changed = now;
+        node.changed = request.now;
         let kind = node.kind;
-        self.set_name(new_parent, new_name.as_os_str(), ino, kind, now)
+        self.set_name(new_parent, new_name.as_os_str(), ino, kind, request.now)?;
+        self.enter(ino)
     }
 
     /// Removes the name of anything but a directory.
-    pub fn unlink(&mut self, parent: Ino, name: Name<'_>, now: Timestamp) -> Result<()> {
+    pub fn unlink(&mut self, request: &Request, parent: Ino, name: Name<'_>) -> Result<()> {
         let slot = self.child(parent, name)?.clone();
         if slot.kind == FileKind::Directory {
             return Err(Errno::ISDIR.into());
         }
-        self.clear_name(parent, name.as_os_str(), now)?;
-        self.drop_link(slot.ino, now)
+        self.clear_name(parent, name.as_os_str(), request.now)?;
+        self.drop_link(slot.ino, request.now)
     }
 
     /// Removes an empty directory.
-    pub fn rmdir(&mut self, parent: Ino, name: Name<'_>, now: Timestamp) -> Result<()> {
+    pub fn rmdir(&mut self, request: &Request, parent: Ino, name: Name<'_>) -> Result<()> {
         let ino = self.child(parent, name)?.ino;
         if !self.node(ino)?.directory()?.is_empty() {
             return Err(Errno::NOTEMPTY.into());
         }
-        self.clear_name(parent, name.as_os_str(), now)?;
+        self.clear_name(parent, name.as_os_str(), request.now)?;
         self.node_mut(parent)?.links -= 1;
-        self.drop_link(ino, now)
+        self.drop_link(ino, request.now)
     }
 
     /// An inode lost a name; a directory has only one.

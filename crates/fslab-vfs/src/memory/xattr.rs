@@ -15,7 +15,7 @@ use super::node::Node;
 use super::tree::Tree;
 
 impl Tree {
-    pub fn getxattr(&self, ino: Ino, name: &OsStr) -> Result<Vec<u8>> {
+    pub fn getxattr(&self, _: &Request, ino: Ino, name: &OsStr) -> Result<Vec<u8>> {
         let node = self.node(ino)?;
         if let namespace @ (Namespace::AccessAcl | Namespace::DefaultAcl) = Namespace::of(name)? {
             namespace.check_kind(node.kind)?;
@@ -23,7 +23,7 @@ impl Tree {
         node.xattrs.get(name).cloned().ok_or_else(|| Errno::NODATA.into())
     }
 
-    pub fn listxattr(&self, ino: Ino) -> Result<Vec<u8>> {
+    pub fn listxattr(&self, _: &Request, ino: Ino) -> Result<Vec<u8>> {
         let mut names = Vec::new();
         for name in self.node(ino)?.xattrs.keys() {
             names.extend_from_slice(name.as_bytes());

@@ -1,5 +1,8 @@
 //! The same tests over every block device.
 
+use std::fs::File;
+use std::path::Path;
+
 use fslab_vfs::{BlockDevice, Errno, FileDevice, MemoryDevice};
 
 const SIZE: u64 = 1 << 20;
@@ -107,11 +110,15 @@ fn threads_share_a_device() {
     });
 }
 
+fn open(path: &Path) -> fslab_vfs::Result<FileDevice> {
+    FileDevice::from_file(File::options().read(true).write(true).open(path)?)
+}
+
 #[test]
 fn only_files_and_devices_are_opened() {
     let directory = tempfile::tempdir().unwrap();
-    assert_eq!(FileDevice::open(directory.path()).unwrap_err().errno(), Errno::ISDIR);
-    let null = FileDevice::open("/dev/null".as_ref());
+    assert_eq!(open(directory.path()).unwrap_err().errno(), Errno::ISDIR);
+    let null = open("/dev/null".as_ref());
     assert_eq!(null.unwrap_err().errno(), Errno::INVAL);
 }
 
@@ -119,7 +126,7 @@ fn only_files_and_devices_are_opened() {
 fn read_only_device_refuses_writes() {
     let file = tempfile::NamedTempFile::new().unwrap();
     file.as_file().set_len(SIZE).unwrap();
-    let device = FileDevice::open_read_only(file.path()).unwrap();
+    let device = FileDevice::from_file(File::open(file.path()).unwrap()).unwrap();
     assert_eq!(read(&device, 0, 10), vec![0; 10]);
     assert_eq!(device.write_at(0, b"x").unwrap_err().errno(), Errno::BADF);
 }
@@ -128,7 +135,7 @@ fn read_only_device_refuses_writes() {
 fn cut_file_is_an_error_and_not_zeros() {
     let file = tempfile::NamedTempFile::new().unwrap();
     file.as_file().set_len(SIZE).unwrap();
-    let device = FileDevice::open(file.path()).unwrap();
+    let device = open(file.path()).unwrap();
     file.as_file().set_len(10).unwrap();
     let answer = device.read_at(0, &mut [0; 20]);
     assert_eq!(answer.unwrap_err().errno(), Errno::IO);

@@ -10,12 +10,10 @@ mod progress;
 mod resume;
 mod self_test;
 
-use std::collections::BTreeSet;
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use fslab_compare::plan::Form;
 use fslab_compare::{Outcome, Plan, RunOptions, is_work_directory, remove_leftovers, samples_path};
 use fslab_report::sample::{self, EndReason, NoteKind};
@@ -24,14 +22,10 @@ use fslab_sys::signals::Interrupt;
 
 use super::places;
 use super::report::Shown;
-use crate::exit::{Code, Coded};
 
 const DEFAULT_PLAN: &str = include_str!("../../../../plans/default.toml");
 const QUICK_PLAN: &str = include_str!("../../../../plans/quick.toml");
 const IN_PROCESS_PLAN: &str = include_str!("../../../../plans/in-process.toml");
-
-/// A block is run again so often, unless the plan or the command line says otherwise.
-const DEFAULT_RERUNS: u32 = 1;
 
 /// Arguments of `fslab compare`.
 #[derive(Debug, Default, clap::Args)]
@@ -131,21 +125,34 @@ impl Args {
             return dry_run::run(&self, &plan, seed);
         }
         remarks.extend(remark_on_build());
-        if self.quick && self.work_dir.is_none() {
-            let (directory, remark) = memory::for_images(&plan, "--quick").unzip();
+        let in_memory = self.quick.then_some("--quick");
+        let comparison = self.begun(plan, seed, remarks, in_memory)?;
+        self.compare(&comparison)
+    }
+
+    /// A comparison that is begun, in its directory; images are in memory where an option asks for
+    /// that.
+    fn begun(
+        &mut self,
+        plan: Plan,
+        seed: u64,
+        mut remarks: Vec<String>,
+        in_memory: Option<&str>,
+    ) -> Result<Comparison> {
+        if let Some(option) = in_memory.filter(|_| self.work_dir.is_none()) {
+            let (directory, remark) = memory::for_images(&plan, option).unzip();
             self.work_dir = directory;
             remarks.extend(remark);
         }
-        let out = self.out.clone().unwrap_or_else(default_out);
+        let out = self.out.clone().unwrap_or_else(|| places::dated("fslab-report"));
         // Before anything is made.
         if let Some(path) = self.work_dir.as_deref().filter(|path| *path != out) {
             places::check_work_dir(path)?;
         }
         make_out(&out)?;
-        self.compare(&self.fresh(plan, seed, remarks, out)?)
+        self.fresh(plan, seed, remarks, out)
     }
 
-    /// A comparison that is begun.
     fn fresh(
         &self,
         plan: Plan,
@@ -153,98 +160,59 @@ impl Args {
         remarks: Vec<String>,
         out: PathBuf,
     ) -> Result<Comparison> {
-        let choice = self.choice(self.reruns_max(&plan), &samples_path(&out))?;
+        let choice = self.choice(&plan, &samples_path(&out))?;
         let command = self.command(seed, &plan);
         Ok(Comparison { plan, seed, remarks, choice, command, out, resume: false })
     }
 
-    fn reruns_max(&self, plan: &Plan) -> u32 {
-        self.reruns.or(plan.reruns_max).unwrap_or(DEFAULT_RERUNS)
-    }
-
     /// Runs a comparison and shows what came of it.
     fn compare(&self, comparison: &Comparison) -> Result<()> {
-        let outcome = self.execute(comparison)?;
+        let outcome = comparison.execute()?;
         let out = &comparison.out;
         self.shown.show(&[samples_path(out)], Some(&out.join("report.html")))?;
         match outcome.end.reason {
-            EndReason::Interrupted => Err(Coded {
-                code: Code::Failure,
-                message: format!(
-                    "interrupted; the samples so far are kept and reported. \
-                     Go on with: fslab compare --resume {}",
-                    quoted(out)
-                ),
-            }
-            .into()),
+            EndReason::Interrupted => bail!(
+                "interrupted; the samples so far are kept and reported. \
+                 Go on with: fslab compare --resume {}",
+                quoted(out)
+            ),
             EndReason::Finished | EndReason::Narrow | EndReason::TimeLimit => all_done(&outcome),
         }
     }
 
-    /// Runs a comparison: its samples are in its directory then.
-    fn execute(&self, comparison: &Comparison) -> Result<Outcome> {
-        let Comparison { plan, seed, out, choice, .. } = comparison;
-        let interrupt = Interrupt::on_signals().context("taking over SIGINT and SIGTERM")?;
-        let work_parent = choice.work_parent.clone().unwrap_or_else(|| out.clone());
-        places::check_work_dir(&work_parent)?;
-        report_leftovers(&work_parent)?;
-        let samples = samples_path(out);
-        let (rounds, rounds_max) = self.rounds(plan);
-        let most = if rounds_max > rounds { format!(" to {rounds_max}") } else { String::new() };
-        eprintln!(
-            "{}: seed {seed}, {rounds}{most} rounds, samples in {}",
-            plan.name,
-            samples.display()
-        );
-        let options = RunOptions {
-            plan,
-            seed: *seed,
-            rounds,
-            rounds_max,
-            reruns_max: choice.reruns_max,
-            cells: choice.cells.clone(),
-            work_parent: &work_parent,
-            samples: &samples,
-            resume: comparison.resume,
-            command: &comparison.command,
-            host: &host::Binary::new()?,
-            interrupt,
-            remarks: comparison.remarks.clone(),
-        };
-        let mut progress = progress::Progress::new();
-        let outcome = fslab_compare::run(options, &mut progress)?;
-        progress.finish();
-        durations::remember(&samples, plan);
-        Ok(outcome)
-    }
-
     /// The plan, and what must be said on top of the report about its choice.
     fn plan(&self) -> Result<(Plan, Vec<String>)> {
-        let (plan, remarks) = self.plan_alone()?;
-        let plan = plan.erasing(&self.erase);
-        let given = (!self.run.is_empty()).then(|| self.run.clone());
-        Ok((given.into_iter().fold(plan, Plan::with_command), remarks))
+        let (mut plan, remarks) = self.plan_alone()?;
+        if !self.run.is_empty() {
+            plan = plan.with_command(self.run.clone());
+        }
+        self.set_rounds(&mut plan);
+        Ok((plan, remarks))
     }
 
     fn plan_alone(&self) -> Result<(Plan, Vec<String>)> {
         let form = if self.quick { Form::Quick } else { Form::Full };
         if let Some(path) = &self.plan {
-            return Ok((Plan::read(path, form)?, Vec::new()));
+            return Ok((Plan::read(path, form)?.erasing(&self.erase), Vec::new()));
         }
-        if let Some(obstacle) = obstacle_to_mounting() {
-            let remark = format!(
-                "{obstacle}: file systems within the process and this directory were measured \
-                 instead of mounted ones"
-            );
-            return Ok((Plan::parse("the built-in plan", IN_PROCESS_PLAN, form)?, vec![remark]));
-        }
-        let text = if self.quick { QUICK_PLAN } else { DEFAULT_PLAN };
-        Ok((Plan::parse("the built-in plan", text, form)?, Vec::new()))
+        let (text, remarks) = match obstacle_to_mounting() {
+            Some(obstacle) => {
+                let remark = format!(
+                    "{obstacle}: file systems within the process and this directory were measured \
+                     instead of mounted ones"
+                );
+                (IN_PROCESS_PLAN, vec![remark])
+            }
+            None if self.quick => (QUICK_PLAN, Vec::new()),
+            None => (DEFAULT_PLAN, Vec::new()),
+        };
+        Ok((Plan::parse("the built-in plan", text, form)?.erasing(&self.erase), remarks))
     }
 
-    /// Rounds at least and at most.
-    fn rounds(&self, plan: &Plan) -> (u32, u32) {
-        self.rounds.map_or((plan.rounds, plan.rounds_max), |rounds| (rounds, rounds))
+    fn set_rounds(&self, plan: &mut Plan) {
+        if let Some(rounds) = self.rounds {
+            (plan.rounds, plan.rounds_max) = (rounds, rounds);
+        }
     }
 
     /// The command that repeats this comparison.
@@ -253,9 +221,8 @@ impl Args {
         words.extend(self.plan.as_ref().map(|plan| quoted(plan)));
         words.extend(self.quick.then(|| "--quick".to_owned()));
         words.push(format!("--seed {seed}"));
-        let (rounds, rounds_max) = self.rounds(plan);
-        if rounds == rounds_max {
-            words.push(format!("--rounds {rounds}"));
+        if plan.rounds == plan.rounds_max {
+            words.push(format!("--rounds {}", plan.rounds));
         }
         words.extend(self.chosen());
         if !self.run.is_empty() {
@@ -278,71 +245,94 @@ struct Comparison {
     resume: bool,
 }
 
-/// Cells of a plan that another command wants to be run as this one would.
-#[derive(Debug)]
-pub(super) struct Wanted {
-    /// The plan's file, for the command that repeats the run.
-    pub path: PathBuf,
-    /// The plan.
-    pub plan: Plan,
-    /// Its targets that are wanted.
-    pub targets: Vec<String>,
-    /// Its workloads that are wanted.
-    pub workloads: Vec<String>,
-    /// Directory for the samples and the page.
-    pub out: PathBuf,
-    /// Where images and mount points are made, if not there.
-    pub work_dir: Option<PathBuf>,
-    /// Seed for everything random.
-    pub seed: u64,
-    /// Whether the directory has rounds of the same cells already, which are gone on with.
-    pub goes_on: bool,
+impl Comparison {
+    /// Runs it: its samples are in its directory then.
+    fn execute(&self) -> Result<Outcome> {
+        let work_parent = self.work_parent();
+        places::check_work_dir(work_parent)?;
+        report_leftovers(work_parent)?;
+        let Plan { name, rounds, rounds_max, .. } = &self.plan;
+        let most = if rounds_max > rounds { format!(" to {rounds_max}") } else { String::new() };
+        let samples = samples_path(&self.out);
+        let (seed, shown) = (self.seed, samples.display());
+        eprintln!("{name}: seed {seed}, {rounds}{most} rounds, samples in {shown}");
+        let outcome = self.measure()?;
+        durations::remember(&samples, &self.plan);
+        Ok(outcome)
+    }
+
+    fn measure(&self) -> Result<Outcome> {
+        let options = RunOptions {
+            plan: &self.plan,
+            seed: self.seed,
+            rounds: self.plan.rounds,
+            rounds_max: self.plan.rounds_max,
+            reruns_max: self.choice.reruns_max,
+            cells: self.choice.cells.clone(),
+            work_parent: self.work_parent(),
+            samples: &samples_path(&self.out),
+            resume: self.resume,
+            command: &self.command,
+            host: &host::Binary::new()?,
+            interrupt: Interrupt::on_signals().context("taking over SIGINT and SIGTERM")?,
+            remarks: self.remarks.clone(),
+        };
+        let mut progress = progress::Progress::new();
+        let outcome = fslab_compare::run(options, &mut progress)?;
+        progress.finish();
+        Ok(outcome)
+    }
+
+    fn work_parent(&self) -> &Path {
+        self.choice.work_parent.as_ref().unwrap_or(&self.out)
+    }
 }
 
-impl Wanted {
-    /// Runs them; the samples are in the directory then, with their own report. Where an error
-    /// ended the run, with what was measured before.
-    pub fn run(self) -> Result<EndReason> {
-        let args = self.args();
-        if !self.goes_on {
-            make_out(&self.out)?;
+impl Args {
+    /// What chooses cells of a plan for another command: some of its targets and workloads.
+    pub(super) fn of_cells(
+        plan_file: PathBuf,
+        form: Form,
+        (only_target, only_workload): (Vec<String>, Vec<String>),
+        work_dir: Option<PathBuf>,
+        seed: u64,
+    ) -> Self {
+        let (plan, quick, seed) = (Some(plan_file), form == Form::Quick, Some(seed));
+        Self { plan, quick, only_target, only_workload, work_dir, seed, ..Self::default() }
+    }
+
+    /// Runs cells of a plan for another command, in a directory that has their samples then, with
+    /// their own report. Where an error ended the run, with what was measured before. `goes_on` is
+    /// whether the directory has rounds of the same cells already.
+    pub(super) fn run_cells(&self, plan: Plan, out: PathBuf, goes_on: bool) -> Result<EndReason> {
+        if !goes_on {
+            make_out(&out)?;
         }
         let remarks = remark_on_build().into_iter().collect();
         // The claims judge by their own margins; a second copy would only take time.
-        let plan = Plan { noise_floor: false, ..self.plan };
-        let mut comparison = args.fresh(plan, self.seed, remarks, self.out)?;
-        comparison.resume = self.goes_on;
-        let ended = args.execute(&comparison);
+        let plan = Plan { noise_floor: false, ..plan };
+        let seed = self.seed.unwrap_or_else(seed_from_clock);
+        let mut comparison = self.fresh(plan, seed, remarks, out)?;
+        comparison.resume = goes_on;
+        let ended = comparison.execute();
         let written = write_page(&comparison.out);
         let ended = ended?;
         written?;
         Ok(ended.end.reason)
     }
 
-    /// How long they would take, in a sentence.
-    pub fn estimate(&self) -> String {
-        dry_run::estimate(&self.args(), &self.plan, &durations::Durations::load())
-    }
-
-    fn args(&self) -> Args {
-        Args {
-            plan: Some(self.path.clone()),
-            quick: self.plan.form == Form::Quick,
-            only_target: self.targets.clone(),
-            only_workload: self.workloads.clone(),
-            work_dir: self.work_dir.clone(),
-            ..Args::default()
-        }
+    /// How long cells of a plan would take, in a sentence.
+    pub(super) fn estimate(&self, plan: &Plan) -> String {
+        dry_run::estimate(self, plan, &durations::Durations::load())
     }
 }
 
 /// Writes the report of the samples in a directory beside them.
 fn write_page(out: &Path) -> Result<()> {
     let records = sample::read(&samples_path(out))?;
-    let page = out.join("report.html");
     let mut report = Report::new(&records);
     report.workload_help = super::report::workload_help;
-    fs::write(&page, fslab_report::html(&report)?).with_context(|| page.display().to_string())
+    super::report::write("html", &out.join("report.html"), &report)
 }
 
 fn remark_on_build() -> Option<String> {
@@ -359,22 +349,16 @@ pub(super) fn seed_from_clock() -> u64 {
     (now.as_nanos() % 1_000_000_007) as u64
 }
 
-fn default_out() -> PathBuf {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    PathBuf::from(format!("fslab-report-{}", now.as_secs()))
-}
-
 /// Fails where something could not be measured; the report has the rest, and says why.
 fn all_done(outcome: &Outcome) -> Result<()> {
     let failed = outcome.notes.iter().filter(|note| note.kind == NoteKind::Failed);
-    let names: BTreeSet<&str> = failed.filter_map(|note| note.target.as_deref()).collect();
+    let mut names: Vec<&str> = failed.filter_map(|note| note.target.as_deref()).collect();
     if names.is_empty() {
         return Ok(());
     }
-    let names: Vec<&str> = names.into_iter().collect();
-    let message =
-        format!("failed: {}; the report has what was measured, and why", names.join(", "));
-    Err(Coded { code: Code::Failure, message }.into())
+    names.sort_unstable();
+    names.dedup();
+    bail!("failed: {}; the report has what was measured, and why", names.join(", "))
 }
 
 fn make_out(out: &Path) -> Result<()> {
@@ -383,12 +367,12 @@ fn make_out(out: &Path) -> Result<()> {
         // What a killed comparison left to be removed.
         return places::make_out(out, |name| is_work_directory(Path::new(name)));
     }
-    let message = format!(
+    bail_as!(
+        BadInput,
         "{} exists; samples are never overwritten: choose another --out, or go on with --resume {}",
         samples.display(),
         quoted(out)
-    );
-    Err(Coded { code: Code::BadInput, message }.into())
+    )
 }
 
 /// What forbids mounting here, if anything does.

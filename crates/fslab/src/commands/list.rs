@@ -1,15 +1,15 @@
 //! `fslab list`: everything that can be named on a command line, from the registries.
 
 use anyhow::Result;
-use comfy_table::{ContentArrangement, Table, presets};
-use fslab_compare::workload::{Spec as Workload, WORKLOADS};
-use fslab_layers::{LAYERS, LEAVES, LayerSpec, LeafSpec, ValueKind};
+use fslab_compare::workload::{Parameter, Spec as Workload, WORKLOADS};
+use fslab_layers::{LAYERS, LEAVES, LayerSpec, LeafSpec, OptionSpec, ValueKind};
 use fslab_probe::{ATTRIBUTES, Attribute};
 use fslab_report::RENDERERS;
 use serde_json::{Value, json};
 
 use crate::layers;
 use crate::leaves::FOREIGN;
+use crate::output::plain_table;
 
 /// Arguments of `fslab list`.
 #[derive(Debug, clap::Args)]
@@ -42,32 +42,8 @@ fn all_layers() -> impl Iterator<Item = &'static LayerSpec> {
 }
 
 fn as_json() -> Value {
-    let layers: Vec<_> = all_layers().map(layer_as_json).collect();
-    let leaves: Vec<_> =
-        all_leaves().map(|leaf| json!({ "name": leaf.name, "help": leaf.help })).collect();
-    let workloads: Vec<_> = WORKLOADS.iter().map(|workload| workload_as_json(workload)).collect();
-    let renderers: Vec<_> =
-        RENDERERS.iter().map(|one| json!({ "name": one.name, "help": one.help })).collect();
-    let attributes: Vec<_> = ATTRIBUTES.iter().map(|one| attribute_as_json(one)).collect();
-    json!({
-        "layers": layers,
-        "leaves": leaves,
-        "workloads": workloads,
-        "renderers": renderers,
-        "attributes": attributes,
-    })
-}
-
-fn attribute_as_json(attribute: &Attribute) -> Value {
-    let Attribute { name, help, wants, .. } = attribute;
-    json!({ "name": name, "help": help, "wants": wants.name() })
-}
-
-fn layer_as_json(layer: &LayerSpec) -> Value {
-    let options: Vec<_> = layer
-        .options
-        .iter()
-        .map(|option| {
+    let layer_as_json = |layer: &LayerSpec| {
+        let option_as_json = |option: &OptionSpec| {
             json!({
                 "name": option.name,
                 "help": option.help,
@@ -75,34 +51,37 @@ fn layer_as_json(layer: &LayerSpec) -> Value {
                 "values": option.value.expected(),
                 "place": option.value == ValueKind::Place,
             })
-        })
-        .collect();
-    json!({
-        "name": layer.name,
-        "help": layer.help,
-        "kind": layer.kind.name(),
-        "options": options,
-    })
-}
-
-fn workload_as_json(workload: &Workload) -> Value {
-    let parameters: Vec<_> = workload
-        .parameters
-        .iter()
-        .map(|parameter| {
+        };
+        let options: Vec<_> = layer.options.iter().map(option_as_json).collect();
+        let kind = layer.kind.name();
+        json!({ "name": layer.name, "help": layer.help, "kind": kind, "options": options })
+    };
+    let workload_as_json = |workload: &&Workload| {
+        let parameter_as_json = |parameter: &Parameter| {
             json!({
                 "name": parameter.name,
                 "help": parameter.help,
                 "default": parameter.default.to_string(),
                 "values": parameter.default.values(),
             })
-        })
-        .collect();
-    json!({ "name": workload.name, "help": workload.help, "parameters": parameters })
+        };
+        let parameters: Vec<_> = workload.parameters.iter().map(parameter_as_json).collect();
+        json!({ "name": workload.name, "help": workload.help, "parameters": parameters })
+    };
+    let wants =
+        |one: &&Attribute| json!({ "name": one.name, "help": one.help, "wants": one.wants.name() });
+    let named = |(name, help)| json!({ "name": name, "help": help });
+    json!({
+        "layers": all_layers().map(layer_as_json).collect::<Vec<_>>(),
+        "leaves": all_leaves().map(|one| named((one.name, one.help))).collect::<Vec<_>>(),
+        "workloads": WORKLOADS.iter().map(workload_as_json).collect::<Vec<_>>(),
+        "renderers": RENDERERS.iter().map(|one| named((one.name, one.help))).collect::<Vec<_>>(),
+        "attributes": ATTRIBUTES.iter().map(wants).collect::<Vec<_>>(),
+    })
 }
 
 fn as_tables() -> String {
-    let mut layers = table(["layer", "kind", "what it does"]);
+    let mut layers = plain_table(["layer", "kind", "what it does"]);
     for layer in all_layers() {
         layers.add_row([layer.name, layer.kind.name(), layer.help]);
         for option in layer.options {
@@ -114,11 +93,9 @@ fn as_tables() -> String {
             layers.add_row([name, String::new(), format!("{}{words}", option.help)]);
         }
     }
-    let mut leaves = table(["leaf", "", "what it is"]);
-    for leaf in all_leaves() {
-        leaves.add_row([leaf.name, "", leaf.help]);
-    }
-    let mut workloads = table(["workload", "", "what it does"]);
+    let mut leaves = plain_table(["leaf", "", "what it is"]);
+    leaves.add_rows(all_leaves().map(|leaf| [leaf.name, "", leaf.help]));
+    let mut workloads = plain_table(["workload", "", "what it does"]);
     for workload in WORKLOADS {
         workloads.add_row([workload.name, "", workload.help]);
         for parameter in workload.parameters {
@@ -126,22 +103,9 @@ fn as_tables() -> String {
             workloads.add_row([name.as_str(), "", parameter.help]);
         }
     }
-    let mut renderers = table(["renderer", "", "what it makes"]);
-    for renderer in RENDERERS {
-        renderers.add_row([renderer.name, "", renderer.help]);
-    }
-    let mut attributes = table(["attribute", "wants", "what fslab probe finds"]);
-    for attribute in ATTRIBUTES {
-        attributes.add_row([attribute.name, attribute.wants.name(), attribute.help]);
-    }
+    let mut renderers = plain_table(["renderer", "", "what it makes"]);
+    renderers.add_rows(RENDERERS.iter().map(|one| [one.name, "", one.help]));
+    let mut attributes = plain_table(["attribute", "wants", "what fslab probe finds"]);
+    attributes.add_rows(ATTRIBUTES.iter().map(|one| [one.name, one.wants.name(), one.help]));
     format!("{layers}\n\n{leaves}\n\n{workloads}\n\n{renderers}\n\n{attributes}")
-}
-
-fn table<const COLUMNS: usize>(header: [&str; COLUMNS]) -> Table {
-    let mut table = Table::new();
-    table
-        .load_style(presets::NOTHING)
-        .set_content_arrangement(ContentArrangement::Dynamic)
-        .set_header(header);
-    table
 }

@@ -106,7 +106,9 @@ impl Args {
         if let Some(path) = &self.layers_file {
             layers.extend(Stack::read_layers(path, layers::FOREIGN)?);
         }
-        let dead = preflight::dead(&self.mount_point).filter(|_| options.replace);
+        // What can't be asked about is said by who looks at the place next.
+        let dead = DeadMount::on(&self.mount_point, "fuse.fslab").ok().flatten();
+        let dead = dead.filter(|_| options.replace);
         if let Some(tree) = layers::owners_tree(&layers, &self.lower) {
             layers::open_owners_tree(tree, options.mount.read_only)?;
         }

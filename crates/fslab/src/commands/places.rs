@@ -3,11 +3,10 @@
 
 use std::fs;
 use std::io::ErrorKind;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result};
-
-use crate::exit::{Code, Coded};
 
 /// What a new file system has in its root.
 const LOST_AND_FOUND: &str = "lost+found";
@@ -21,22 +20,29 @@ pub(super) fn make_out(out: &Path, is_own: impl Fn(&str) -> bool) -> Result<()> 
     let shown = || out.display().to_string();
     match fs::create_dir_all(out) {
         Err(error) if error.kind() == ErrorKind::AlreadyExists => {
-            return refuse(format!("--out {}: it is no directory", shown()));
+            bail_as!(BadInput, "--out {}: it is no directory", shown());
         }
         made => made.with_context(shown)?,
     }
     for entry in fs::read_dir(out).with_context(shown)? {
         let name = entry.with_context(shown)?.file_name();
         if !name.to_str().is_some_and(|name| name == LOST_AND_FOUND || is_own(name)) {
-            return refuse(format!(
+            bail_as!(
+                BadInput,
                 "--out {}: it holds {}, which is of no report; name a new directory or an empty \
                  one",
                 shown(),
                 name.display()
-            ));
+            );
         }
     }
     Ok(())
+}
+
+/// The directory of a report that nobody named, in the current one.
+pub(super) fn dated(name: &str) -> PathBuf {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    PathBuf::from(format!("{name}-{}", now.as_secs()))
 }
 
 /// Checks that the directory for images and mount points is there.
@@ -44,17 +50,29 @@ pub(super) fn make_out(out: &Path, is_own: impl Fn(&str) -> bool) -> Result<()> 
 /// # Errors
 /// Where it is not.
 pub(super) fn check_work_dir(path: &Path) -> Result<()> {
+    let shown = path.display();
     match path.metadata() {
         Ok(found) if found.is_dir() => Ok(()),
-        Ok(_) => refuse(format!("--work-dir {}: it is no directory", path.display())),
-        Err(error) if error.kind() == ErrorKind::NotFound => refuse(format!(
-            "--work-dir {}: there is no such directory; make it, or name another",
-            path.display()
-        )),
-        Err(error) => Err(error).with_context(|| format!("--work-dir {}", path.display())),
+        Ok(_) => bail_as!(BadInput, "--work-dir {shown}: it is no directory"),
+        Err(error) if error.kind() == ErrorKind::NotFound => bail_as!(
+            BadInput,
+            "--work-dir {shown}: there is no such directory; make it, or name another"
+        ),
+        Err(error) => Err(error).with_context(|| format!("--work-dir {shown}")),
     }
 }
 
-fn refuse(message: String) -> Result<()> {
-    Err(Coded { code: Code::BadInput, message }.into())
+/// An absolute path without links, of something that need not be there yet.
+///
+/// # Errors
+/// Where the current directory is not known.
+pub(super) fn resolved(path: &Path) -> Result<PathBuf> {
+    let path = std::path::absolute(path)?;
+    let there = path.ancestors().find_map(|ancestor| {
+        let real = ancestor.canonicalize().ok()?;
+        let rest = path.strip_prefix(ancestor).ok()?;
+        // Joined with nothing, the name of a file would end with a slash.
+        Some(if rest.as_os_str().is_empty() { real } else { real.join(rest) })
+    });
+    Ok(there.unwrap_or(path))
 }

@@ -5,22 +5,19 @@ mod reproduce;
 mod show;
 mod verify;
 
-use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use fslab_probe::matrix::How;
-use fslab_probe::original::Means;
 use fslab_probe::timing::validation::Extent;
 use fslab_probe::timing::{Clock, MakeCold, Timing};
-use fslab_probe::{ATTRIBUTES, Answer, Attribute, Ground, Options, find, find_both, plot};
+use fslab_probe::{ATTRIBUTES, Attribute, Ground, Options, find, plot};
 use fslab_sys::memory_bound::MemoryBound;
 use fslab_sys::signals::Interrupt;
 use fslab_vfs::Size;
 
 use crate::commands::compare::host::Binary;
-use crate::exit::{Code, Coded};
-use crate::output::output;
+use crate::exit::Code;
 
 /// Arguments of `fslab probe`.
 #[derive(Debug, clap::Args)]
@@ -84,15 +81,11 @@ pub struct Args {
 /// Less room than this shows no read-ahead window at all.
 const BUDGET_LEAST: Size = Size::mib(16);
 
-/// Where images are in memory on most machines.
-const MEMORY_DIRECTORY: &str = "/dev/shm";
-
-/// Where images are made.
-struct Places {
-    /// On a disk, or where the user said.
-    work: PathBuf,
-    /// In memory, where there is room for that.
-    fast: PathBuf,
+/// Where is probed, with what, and until when.
+struct Work<'a> {
+    path: &'a Path,
+    timing: Option<Timing<'a>>,
+    interrupt: &'a Interrupt,
 }
 
 impl Args {
@@ -100,97 +93,76 @@ impl Args {
     pub fn run(self) -> Result<()> {
         let attributes = self.chosen()?;
         if self.budget < BUDGET_LEAST {
-            bail!(bad_input(format!("--budget {}: must be at least 16 MiB", self.budget)));
+            bail_as!(BadInput, "--budget {}: must be at least 16 MiB", self.budget);
         }
         if self.drop_caches && !rustix::process::geteuid().is_root() {
-            let message = "--drop-caches: only root may empty the caches of the machine".to_owned();
-            bail!(Coded { code: Code::Missing, message });
+            bail_as!(Missing, "--drop-caches: only root may empty the caches of the machine");
         }
         let path = self.path.clone().unwrap_or_else(std::env::temp_dir);
         if !path.is_dir() {
-            bail!(bad_input(format!(
+            bail_as!(
+                BadInput,
                 "{}: no directory; name one on the file system to probe",
                 path.display()
-            )));
+            );
         }
+        let mut not_timed = None;
         let clock = match self.clock() {
             Err(error) if self.reproduce => {
                 eprintln!("not timed: {error:#}");
-                Err(format!("{error:#}"))
+                not_timed = Some(format!("{error:#}"));
+                None
             }
-            known => Ok(known?),
+            known => known?,
         };
-        let not_timed = clock.as_ref().err().cloned();
-        let clock = clock.unwrap_or_default();
-        let drop_caches: MakeCold<'_> = &drop_caches;
-        let timing = clock.as_ref().map(|clock| Timing {
-            clock,
-            make_cold: self.drop_caches.then_some(drop_caches),
-            seed: self.seed,
-        });
-        let interrupt = Interrupt::on_signals().context("taking over SIGINT and SIGTERM")?;
+        let make_cold = self.drop_caches.then_some(&drop_caches as MakeCold<'_>);
+        let timing = clock.as_ref().map(|clock| Timing { clock, make_cold, seed: self.seed });
+        let interrupt = &Interrupt::on_signals().context("taking over SIGINT and SIGTERM")?;
         let bound = self.bound()?;
+        let work = Work { path: &path, timing, interrupt };
         let done = if self.reproduce {
-            self.reproduce(&path, timing, not_timed.as_deref(), &interrupt)
+            self.reproduce(&work, not_timed.as_deref())
+        } else if self.verify_matrix {
+            self.verify_matrix(&work)
+        } else if self.verify {
+            verify::directory(&path, self.options(), timing.as_ref(), interrupt)
         } else {
-            self.go(&path, attributes, timing, &interrupt)
+            self.probe(&work, attributes)
         };
         bound.map(MemoryBound::leave).transpose()?;
         done
     }
 
-    fn go(
-        &self,
-        path: &Path,
-        attributes: Vec<&'static Attribute>,
-        timing: Option<Timing<'_>>,
-        interrupt: &Interrupt,
-    ) -> Result<()> {
-        let places = self.places(path);
-        match timing {
-            timing if self.verify_matrix => {
-                let how = How {
-                    work_directory: &places.work,
-                    fast_directory: &places.fast,
-                    host: &Binary::new()?,
-                    options: self.options(),
-                    timing,
-                    interrupt,
-                };
-                let only = verify::Only { short: self.short, cells: self.cells.as_deref() };
-                verify::matrix(&how, &only)
-            }
-            timing if self.verify => {
-                verify::directory(path, self.options(), timing.as_ref(), interrupt)
-            }
-            timing => self.probe(path, attributes, timing.as_ref(), interrupt),
-        }
+    fn verify_matrix(&self, &Work { path, timing, interrupt }: &Work<'_>) -> Result<()> {
+        let how = How {
+            work_directory: path,
+            fast_directory: self.fast_directory(path),
+            host: &Binary::new()?,
+            options: self.options(),
+            timing,
+            interrupt,
+        };
+        verify::matrix(&how, self.short, self.cells.as_deref().unwrap_or_default())
     }
 
-    fn reproduce(
-        &self,
-        path: &Path,
-        timing: Option<Timing<'_>>,
-        not_timed: Option<&str>,
-        interrupt: &Interrupt,
-    ) -> Result<()> {
-        let places = self.places(path);
-        let means = Means {
-            work_directory: &places.work,
-            memory_directory: &places.fast,
+    fn reproduce(&self, work: &Work<'_>, not_timed: Option<&str>) -> Result<()> {
+        let &Work { path, timing, interrupt } = work;
+        let how = How {
+            work_directory: path,
+            fast_directory: self.fast_directory(path),
             host: &Binary::new()?,
+            options: Options::default(),
             timing,
             interrupt,
         };
         let clock = timing.map(|timing| timing.clock.validation());
-        reproduce::run(&means, clock.ok_or(not_timed.unwrap_or_default()), self.json)
+        reproduce::run(&how, clock.ok_or(not_timed.unwrap_or_default()), self.json)
     }
 
     /// Images go where the user says, else into memory as far as they may.
-    fn places(&self, path: &Path) -> Places {
-        let memory = PathBuf::from(MEMORY_DIRECTORY);
-        let fast = if self.path.is_none() && memory.is_dir() { memory } else { path.to_owned() };
-        Places { work: path.to_owned(), fast }
+    fn fast_directory<'a>(&self, path: &'a Path) -> &'a Path {
+        let memory = Path::new("/dev/shm");
+        if self.path.is_none() && memory.is_dir() { memory } else { path }
     }
 
     fn options(&self) -> Options {
@@ -203,69 +175,44 @@ impl Args {
             return Ok(None);
         }
         let extent = if self.reproduce { reproduce::EXTENT } else { Extent::default() };
-        match Clock::new(extent) {
-            Ok(clock) => Ok(Some(clock)),
-            Err(error) => {
-                let message = format!("nothing can be timed here: {error}");
-                Err(Coded { code: Code::Missing, message }.into())
-            }
-        }
+        let cant = |error| Code::Missing.error(format!("nothing can be timed here: {error}"));
+        Clock::new(extent).map(Some).map_err(cant)
     }
 
     fn bound(&self) -> Result<Option<MemoryBound>> {
-        let Some(memory) = self.memory else { return Ok(None) };
-        let bound = MemoryBound::enter(memory.bytes()).map_err(|error| Coded {
-            code: Code::Missing,
-            message: format!("--memory {memory}: {error}"),
-        });
-        Ok(Some(bound?))
+        let bound = |memory: Size| {
+            let cant = |error| Code::Missing.error(format!("--memory {memory}: {error}"));
+            MemoryBound::enter(memory.bytes()).map_err(cant)
+        };
+        self.memory.map(bound).transpose()
     }
 
-    fn probe(
-        &self,
-        path: &Path,
-        attributes: Vec<&'static Attribute>,
-        timing: Option<&Timing<'_>>,
-        interrupt: &Interrupt,
-    ) -> Result<()> {
+    fn probe(&self, work: &Work<'_>, attributes: Vec<&'static Attribute>) -> Result<()> {
+        let &Work { path, timing, interrupt } = work;
         let ground = Ground::prepare(path, self.options())?;
         let mut answers = Vec::new();
         for attribute in attributes {
             if interrupt.is_raised() {
                 return Err(fslab_compare::Error::Interrupted.into());
             }
-            answers.push(match timing {
-                Some(timing) => find_both(attribute, &ground, timing),
-                None => find(attribute, &ground),
-            });
+            answers.push(find(attribute, &ground, timing.as_ref()));
         }
         let file_system = ground.file_system().to_owned();
         ground.clear()?;
-        self.show(path, &file_system, &answers, timing)
-    }
-
-    fn show(
-        &self,
-        path: &Path,
-        file_system: &str,
-        answers: &[Answer],
-        timing: Option<&Timing<'_>>,
-    ) -> Result<()> {
         let title = format!("{file_system} at {}", path.display());
         if let Some(file) = &self.plot {
-            std::fs::write(file, plot(&title, answers))
+            std::fs::write(file, plot(&title, &answers))
                 .with_context(|| format!("--plot {}", file.display()))?;
         }
         let validation = timing.map(|timing| timing.clock.validation());
-        let mut out = output();
         if self.json {
-            writeln!(out, "{:#}", show::as_json(file_system, path, answers, validation))?;
+            say!("{:#}", show::as_json(&file_system, path, &answers, validation));
             return Ok(());
         }
-        writeln!(out, "{title}\n")?;
-        writeln!(out, "{}", show::as_table(answers, self.explain))?;
+        say!("{title}\n");
+        say!("{}", show::as_table(&answers, self.explain));
         if let Some(validation) = validation {
-            writeln!(out, "\n{}", show::clock(validation))?;
+            say!("\n{}", show::clock(validation));
         }
         Ok(())
     }
@@ -274,18 +221,16 @@ impl Args {
         if self.only.is_empty() {
             return Ok(ATTRIBUTES.to_vec());
         }
-        let named = |name: &String| {
-            ATTRIBUTES.iter().copied().find(|attribute| attribute.name == name).ok_or_else(|| {
+        let mut chosen = Vec::new();
+        for name in &self.only {
+            let Some(attribute) = ATTRIBUTES.iter().find(|attribute| attribute.name == name) else {
                 let names: Vec<_> = ATTRIBUTES.iter().map(|attribute| attribute.name).collect();
-                bad_input(format!("no attribute '{name}'; there is: {}", names.join(", "))).into()
-            })
-        };
-        self.only.iter().map(named).collect()
+                bail_as!(BadInput, "no attribute '{name}'; there is: {}", names.join(", "));
+            };
+            chosen.push(*attribute);
+        }
+        Ok(chosen)
     }
-}
-
-fn bad_input(message: String) -> Coded {
-    Coded { code: Code::BadInput, message }
 }
 
 /// Empties the caches of the whole machine, of data and of metadata.

@@ -8,8 +8,6 @@ use fslab_report::sample;
 use fslab_report::{History, Report};
 use fslab_stats::Margin;
 
-use crate::exit::{Code, Coded};
-
 /// Arguments of `fslab report`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
@@ -36,7 +34,7 @@ pub(super) struct Shown {
     margin: Option<Margin>,
     /// Print the computed figures as JSON instead of tables
     #[arg(long)]
-    json: bool,
+    pub json: bool,
     /// Write the page here
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
@@ -68,14 +66,9 @@ impl Shown {
         if self.json {
             say!("{}", serde_json::to_string_pretty(&history)?);
         } else {
-            crate::output::print(format_args!("{}", fslab_report::history_text(&history)));
+            crate::output::print(fslab_report::history_text(&history));
         }
         Ok(())
-    }
-
-    /// Whether JSON is asked for.
-    pub(super) fn is_json(&self) -> bool {
-        self.json
     }
 
     /// Computes the report of samples files, prints it and writes what was asked for; `page` is
@@ -99,7 +92,7 @@ impl Shown {
         if self.json {
             say!("{}", fslab_report::json(&report)?);
         } else {
-            crate::output::print(format_args!("{}", fslab_report::terminal(&report)));
+            crate::output::print(fslab_report::terminal(&report));
         }
         if let Some(page) = page {
             eprintln!("report: {}", page.display());
@@ -116,10 +109,10 @@ pub(super) fn workload_help(name: &str) -> &'static str {
 /// Seed of the orders drawn to judge changes: the same files say the same.
 const HISTORY_SEED: u64 = 1;
 
-fn write(name: &str, path: &Path, report: &Report) -> Result<()> {
+/// Writes a report by a renderer.
+pub(super) fn write(name: &str, path: &Path, report: &Report) -> Result<()> {
     let Some(renderer) = fslab_report::find(name) else {
-        let message = format!("this fslab was built without {name}");
-        return Err(Coded { code: Code::Missing, message }.into());
+        bail_as!(Missing, "this fslab was built without {name}");
     };
     let bytes = (renderer.render)(report)?;
     fs::write(path, bytes).with_context(|| path.display().to_string())

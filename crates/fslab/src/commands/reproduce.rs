@@ -9,16 +9,14 @@ mod telling;
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::time::{SystemTime, UNIX_EPOCH};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use fslab_compare::plan::Form;
 use fslab_reproduce::{Answers, Basis, Findings, Paper, Planned, Ran, Runs};
 use serde_json::Value;
 
 use self::library::Library;
 use super::places;
-use crate::exit::{Code, Coded};
 
 /// The page that leads to the others.
 const INDEX: &str = "index.html";
@@ -68,10 +66,10 @@ pub struct Args {
 impl Args {
     /// Runs what the claims ask for, and writes the pages.
     pub fn run(self) -> Result<()> {
-        let library = Library::open(&self.paper, self.form())?;
+        let form = if self.quick { Form::Quick } else { Form::Full };
+        let library = Library::open(&self.paper, form)?;
         if self.dry_run {
-            crate::output::print(format_args!("{}", telling::describe(&library, self.minutes)?));
-            return Ok(());
+            return telling::describe(&library, self.minutes);
         }
         if let Some(samples) = &self.samples {
             let done = running::read_again(samples)?;
@@ -83,23 +81,16 @@ impl Args {
             write(library, &done, self.out.as_deref().unwrap_or(&samples), &samples)?;
             return ended(&done);
         }
-        let out = self.out.clone().unwrap_or_else(default_out);
-        let campaign = running::Campaign {
-            out: &out,
-            work_dir: self.work_dir.as_deref(),
-            seed: self.seed.unwrap_or_else(super::compare::seed_from_clock),
-            minutes: self.minutes,
-        };
-        if let Some(path) = campaign.work_dir.filter(|path| *path != out) {
+        let out = self.out.clone().unwrap_or_else(|| places::dated("fslab-reproduce"));
+        let work_dir = self.work_dir.as_deref();
+        if let Some(path) = work_dir.filter(|path| *path != out) {
             places::check_work_dir(path)?;
         }
+        let seed = self.seed.unwrap_or_else(super::compare::seed_from_clock);
+        let campaign = running::Campaign { out: &out, work_dir, seed, minutes: self.minutes };
         let done = campaign.run(&library)?;
         write(library, &done, &out, &out)?;
         ended(&done)
-    }
-
-    fn form(&self) -> Form {
-        if self.quick { Form::Quick } else { Form::Full }
     }
 }
 
@@ -117,12 +108,15 @@ fn is_own(name: &str) -> bool {
 
 /// Fails where something was not done; the pages are written by then.
 fn ended(done: &running::Done) -> Result<()> {
-    let message = match done.failed.as_slice() {
-        _ if done.interrupted => "interrupted; what was measured before is in the pages".to_owned(),
-        [] => return Ok(()),
-        failed => format!("failed: {}; the pages have what was measured", failed.join(", ")),
-    };
-    Err(Coded { code: Code::Failure, message }.into())
+    match done.failed.as_slice() {
+        _ if done.interrupted => {
+            bail!("interrupted; what was measured before is in the pages")
+        }
+        [] => Ok(()),
+        failed => {
+            bail!("failed: {}; the pages have what was measured", failed.join(", "))
+        }
+    }
 }
 
 /// Writes a page a paper, and one that leads to them.
@@ -131,7 +125,7 @@ fn write(library: Library, done: &running::Done, out: &Path, samples: &Path) -> 
     let runs = Runs::new(&library.papers, done.ran.clone(), done.answers.clone());
     let findings = library.papers.into_iter().map(|paper| {
         let plans = planned(&paper, &done.ran, samples, out);
-        Findings::new(paper, &runs, &telling::form(done), plans)
+        Findings::new(paper, &runs, telling::form(done), plans)
     });
     let findings: Vec<Findings> = findings.collect();
     let save = |name: String, text: String| {
@@ -181,9 +175,4 @@ pub(super) fn beside(paper: &str, command: &str, answer: Value) -> Result<String
     paper.charts.clear();
     let runs = Runs::new(&[], BTreeMap::new(), Answers::from([(command.to_owned(), Ok(answer))]));
     Ok(Findings::new(paper, &runs, "No plan was run.", Vec::new()).markdown())
-}
-
-fn default_out() -> PathBuf {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    PathBuf::from(format!("fslab-reproduce-{}", now.as_secs()))
 }

@@ -5,16 +5,16 @@ mod pack;
 mod recovery;
 
 use std::fs::File;
-use std::io::{IsTerminal, Write};
+use std::io::Write;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result};
-use fslab_sca::{Figures, Finding, Salvaged, Tool};
+use anyhow::{Context, Result, bail};
+use fslab_sca::{Figures, Finding, Tool};
 use fslab_vfs::Size;
 use indicatif::{ProgressBar, ProgressStyle};
 
-use crate::exit::{Code, Coded, one_line};
+use crate::exit::{Code, one_line};
 use crate::output::output;
 use crate::units::counted;
 
@@ -134,27 +134,27 @@ fn lines(figures: &Figures) -> Vec<(&'static str, String)> {
 }
 
 fn check(files: &[PathBuf]) -> Result<()> {
-    let (mut damaged, mut unknown) = (0, Unknown::default());
+    let (mut damaged, mut unknown) = (0, Vec::new());
     for file in files {
         match findings(file) {
             Ok(findings) => damaged += usize::from(!findings.is_empty()),
-            Err(error) => unknown.note(file, &error),
+            Err(error) => unknown.push(code_of_unknown(file, &error)),
         }
     }
     let all = files.len();
-    let message = match (damaged, unknown.count) {
-        (0, 0) => {
+    match (damaged, unknown.as_slice()) {
+        (0, []) => {
             say!("{}: whole", counted(all as u64, "stored file"));
-            return Ok(());
+            Ok(())
         }
-        (0, count) => format!("{count} of {all} files could not be checked"),
-        _ => format!(
+        (0, [code, ..]) => {
+            Err(code.error(format!("{} of {all} files could not be checked", unknown.len())))
+        }
+        _ => bail!(
             "{damaged} of {all} stored files are damaged; `fslab sca repair` saves what can be \
              decoded"
         ),
-    };
-    let code = if damaged > 0 { Code::Failure } else { unknown.code() };
-    Err(Coded { code, message }.into())
+    }
 }
 
 /// Checks a file and tells what was found. An empty file is one of a layer below.
@@ -162,7 +162,8 @@ fn findings(file: &Path) -> Result<Vec<Finding>> {
     if file.metadata().is_ok_and(|found| found.is_file() && found.len() == 0) {
         return Ok(Vec::new());
     }
-    let bar = progress_bar(file)?;
+    let style = ProgressStyle::with_template("{msg} {bar:30} {pos}/{len} frames")?;
+    let bar = ProgressBar::new(0).with_style(style).with_message(file.display().to_string());
     let findings = Tool::open(file)?.check(&|done, total| {
         bar.set_length(total);
         bar.set_position(done);
@@ -175,43 +176,17 @@ fn findings(file: &Path) -> Result<Vec<Finding>> {
     Ok(findings)
 }
 
-/// Files with which nothing could be done, which must not keep others from it.
-#[derive(Default)]
-struct Unknown {
-    count: u64,
-    /// Of the first.
-    code: Option<Code>,
-}
-
-impl Unknown {
-    fn note(&mut self, file: &Path, error: &anyhow::Error) {
-        let (shown, line) = (file.display().to_string(), one_line(error));
-        match line.contains(&shown) {
-            true => say!("{line}"),
-            false => say!("{shown}: {line}"),
-        }
-        self.count += 1;
-        self.code.get_or_insert(Code::of(error));
-    }
-
-    fn code(&self) -> Code {
-        self.code.unwrap_or(Code::Failure)
-    }
-}
-
-fn progress_bar(file: &Path) -> Result<ProgressBar> {
-    if !std::io::stderr().is_terminal() {
-        return Ok(ProgressBar::hidden());
-    }
-    let style = ProgressStyle::with_template("{msg} {bar:30} {pos}/{len} frames")?;
-    Ok(ProgressBar::new(0).with_style(style).with_message(file.display().to_string()))
+/// Tells of a file with which nothing could be done, which must not keep others from it; returns
+/// the exit code that it alone would have.
+fn code_of_unknown(file: &Path, error: &anyhow::Error) -> Code {
+    let (shown, line) = (file.display().to_string(), one_line(error));
+    let about = if line.contains(&shown) { String::new() } else { format!("{shown}: ") };
+    say!("{about}{line}");
+    Code::of(error)
 }
 
 /// Shows what is being worked on, to who looks.
 fn spinner() -> Result<ProgressBar> {
-    if !std::io::stderr().is_terminal() {
-        return Ok(ProgressBar::hidden());
-    }
     Ok(ProgressBar::new_spinner().with_style(ProgressStyle::with_template("{spinner} {msg}")?))
 }
 
@@ -220,12 +195,8 @@ fn repair(file: &Path, output: &Path) -> Result<()> {
     let shown = output.display();
     let target = File::create_new(output).with_context(|| format!("can't create {shown}"))?;
     let saved = tool.salvage(&mut |offset, content| target.write_all_at(content, offset))?;
-    target.set_len(saved.size).with_context(|| format!("can't write {shown}"))?;
-    target.sync_all().with_context(|| format!("can't write {shown}"))?;
-    report(&saved, output)
-}
-
-fn report(saved: &Salvaged, output: &Path) -> Result<()> {
+    let written = target.set_len(saved.size).and_then(|()| target.sync_all());
+    written.with_context(|| format!("can't write {shown}"))?;
     for lost in &saved.lost {
         let end = (lost.offset + saved.chunk_bytes).min(saved.size);
         say!("lost: bytes {} to {end}, now zeros: {}", lost.offset, lost.what);
@@ -233,13 +204,10 @@ fn report(saved: &Salvaged, output: &Path) -> Result<()> {
     for missing in &saved.missing {
         say!("missing: offset {} of the stored file: {}", missing.offset, missing.what);
     }
-    say!("{}: {} bytes", output.display(), saved.size);
-    if saved.lost.is_empty() && saved.missing.is_empty() {
-        return Ok(());
+    say!("{shown}: {} bytes", saved.size);
+    match saved.lost.len() {
+        0 if saved.missing.is_empty() => Ok(()),
+        0 => bail!("not all frames were found; the stored file was not changed"),
+        lost => bail!("{lost} chunks were lost; the stored file was not changed"),
     }
-    let message = match saved.lost.len() {
-        0 => "not all frames were found; the stored file was not changed".to_owned(),
-        lost => format!("{lost} chunks were lost; the stored file was not changed"),
-    };
-    Err(Coded { code: Code::Failure, message }.into())
 }

@@ -14,8 +14,8 @@ use fslab_sys::mounts::MountEntry;
 use serde::Deserialize;
 
 use super::umount;
-use crate::exit::{Code, Coded};
-use crate::runtime;
+use crate::exit::Code;
+use crate::{output, runtime};
 
 /// No daemon of ours tells more.
 const DOCUMENT_BYTES_MAX: u64 = 64 << 20;
@@ -55,12 +55,9 @@ impl Args {
         let document: Document = serde_json::from_str(&text)
             .context("the daemon answers what this fslab does not understand")?;
         if self.prometheus {
-            crate::output::print(format_args!(
-                "{}",
-                prometheus::render(&document.mount_point, &document.layers)
-            ));
+            output::print(prometheus::render(&document.mount_point, &document.layers));
         } else {
-            crate::output::print(format_args!("{}", table::render(&document.layers)));
+            output::print(table::render(&document.layers));
         }
         Ok(())
     }
@@ -69,18 +66,20 @@ impl Args {
 /// What the daemon of a mount tells.
 fn ask(path: &std::path::Path, mount: &MountEntry) -> Result<String> {
     let shown = path.display();
-    let owner = runtime::owner_to_ask(mount, &shown)?;
     let nothing = || {
-        let message = format!(
+        Code::BadInput.error(format!(
             "no layer of {shown} has anything to tell; mount with -l stats to count operations"
-        );
-        Coded { code: Code::BadInput, message }
+        ))
     };
-    let socket =
-        runtime::find_socket(owner, &runtime::socket_name(mount.device)).ok_or_else(nothing)?;
+    let socket = runtime::find_socket(mount, &shown, runtime::COUNTS)?.ok_or_else(nothing)?;
     let stream = match UnixStream::connect(&socket) {
         // A daemon that was killed left the socket; its number went to a mount that has none.
-        Err(error) if is_left_over(&error, mount) => return Err(nothing().into()),
+        Err(error)
+            if error.kind() == ErrorKind::ConnectionRefused
+                && umount::Daemon::of(mount).is_some() =>
+        {
+            return Err(nothing());
+        }
         connected => connected.with_context(|| {
             format!("the daemon of {shown} does not answer on {}", socket.display())
         })?,
@@ -89,8 +88,4 @@ fn ask(path: &std::path::Path, mount: &MountEntry) -> Result<String> {
     stream.set_read_timeout(Some(READ_TIMEOUT))?;
     stream.take(DOCUMENT_BYTES_MAX).read_to_string(&mut text).context("asking the daemon")?;
     Ok(text)
-}
-
-fn is_left_over(error: &std::io::Error, mount: &MountEntry) -> bool {
-    error.kind() == ErrorKind::ConnectionRefused && umount::Daemon::of(mount).is_some()
 }

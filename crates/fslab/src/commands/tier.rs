@@ -15,7 +15,7 @@ use fslab_tier::command::Command;
 use fslab_tier::stored::Marks;
 use fslab_vfs::{HostFs, HostOptions, Size};
 
-use crate::exit::{Code, Coded};
+use crate::exit::Code;
 use crate::runtime;
 use access::Access;
 
@@ -27,6 +27,21 @@ pub struct Args {
     json: bool,
     #[command(subcommand)]
     action: Action,
+}
+
+/// What a command works on.
+#[derive(Debug, clap::Args)]
+struct Paths {
+    /// Files and directories, in the mount or in a tree that is not mounted
+    #[arg(required = true)]
+    paths: Vec<PathBuf>,
+}
+
+/// The tree that a command works on.
+#[derive(Debug, clap::Args)]
+struct Tree {
+    /// The tree: where it is mounted, or its directory
+    tree: PathBuf,
 }
 
 #[derive(Debug, clap::Subcommand)]
@@ -41,9 +56,8 @@ enum Action {
     Rebuild(making::Rebuild),
     /// Copy files into archives; directories mean all that is in them
     Archive {
-        /// Files and directories, in the mount or in a tree that is not mounted
-        #[arg(required = true)]
-        paths: Vec<PathBuf>,
+        #[command(flatten)]
+        on: Paths,
         /// Bytes a second at most, written and read back, beside the limit of the mount; 0 for any
         #[arg(long, value_name = "SIZE", default_value = "0")]
         rate: Size,
@@ -54,18 +68,16 @@ enum Action {
     },
     /// Free the bytes of archived files
     Release {
-        /// As of `fslab tier archive`
-        #[arg(required = true)]
-        paths: Vec<PathBuf>,
+        #[command(flatten)]
+        on: Paths,
         /// What stays of each file's beginning
         #[arg(long, value_name = "SIZE", default_value = "0")]
         keep: Size,
     },
     /// Bring bytes back, and wait until they are there
     Recall {
-        /// As of `fslab tier archive`
-        #[arg(required = true)]
-        paths: Vec<PathBuf>,
+        #[command(flatten)]
+        on: Paths,
         /// A part of each file only, as OFFSET+LENGTH
         #[arg(long, value_parser = parse_range)]
         range: Option<(u64, u64)>,
@@ -74,50 +86,27 @@ enum Action {
         rate: Size,
     },
     /// Wait until nothing of files is being recalled any more, and ask for nothing
-    Wait {
-        /// As of `fslab tier archive`
-        #[arg(required = true)]
-        paths: Vec<PathBuf>,
-    },
-    /// Show where the bytes of files are
+    Wait(Paths),
+    /// Show where the bytes of files are; of directories, of what is in them
     #[command(visible_alias = "ls")]
     State {
-        /// As of `fslab tier archive`; of directories, what is in them
-        #[arg(required = true)]
-        paths: Vec<PathBuf>,
+        #[command(flatten)]
+        on: Paths,
         /// And what is in directories below
         #[arg(short, long)]
         recursive: bool,
     },
     /// Show how much is where
-    Du {
-        /// Files and directories
-        #[arg(required = true)]
-        paths: Vec<PathBuf>,
-    },
+    Du(Paths),
     /// Show recalls that are waiting, and for whom
-    Queue {
-        /// The tree: where it is mounted
-        tree: PathBuf,
-    },
+    Queue(Tree),
     /// End recalls that were not begun; who waits for one is answered ECANCELED
-    Cancel {
-        /// As of `fslab tier archive`
-        #[arg(required = true)]
-        paths: Vec<PathBuf>,
-    },
-    /// Keep the bytes of files here, whatever the policy
-    Pin {
-        /// As of `fslab tier archive`; of directories, what is in them now and not what comes later
-        #[arg(required = true)]
-        paths: Vec<PathBuf>,
-    },
+    Cancel(Paths),
+    /// Keep the bytes of files here, whatever the policy; of directories, those of what is in them
+    /// now and not of what comes later
+    Pin(Paths),
     /// Keep the bytes of files here no longer
-    Unpin {
-        /// As of `fslab tier archive`
-        #[arg(required = true)]
-        paths: Vec<PathBuf>,
-    },
+    Unpin(Paths),
     /// Show archived versions of a file, of the files in a directory, of those that were there
     Versions {
         /// The file or directory, which need not be there any more
@@ -138,8 +127,8 @@ enum Action {
     },
     /// Do what the policy says
     Policy {
-        /// The tree: where it is mounted, or its directory
-        tree: PathBuf,
+        #[command(flatten)]
+        on: Tree,
         /// The policy; the one in the tier's home if none is given
         #[arg(long, value_name = "FILE")]
         file: Option<PathBuf>,
@@ -148,123 +137,101 @@ enum Action {
         dry_run: bool,
     },
     /// Archive names and attributes of the whole tree, for `fslab tier rebuild`
-    Tree {
-        /// The tree: where it is mounted, or its directory
-        tree: PathBuf,
-    },
+    Tree(Tree),
     /// Look at every file and what archives list, and make the catalogue anew; `scrub` reads copies
-    Scan {
-        /// The tree: where it is mounted, or its directory
-        tree: PathBuf,
-    },
+    Scan(Tree),
     /// Read every copy, mend copies from each other, and make those that are missing
     Scrub {
-        /// The tree: where it is mounted, or its directory
-        tree: PathBuf,
+        #[command(flatten)]
+        on: Tree,
         /// Bytes a second at most, read and written; 0 for any
         #[arg(long, value_name = "SIZE", default_value = "0")]
         rate: Size,
     },
     /// Show the archives of a tier: which are attached, and what they have
-    Archives {
-        /// The tree: where it is mounted, or its directory
-        tree: PathBuf,
-    },
+    Archives(Tree),
     /// Remove what was replaced or removed longer ago than such is kept
-    Expire {
-        /// The tree: where it is mounted, or its directory
-        tree: PathBuf,
-    },
+    Expire(Tree),
 }
 
 impl Args {
     /// Does what was asked.
     pub fn run(self) -> Result<()> {
-        let json = self.json;
         // Ends of released files share blocks with files that stay open.
         runtime::raise_descriptor_limit();
-        match self.action {
-            Action::Init(init) => init.run(),
-            Action::Attach(attach) => attach.run(),
-            Action::Key(key) => key.run(),
-            Action::Rebuild(rebuild) => rebuild.run(json),
-            action => {
-                let (access, command) = action.understood()?;
-                show::run(access, &command, json)
-            }
-        }
-    }
-}
-
-impl Action {
-    /// What is asked, and of which tree.
-    fn understood(self) -> Result<(Access, Command)> {
-        let of_paths = |paths: &[PathBuf], make: &dyn Fn(Vec<Vec<u8>>) -> Command| {
-            let (access, inner) = Access::to_all(paths)?;
-            Ok((access, make(inner)))
-        };
-        let of_tree = |tree: PathBuf, command: Command| Ok((Access::to_all(&[tree])?.0, command));
-        match self {
-            Self::Archive { paths, rate, bundle } => {
+        let (access, command) = match self.action {
+            Action::Init(init) => return init.run(),
+            Action::Attach(attach) => return attach.run(),
+            Action::Key(key) => return key.run(),
+            Action::Rebuild(rebuild) => return rebuild.run(self.json),
+            Action::Archive { on, rate, bundle } => {
                 let (rate, bundled) = (rate.bytes(), bundle.map(|bundle| bundle.bytes()));
-                of_paths(&paths, &|paths| Command::Archive { paths, rate, bundled })
+                on.asked(|paths| Command::Archive { paths, rate, bundled })?
             }
-            Self::Release { paths, keep } => {
-                let keep_bytes = keep.bytes();
-                of_paths(&paths, &|paths| Command::Release { paths, keep_bytes })
+            Action::Release { on, keep } => {
+                on.asked(|paths| Command::Release { paths, keep_bytes: keep.bytes() })?
             }
-            Self::Recall { paths, range, rate } => {
-                let rate = rate.bytes();
-                of_paths(&paths, &|paths| Command::Recall { paths, range, rate })
+            Action::Recall { on, range, rate } => {
+                on.asked(|paths| Command::Recall { paths, range, rate: rate.bytes() })?
             }
-            Self::Wait { paths } => of_paths(&paths, &|paths| Command::Wait { paths }),
-            Self::State { paths, recursive } => {
-                of_paths(&paths, &|paths| Command::State { paths, recursive })
+            Action::Wait(on) => on.asked(|paths| Command::Wait { paths })?,
+            Action::State { on, recursive } => {
+                on.asked(|paths| Command::State { paths, recursive })?
             }
-            Self::Du { paths } => of_paths(&paths, &|paths| Command::Du { paths }),
-            Self::Cancel { paths } => of_paths(&paths, &|paths| Command::Cancel { paths }),
-            Self::Pin { paths } => of_paths(&paths, &|paths| Command::Pin { paths, stays: true }),
-            Self::Unpin { paths } => {
-                of_paths(&paths, &|paths| Command::Pin { paths, stays: false })
+            Action::Du(on) => on.asked(|paths| Command::Du { paths })?,
+            Action::Cancel(on) => on.asked(|paths| Command::Cancel { paths })?,
+            Action::Pin(on) => on.asked(|paths| Command::Pin { paths, stays: true })?,
+            Action::Unpin(on) => on.asked(|paths| Command::Pin { paths, stays: false })?,
+            Action::Versions { path } => of_path(&path, |path| Command::Versions { path })?,
+            Action::Undelete { object: Some(object), path: Some(path), .. } => {
+                of_path(&path, |path| Command::Undelete { object, path })?
             }
-            Self::Versions { path } => {
-                let (access, path) = Access::to(&path)?;
-                Ok((access, Command::Versions { path }))
+            Action::Undelete { recursive, .. } => {
+                let directory = recursive.context("no directory is given")?;
+                of_path(&directory, |path| Command::UndeleteAll { path })?
             }
-            Self::Undelete { object: Some(object), path: Some(path), .. } => {
-                let (access, path) = Access::to(&path)?;
-                Ok((access, Command::Undelete { object, path }))
+            Action::Policy { on, file, dry_run } => {
+                let access = on.access()?;
+                let rules = file.as_deref().map(read_rules).transpose()?;
+                (access, Command::Policy { rules, dry_run })
             }
-            Self::Undelete { recursive, .. } => {
-                let (access, path) = Access::to(&recursive.context("no directory is given")?)?;
-                Ok((access, Command::UndeleteAll { path }))
-            }
-            Self::Policy { tree, file, dry_run } => policy(tree, file, dry_run),
-            Self::Queue { tree } => of_tree(tree, Command::Queue),
-            Self::Tree { tree } => of_tree(tree, Command::Tree),
-            Self::Scan { tree } => of_tree(tree, Command::Scan),
-            Self::Scrub { tree, rate } => of_tree(tree, Command::Scrub { rate: rate.bytes() }),
-            Self::Archives { tree } => of_tree(tree, Command::Archives),
-            Self::Expire { tree } => of_tree(tree, Command::Expire),
-            Self::Init(_) | Self::Attach(_) | Self::Key(_) | Self::Rebuild(_) => {
-                Err(bad("this is not asked of a tree".to_owned()))
-            }
-        }
+            Action::Queue(on) => (on.access()?, Command::Queue),
+            Action::Tree(on) => (on.access()?, Command::Tree),
+            Action::Scan(on) => (on.access()?, Command::Scan),
+            Action::Scrub { on, rate } => (on.access()?, Command::Scrub { rate: rate.bytes() }),
+            Action::Archives(on) => (on.access()?, Command::Archives),
+            Action::Expire(on) => (on.access()?, Command::Expire),
+        };
+        show::run(&access, &command, self.json)
     }
 }
 
-fn policy(tree: PathBuf, file: Option<PathBuf>, dry_run: bool) -> Result<(Access, Command)> {
-    let (access, _) = Access::to_all(&[tree])?;
-    let read = |file: PathBuf| -> Result<_> {
-        let origin = file.display().to_string();
-        let rules = std::fs::read_to_string(&file);
-        Ok((
-            rules.map_err(|error| unusable(&format!("can't read the policy {origin}"), error))?,
-            origin,
-        ))
-    };
-    let rules = file.map(read).transpose()?;
-    Ok((access, Command::Policy { rules, dry_run }))
+impl Paths {
+    /// What is asked about them, and of which tree.
+    fn asked(&self, make: impl FnOnce(Vec<Vec<u8>>) -> Command) -> Result<(Access, Command)> {
+        let (access, inner) = Access::to_all(&self.paths)?;
+        Ok((access, make(inner)))
+    }
+}
+
+impl Tree {
+    fn access(&self) -> Result<Access> {
+        Ok(Access::to_all(std::slice::from_ref(&self.tree))?.0)
+    }
+}
+
+/// What is asked about a path of which nothing need be there.
+fn of_path(path: &Path, make: impl FnOnce(Vec<u8>) -> Command) -> Result<(Access, Command)> {
+    let (access, inner) = Access::to(path)?;
+    Ok((access, make(inner)))
+}
+
+/// The rules of a policy, and where they are from.
+fn read_rules(file: &Path) -> Result<(String, String)> {
+    let origin = file.display().to_string();
+    let rules = std::fs::read_to_string(file)
+        .map_err(|error| unusable(&format!("can't read the policy {origin}"), error))?;
+    Ok((rules, origin))
 }
 
 fn parse_range(text: &str) -> Result<(u64, u64), String> {
@@ -281,27 +248,18 @@ fn parse_bundled(text: &str) -> Result<Size, String> {
     is_small.then_some(size).ok_or_else(|| "what is bundled is at most 1MiB".to_owned())
 }
 
-/// The file system of a directory.
-fn host(path: &Path) -> Result<HostFs> {
-    let host = HostFs::open(path, &HostOptions::default());
-    host.map_err(|error| unusable(&format!("can't use {}", path.display()), error.errno().into()))
-}
-
 /// A tree that is to be worked on: its owner, who is not root, may enter it from here on.
 fn own_tree(path: &Path) -> Result<HostFs> {
-    let tree = host(path)?;
+    let cant = |what: &str, error: fslab_vfs::Error| {
+        unusable(&format!("can't {what} {}", path.display()), error.errno().into())
+    };
+    let tree = HostFs::open(path, &HostOptions::default()).map_err(|error| cant("use", error))?;
     let opened = closed_root::open_to_owner(&tree, Marks::of_this_process());
-    opened.map_err(|error| {
-        unusable(&format!("can't open {}", path.display()), error.errno().into())
-    })?;
+    opened.map_err(|error| cant("open", error))?;
     Ok(tree)
 }
 
 /// What was given can't be used, or not by this user, or something went wrong with it.
 fn unusable(what: &str, error: std::io::Error) -> anyhow::Error {
-    Coded { code: Code::of_io(&error), message: format!("{what}: {error}") }.into()
-}
-
-fn bad(message: String) -> anyhow::Error {
-    Coded { code: Code::BadInput, message }.into()
+    Code::of_io(&error).error(format!("{what}: {error}"))
 }

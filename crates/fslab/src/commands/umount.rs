@@ -2,8 +2,7 @@
 
 mod daemon;
 
-use std::io::{self, ErrorKind};
-use std::os::fd::OwnedFd;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -14,8 +13,6 @@ use rustix::io::Errno;
 use rustix::mount::UnmountFlags;
 
 pub(super) use daemon::Daemon;
-
-use crate::exit::{Code, Coded};
 
 /// How long a mount may be in use before that is reported: a program that only looks at mounts (df,
 /// lsof) uses one for a moment, and so does one that is being started while a file is open.
@@ -63,7 +60,7 @@ impl Args {
         let Err(error) = while_busy(BUSY_WAIT_MAX, attempt) else { return Ok(()) };
         match Errno::from_io_error(&error) {
             Some(Errno::BUSY) => {
-                Err(bad(format!("{} is in use; end what uses it, or use --lazy", path.display())))
+                bail_as!(BadInput, "{} is in use; end what uses it, or use --lazy", path.display())
             }
             Some(Errno::PERM) => unmount_by_helper(path, self.lazy),
             _ => Err(error).with_context(|| format!("can't unmount {}", path.display())),
@@ -87,26 +84,29 @@ fn while_busy(patience: Duration, mut attempt: impl FnMut() -> io::Result<()>) -
 
 /// The mount of fslab on a path, and its absolute path.
 pub(super) fn mount_of_ours(path: &Path) -> Result<(PathBuf, MountEntry)> {
-    let seen = open(path)?;
+    let cant = || format!("can't find {}", path.display());
+    // Opened without asking what is mounted there, as its daemon may be dead.
+    let seen = match rustix::fs::open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()) {
+        Err(Errno::NOENT) => bail_as!(BadInput, "{} does not exist", path.display()),
+        seen => seen.with_context(cant)?,
+    };
     let mount = mounts::mount_of(&seen).context("can't read the list of mounts")?;
-    let place = mounts::place_of(path).with_context(|| format!("can't find {}", path.display()))?;
-    let mount = mount
-        .filter(|mount| mount.file_system == "fuse.fslab" && mount.target == place)
-        .ok_or_else(|| bad(format!("{} is no mount of fslab", place.display())))?;
-    Ok((place, mount))
+    let place = mounts::place_of(path).with_context(cant)?;
+    match mount.filter(|mount| mount.file_system == "fuse.fslab" && mount.target == place) {
+        Some(mount) => Ok((place, mount)),
+        None => bail_as!(BadInput, "{} is no mount of fslab", place.display()),
+    }
 }
 
-/// A mount that may end meanwhile, by a number that no other mount gets where the kernel has such.
-struct Known {
-    mount: MountEntry,
-    identity: u64,
-}
+/// A mount that may end meanwhile, behind a number that no other mount gets where the kernel has
+/// such.
+type Known = (u64, MountEntry);
 
 /// Other places where the same file system is mounted: its daemon serves on for them.
 fn other_places(mount: &MountEntry) -> Result<Vec<Known>> {
     let places = mounts::of_device(mount.device).context("can't read the list of mounts")?;
     let others = places.into_iter().filter(|other| other.id != mount.id);
-    Ok(others.filter_map(|mount| Some(Known { identity: identity_of(&mount)?, mount })).collect())
+    Ok(others.filter_map(|mount| Some((identity_of(&mount)?, mount))).collect())
 }
 
 /// `None` where it is gone, or something else is seen at its place.
@@ -116,39 +116,26 @@ fn identity_of(mount: &MountEntry) -> Option<u64> {
 
 fn first_still_mounted(places: &[Known]) -> Result<Option<&Path>> {
     let mounts = mounts::list().context("can't read the list of mounts")?;
-    let is_still = |place: &&Known| {
-        mounts.contains(&place.mount) && identity_of(&place.mount) == Some(place.identity)
+    let is_still = |(identity, mount): &&Known| {
+        mounts.contains(mount) && identity_of(mount) == Some(*identity)
     };
-    Ok(places.iter().find(is_still).map(|place| place.mount.target.as_path()))
-}
-
-fn bad(message: String) -> anyhow::Error {
-    Coded { code: Code::BadInput, message }.into()
-}
-
-/// Opens a place without asking what is mounted there, as its daemon may be dead.
-fn open(path: &Path) -> Result<OwnedFd> {
-    match rustix::fs::open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()) {
-        Err(error) if io::Error::from(error).kind() == ErrorKind::NotFound => {
-            Err(bad(format!("{} does not exist", path.display())))
-        }
-        place => place.with_context(|| format!("can't find {}", path.display())),
-    }
+    Ok(places.iter().find(is_still).map(|(_, mount)| mount.target.as_path()))
 }
 
 /// Ordinary users unmount through the setuid helper that mounted for them.
 fn unmount_by_helper(path: &Path, lazy: bool) -> Result<()> {
     let mut helper = std::process::Command::new("fusermount3");
     helper.arg("-u").args(lazy.then_some("-z")).arg("--").arg(path);
-    let output = helper.output().map_err(|error| Coded {
-        code: Code::Missing,
-        message: format!("unmounting as an ordinary user needs fusermount3 (fuse3): {error}"),
-    })?;
-    if output.status.success() {
-        return Ok(());
+    match helper.output() {
+        Ok(output) if output.status.success() => Ok(()),
+        Ok(output) => {
+            let reason = String::from_utf8_lossy(&output.stderr);
+            bail_as!(BadInput, "can't unmount {}: {}", path.display(), reason.trim())
+        }
+        Err(error) => {
+            bail_as!(Missing, "unmounting as an ordinary user needs fusermount3 (fuse3): {error}")
+        }
     }
-    let reason = String::from_utf8_lossy(&output.stderr);
-    Err(bad(format!("can't unmount {}: {}", path.display(), reason.trim())))
 }
 
 #[cfg(test)]

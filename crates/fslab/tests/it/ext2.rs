@@ -353,7 +353,8 @@ fn on_the_device(image: &Path, name: &str) -> Option<Vec<u8>> {
     use fslab_ext2::{Ext2, VolumeOptions};
     use fslab_vfs::FileDevice;
     use fslab_vfs_testing::client::Client;
-    let device = std::sync::Arc::new(FileDevice::open_read_only(image).unwrap());
+    let device =
+        std::sync::Arc::new(FileDevice::from_file(std::fs::File::open(image).unwrap()).unwrap());
     let options = VolumeOptions { read_only: true, ..VolumeOptions::default() };
     let ext2 = Ext2::open(device, options).ok()?;
     let client = Client::new(&ext2);

@@ -63,7 +63,7 @@ fn a_lost_archive_is_told_and_another_takes_its_place() {
     let (code, message) = run(&["tier", "scan", shown(&tree)]);
     assert!(code == 1 && message.contains(&missing), "{code} {message}");
     assert_eq!(archives(&tiered)[0], (lost.clone(), shown(&first).to_owned(), false));
-    assert!(tiered.ok(&["archives", shown(&tree)]).contains(" away     plain "));
+    assert!(tiered.ok(&["archives", shown(&tree)]).contains(" unavailable plain "));
 
     assert!(tiered.ok(&replace[1..]).contains("fslab tier scrub"));
     assert!(tiered.ok(&["scrub", shown(&tree)]).contains("copies 2, mended 1, damaged 0, made 0"));

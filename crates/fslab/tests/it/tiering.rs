@@ -373,7 +373,7 @@ fn a_missing_disk_is_told_and_no_archive_is_made_in_its_place() {
     fs::rename(tiered.archive(), tiered.beside.join("aside")).unwrap();
     let (code, message) = tiered.place.try_mount(&["-l", "tier"]);
     assert!(code == 3 && message.contains("the archive is not there"), "{code} {message}");
-    assert!(!message.contains("away for now"), "{message}");
+    assert!(!message.contains("unavailable for now"), "{message}");
 }
 
 /// What root's tier keeps is of files that others may not read.

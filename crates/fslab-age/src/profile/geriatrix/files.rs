@@ -4,9 +4,7 @@ use rand::RngExt;
 use rand_pcg::Pcg64;
 
 use super::distribution::{Bucket, Distributions};
-
-/// Space is counted in units of this many bytes.
-const UNIT_BYTES: u64 = 4096;
+use crate::profile::long_lived::stored;
 
 /// A file that is there.
 #[derive(Clone, Copy, Debug)]
@@ -91,10 +89,6 @@ fn lacking(counts: &[u64], all: usize, shares: impl Iterator<Item = f64>) -> usi
     let lacks = counts.iter().zip(shares).map(|(count, share)| share - *count as f64 / all);
     let most = lacks.enumerate().reduce(|most, next| if next.1 > most.1 { next } else { most });
     most.map_or(0, |(place, _)| place)
-}
-
-fn stored(bytes: u64) -> u64 {
-    bytes.div_ceil(UNIT_BYTES) * UNIT_BYTES
 }
 
 /// Space that a file of each size takes on average, in bytes.

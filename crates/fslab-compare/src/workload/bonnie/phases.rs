@@ -29,10 +29,9 @@ impl Bonnie {
         length: u64,
     ) -> impl Iterator<Item = (u64, &'a [u8])> + use<'a> {
         let chunk_bytes = self.block * CHUNK_BLOCKS;
-        (0..size.div_ceil(length)).map(move |number| {
-            let offset = number * length;
+        content::pieces(size, length).map(move |(offset, length)| {
             let start = (offset % chunk_bytes) as usize;
-            (offset, &chunk[start..start + length.min(size - offset) as usize])
+            (offset, &chunk[start..start + length])
         })
     }
 
@@ -41,17 +40,16 @@ impl Bonnie {
         let tree = timed.tree();
         let file = if create { tree.create(PATH)? } else { tree.open(PATH, Access::Write)? };
         let mut buffer = Vec::with_capacity(BUFFER);
-        let mut stopwatch = Stopwatch::start();
-        for (offset, piece) in self.pieces(&self.first, size, BUFFER as u64) {
-            timed.check()?;
+        let pieces = self.pieces(&self.first, size, BUFFER as u64);
+        timed.each("buffer", Stopwatch::start(), pieces, |_, (offset, piece)| {
             for character in piece {
                 buffer.push(std::hint::black_box(*character));
             }
             file.write_at(offset, &buffer)?;
             buffer.clear();
-            stopwatch.lap();
-        }
-        self.finish_writing(timed, file, stopwatch, "buffer", size)
+            Ok(())
+        })?;
+        self.finish_writing(timed, file, size)
     }
 
     /// A system call for every byte.
@@ -65,7 +63,8 @@ impl Bonnie {
                 stopwatch.lap();
             }
         }
-        self.finish_writing(timed, file, stopwatch, "write", size)
+        timed.record("write", stopwatch);
+        self.finish_writing(timed, file, size)
     }
 
     pub(super) fn verify_characters(&self, session: &Session<'_>, size: u64) -> Result<()> {
@@ -73,16 +72,11 @@ impl Bonnie {
         session.tree()?.remove(CHARACTERS)
     }
 
-    /// Checks that the file holds what it was first written with.
-    pub(super) fn verify_whole(&self, session: &Session<'_>, size: u64) -> Result<()> {
-        self.verify_file(session, PATH, size)
-    }
-
-    fn verify_file(&self, session: &Session<'_>, path: &str, size: u64) -> Result<()> {
+    /// Checks that a file holds what it was first written with.
+    pub(super) fn verify_file(&self, session: &Session<'_>, path: &str, size: u64) -> Result<()> {
         let append = |sum, (_, piece): (u64, &[u8])| crc32c::crc32c_append(sum, piece);
         let expected = self.pieces(&self.first, size, self.block).fold(0, append);
-        let file = session.tree()?.open(path, Access::Read)?;
-        content::verify(&*file, path, expected, &mut vec![0; content::REQUEST_BYTES])
+        content::verify(session.tree()?, path, expected)
     }
 
     pub(super) fn write_new_blocks(&self, timed: &mut Timed<'_>, size: u64) -> Result<()> {
@@ -102,39 +96,31 @@ impl Bonnie {
         contents: &[u8],
         size: u64,
     ) -> Result<()> {
-        let mut stopwatch = Stopwatch::start();
-        for (offset, piece) in self.pieces(contents, size, self.block) {
-            timed.check()?;
-            file.write_at(offset, piece)?;
-            stopwatch.lap();
-        }
-        self.finish_writing(timed, file, stopwatch, "write", size)
+        let pieces = self.pieces(contents, size, self.block);
+        timed.each("write", Stopwatch::start(), pieces, |_, (offset, piece)| {
+            file.write_at(offset, piece)
+        })?;
+        self.finish_writing(timed, file, size)
     }
 
     /// Every piece read, changed and written back.
     pub(super) fn rewrite(&self, timed: &mut Timed<'_>, size: u64, length: u64) -> Result<()> {
         let file = timed.tree().open(PATH, Access::ReadWrite)?;
         let mut buffer = vec![0; length as usize];
-        let mut stopwatch = Stopwatch::start();
-        for piece in 0..size / length {
-            timed.check()?;
+        timed.each("rewrite", Stopwatch::start(), 0..size / length, |_, piece| {
             read_exactly(&*file, PATH, piece * length, &mut buffer)?;
             buffer[0] ^= CHANGE;
-            file.write_at(piece * length, &buffer)?;
-            stopwatch.lap();
-        }
-        self.finish_writing(timed, file, stopwatch, "rewrite", size)
+            file.write_at(piece * length, &buffer)
+        })?;
+        self.finish_writing(timed, file, size)
     }
 
     fn finish_writing(
         &self,
         timed: &mut Timed<'_>,
         file: Box<dyn TreeFile + '_>,
-        stopwatch: Stopwatch,
-        operation: &'static str,
         size: u64,
     ) -> Result<()> {
-        timed.record(operation, stopwatch);
         timed.count(size.div_ceil(self.block), size);
         timed.sync(&*file)?;
         file.close()?;
@@ -147,16 +133,12 @@ impl Bonnie {
         let mut buffer = vec![0; BUFFER];
         let mut stopwatch = Stopwatch::start();
         let mut bytes = 0;
-        loop {
+        while let length @ 1.. = file.read_at(bytes, &mut buffer)? {
             timed.check()?;
-            let length = file.read_at(bytes, &mut buffer)?;
             for character in &buffer[..length] {
                 std::hint::black_box(*character);
             }
             bytes += length as u64;
-            if length == 0 {
-                break;
-            }
             stopwatch.lap();
         }
         file.close()?;
@@ -168,14 +150,10 @@ impl Bonnie {
     pub(super) fn read_blocks(&self, timed: &mut Timed<'_>, size: u64) -> Result<()> {
         let file = timed.open_for_reading(PATH)?;
         let mut buffer = vec![0; self.block as usize];
-        let mut stopwatch = Stopwatch::start();
-        for block in 0..size / self.block {
-            timed.check()?;
-            read_exactly(&*file, PATH, block * self.block, &mut buffer)?;
-            stopwatch.lap();
-        }
+        timed.each("read", Stopwatch::start(), 0..size / self.block, |_, block| {
+            read_exactly(&*file, PATH, block * self.block, &mut buffer)
+        })?;
         file.close()?;
-        timed.record("read", stopwatch);
         timed.count(size / self.block, size);
         Ok(())
     }
@@ -189,8 +167,7 @@ impl Bonnie {
             expected = crc32c::crc32c_append(expected, &[first]);
             expected = crc32c::crc32c_append(expected, &piece[1..]);
         }
-        let file = session.tree()?.open(PATH, Access::Read)?;
-        content::verify(&*file, PATH, expected, &mut vec![0; content::REQUEST_BYTES])
+        content::verify(session.tree()?, PATH, expected)
     }
 
     /// The third part, by processes or threads.

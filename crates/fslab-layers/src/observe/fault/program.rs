@@ -108,15 +108,14 @@ impl Program {
     ) -> Result<()> {
         for (index, text) in lines.enumerate() {
             let line = index + 1;
-            let rule = script::parse_line(text, line).map_err(|source| Error::BadRule {
+            let rule = script::parse_line(text, line).map_err(|source| Error::Line {
                 origin: origin.to_owned(),
                 line,
                 source: Box::new(source),
             })?;
             self.rules.extend(rule);
         }
-        let all = self.rules.iter().map(|rule| rule.operations);
-        self.watched = all.fold(Operations::default(), Operations::union);
+        self.watched = self.rules.iter().flat_map(|rule| &rule.operations).copied().collect();
         Ok(())
     }
 
@@ -128,7 +127,7 @@ impl Program {
     /// Whether any rule is about an operation.
     #[must_use]
     pub fn watches(&self, operation: Operation) -> bool {
-        self.watched.contains(operation)
+        self.watched.contains(&operation)
     }
 
     /// How often each rule was met so far.
@@ -150,7 +149,7 @@ impl Program {
     ) -> Verdict {
         let mut verdict = Verdict::harmless(Arc::clone(self));
         for (place, rule) in self.rules.iter().enumerate() {
-            if rule.operations.contains(call.operation)
+            if rule.operations.contains(&call.operation)
                 && rule.is_about(paths)
                 && let Some(draws) = rule.strikes(self.seed, place)
             {

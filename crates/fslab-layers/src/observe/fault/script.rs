@@ -19,31 +19,16 @@ use super::rule_problem::RuleProblem;
 
 type Result<T> = std::result::Result<T, RuleProblem>;
 
+/// A word for several operations, and which they are.
+type Group = (&'static str, fn(Operation) -> bool);
+
 /// Names that stand for several operations.
-const GROUPS: &[(&str, &[Operation])] = &[
-    ("any", Operation::ALL),
-    ("sync", &[Operation::Fsync, Operation::Fsyncdir, Operation::Syncfs]),
-    (
-        "change",
-        &[
-            Operation::Setattr,
-            Operation::Mknod,
-            Operation::Mkdir,
-            Operation::Symlink,
-            Operation::Unlink,
-            Operation::Rmdir,
-            Operation::Rename,
-            Operation::Link,
-            Operation::Create,
-            Operation::Tmpfile,
-            Operation::Write,
-            Operation::Setxattr,
-            Operation::Removexattr,
-            Operation::FileattrSet,
-            Operation::Fallocate,
-            Operation::CopyFileRange,
-        ],
-    ),
+const GROUPS: &[Group] = &[
+    ("any", |_| true),
+    ("sync", |operation| {
+        matches!(operation, Operation::Fsync | Operation::Fsyncdir | Operation::Syncfs)
+    }),
+    ("change", Operation::changes),
 ];
 
 const ACTIONS: &[&str] = &["error", "late", "skip", "delay", "short", "flip", "full"];
@@ -84,8 +69,8 @@ pub(super) fn parse_line(text: &str, line: usize) -> Result<Option<Rule>> {
     if let Some(word) = words.rest.pop_front() {
         return Err(RuleProblem::Trailing { word });
     }
-    match rule.operations.iter().find(|operation| !rule.action.fits(*operation)) {
-        Some(operation) => Err(RuleProblem::Misfit { action: keyword, operation }),
+    match rule.operations.iter().find(|operation| !rule.action.fits(**operation)) {
+        Some(operation) => Err(RuleProblem::Misfit { action: keyword, operation: *operation }),
         None => Ok(Some(rule)),
     }
 }
@@ -123,25 +108,24 @@ fn split(text: &str) -> Result<VecDeque<String>> {
 fn operations(word: &str) -> Result<Operations> {
     let mut all = Operations::default();
     for name in word.split('|') {
-        all = all.union(group_or_operation(name)?);
+        all.extend(group_or_operation(name)?);
     }
     Ok(all)
 }
 
 fn group_or_operation(name: &str) -> Result<Operations> {
-    if let Some((_, members)) = GROUPS.iter().find(|(group, _)| *group == name) {
-        return Ok(members.iter().copied().collect());
+    let all = || Operation::ALL.iter().copied();
+    if let Some((_, is_member)) = GROUPS.iter().find(|(group, _)| *group == name) {
+        return Ok(all().filter(|operation| is_member(*operation)).collect());
     }
-    let names = || {
-        let all = Operations::all();
-        let groups = GROUPS.iter().map(|(group, _)| *group);
-        groups.chain(all.iter().map(Operation::name))
-    };
+    let awaited_names =
+        || all().filter(|operation| *operation != Operation::Forget).map(Operation::name);
+    let names = || GROUPS.iter().map(|(group, _)| *group).chain(awaited_names());
     let operation = awaited(name).ok_or_else(|| RuleProblem::UnknownOperation {
         word: name.to_owned(),
         nearest: Nearest::to(name, names()),
     })?;
-    Ok([operation].into_iter().collect())
+    Ok(Operations::from([operation]))
 }
 
 fn known(actions: &[&'static str], word: &str) -> Result<&'static str> {
@@ -252,12 +236,12 @@ mod tests {
     fn rules_read_as_they_are_documented() {
         let parsed =
             rule("read|write on *.db nth 3..10 every 2 chance 25% times 4 error ENOSPC # c");
-        assert_eq!(parsed.operations.iter().count(), 2);
+        assert_eq!(parsed.operations.len(), 2);
         assert_eq!(parsed.condition.nth, 3..=10);
         assert_eq!((parsed.condition.every, parsed.condition.times), (2, 4));
         assert!((parsed.condition.chance - 0.25).abs() < f64::EPSILON);
         assert_eq!(parsed.action, Action::Error(Errno::NOSPC));
-        assert_eq!(rule("sync skip").operations.iter().count(), 3);
+        assert_eq!(rule("sync skip").operations.len(), 3);
         assert_eq!(rule("any late 5").action, Action::Late(Errno::IO));
         assert_eq!(rule("write full 10MiB").action, Action::Full(10 << 20));
         assert_eq!(rule("write short 512").action, Action::Short(512));

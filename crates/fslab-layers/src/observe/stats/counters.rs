@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use fslab_vfs::{Answer, Errno, Operation, Outcome, errno_name};
 
 use super::super::threads::own_number;
-use super::histogram::{BUCKETS, Histogram, percentile_ns, upper_ns};
+use super::histogram::{Counts, Histogram, percentile_ns, upper_ns};
 use crate::report::{Bucket, Latency, OperationReport};
 
 /// More threads than this share shards.
@@ -25,6 +25,7 @@ pub(super) struct Counters {
 /// What one shard counts of one operation. Aligned so that no two of them, and so no two shards,
 /// share a pair of cache lines.
 #[repr(align(128))]
+#[derive(Default)]
 struct Counter {
     begun: AtomicU64,
     ended: AtomicU64,
@@ -33,21 +34,7 @@ struct Counter {
     max_ns: AtomicU64,
     latencies: Histogram,
     /// By error number; the last one takes all that are too large.
-    errors: [AtomicU64; ERRNOS],
-}
-
-impl Default for Counter {
-    fn default() -> Self {
-        Self {
-            begun: AtomicU64::default(),
-            ended: AtomicU64::default(),
-            bytes: AtomicU64::default(),
-            sum_ns: AtomicU64::default(),
-            max_ns: AtomicU64::default(),
-            latencies: Histogram::default(),
-            errors: [const { AtomicU64::new(0) }; ERRNOS],
-        }
-    }
+    errors: Counts<ERRNOS>,
 }
 
 impl Counters {
@@ -104,33 +91,20 @@ impl Counters {
 impl Counter {
     fn fail(&self, errno: Errno) {
         let number = usize::try_from(errno.raw_os_error()).unwrap_or(ERRNOS);
-        self.errors[number.min(ERRNOS - 1)].fetch_add(1, Ordering::Relaxed);
+        self.errors.0[number.min(ERRNOS - 1)].fetch_add(1, Ordering::Relaxed);
     }
 }
 
 /// One operation over all shards.
+#[derive(Default)]
 struct Sum {
     begun: u64,
     ended: u64,
     bytes: u64,
     sum_ns: u64,
     max_ns: u64,
-    latencies: [u64; BUCKETS],
+    latencies: Vec<u64>,
     errors: BTreeMap<String, u64>,
-}
-
-impl Default for Sum {
-    fn default() -> Self {
-        Self {
-            begun: 0,
-            ended: 0,
-            bytes: 0,
-            sum_ns: 0,
-            max_ns: 0,
-            latencies: [0; BUCKETS],
-            errors: BTreeMap::new(),
-        }
-    }
 }
 
 impl Sum {
@@ -143,7 +117,7 @@ impl Sum {
         self.sum_ns += of(&counter.sum_ns);
         self.max_ns = self.max_ns.max(of(&counter.max_ns));
         counter.latencies.add_to(&mut self.latencies);
-        for (number, count) in counter.errors.iter().enumerate() {
+        for (number, count) in counter.errors.0.iter().enumerate() {
             let count = of(count);
             if count > 0 {
                 *self.errors.entry(name_of(number)).or_default() += count;

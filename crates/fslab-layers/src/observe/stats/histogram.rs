@@ -18,14 +18,17 @@ const LONGEST_NS: u64 = (1 << 40) - 1;
 /// How many buckets there are.
 pub(super) const BUCKETS: usize = index(LONGEST_NS) + 1;
 
-/// How many latencies fell into each bucket.
-pub(super) struct Histogram([AtomicU64; BUCKETS]);
+/// Counts that many threads raise.
+pub(super) struct Counts<const N: usize>(pub [AtomicU64; N]);
 
-impl Default for Histogram {
+impl<const N: usize> Default for Counts<N> {
     fn default() -> Self {
-        Self([const { AtomicU64::new(0) }; BUCKETS])
+        Self([const { AtomicU64::new(0) }; N])
     }
 }
+
+/// How many latencies fell into each bucket.
+pub(super) type Histogram = Counts<BUCKETS>;
 
 impl Histogram {
     pub fn record(&self, latency_ns: u64) {
@@ -33,7 +36,8 @@ impl Histogram {
     }
 
     /// Adds the counts to `sums`.
-    pub fn add_to(&self, sums: &mut [u64; BUCKETS]) {
+    pub fn add_to(&self, sums: &mut Vec<u64>) {
+        sums.resize(BUCKETS, 0);
         for (sum, count) in sums.iter_mut().zip(&self.0) {
             *sum += count.load(Ordering::Relaxed);
         }
@@ -61,7 +65,7 @@ pub(super) fn upper_ns(index: usize) -> u64 {
 }
 
 /// The latency that `share` of all counted did not exceed; 0 where none was counted.
-pub(super) fn percentile_ns(counts: &[u64; BUCKETS], share: f64) -> u64 {
+pub(super) fn percentile_ns(counts: &[u64], share: f64) -> u64 {
     let all: u64 = counts.iter().sum();
     let wanted = ((all as f64 * share).ceil() as u64).max(1);
     let mut seen = 0;

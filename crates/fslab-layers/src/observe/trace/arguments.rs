@@ -19,7 +19,7 @@ pub(super) fn record(
 ) -> Record {
     let mut record = Record::new(call.operation());
     if let Some(request) = request {
-        record.time_ns = Some(nanoseconds(request.now));
+        record.time_ns = Some(request.now.to_ns());
         record.pid = Some(request.pid);
         record.uid = Some(request.credentials.uid);
         record.gid = Some(request.credentials.gid);
@@ -31,11 +31,6 @@ pub(super) fn record(
         Err(errno) => record.errno = errno.raw_os_error().cast_unsigned(),
     }
     record
-}
-
-/// Times that 64 bits can't hold (after 2262) become the last that they can.
-fn nanoseconds(time: Timestamp) -> i64 {
-    time.seconds.saturating_mul(1_000_000_000).saturating_add(time.nanoseconds.into())
 }
 
 /// The inodes and names that a call is about.

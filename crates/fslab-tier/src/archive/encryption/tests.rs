@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::*;
-use crate::archive::memory::MemoryArchive;
+use crate::archive::testing::MemoryArchive;
 
 const KIND: ContainerKind = ContainerKind::Files;
 const CONTAINER: Id = Id([3; 16]);
@@ -43,7 +43,7 @@ impl Bench {
     }
 
     fn put(&self, container: Id, bytes: &[u8]) {
-        let mut upload = self.sealed.begin(KIND, container).unwrap();
+        let mut upload = self.sealed.begin((KIND, container)).unwrap();
         // In pieces that fit no chunk.
         bytes.chunks(40_001).for_each(|piece| upload.write(piece).unwrap());
         upload.finish().unwrap();
@@ -51,22 +51,22 @@ impl Bench {
 
     /// As the archive has it.
     fn raw(&self, container: Id) -> Vec<u8> {
-        let mut bytes = vec![0; self.inner.length(KIND, container).unwrap() as usize];
-        self.inner.read(KIND, container, 0, &mut bytes).unwrap();
+        let mut bytes = vec![0; self.inner.length((KIND, container)).unwrap() as usize];
+        self.inner.read((KIND, container), 0, &mut bytes).unwrap();
         bytes
     }
 
     /// What is read of a range of a container that an archive has so.
     fn of_raw(raw: &[u8], container: Id, offset: u64, length: usize) -> io::Result<Vec<u8>> {
         let inner = Arc::new(MemoryArchive::new(Id([1; 16]), "a"));
-        inner.put(KIND, container, raw.to_vec());
+        inner.put((KIND, container), raw.to_vec());
         read(&Self::with(&inner, 7), container, offset, length)
     }
 }
 
 fn read(archive: &dyn Archive, container: Id, offset: u64, length: usize) -> io::Result<Vec<u8>> {
     let mut bytes = vec![0xee; length];
-    let count = archive.read(KIND, container, offset, &mut bytes)?;
+    let count = archive.read((KIND, container), offset, &mut bytes)?;
     bytes.truncate(count);
     Ok(bytes)
 }
@@ -80,7 +80,7 @@ fn any_range_comes_back_and_takes_the_chunks_that_it_meets() {
     for length in [0, 1, CHUNK - 1, CHUNK, CHUNK + 1, 3 * CHUNK, 3 * CHUNK + 5] {
         let (bench, bytes) = (Bench::new(), contents(length));
         bench.put(CONTAINER, &bytes);
-        assert_eq!(bench.sealed.length(KIND, CONTAINER).unwrap(), length as u64);
+        assert_eq!(bench.sealed.length((KIND, CONTAINER)).unwrap(), length as u64);
         let mut listed = Vec::new();
         bench.sealed.list(KIND, &mut |id, length| listed.push((id, length))).unwrap();
         assert_eq!(listed, [(CONTAINER, length as u64)]);
@@ -162,7 +162,7 @@ fn truncated_moved_or_foreign_chunks_are_refused() {
     let mixed = [&raw[..HEAD + SEALED], &other[HEAD + SEALED..]].concat();
     assert!(Bench::of_raw(&mixed, CONTAINER, CHUNK_BYTES, 1).is_err(), "a chunk of another");
     let copy = Arc::new(MemoryArchive::new(Id([2; 16]), "b"));
-    copy.put(KIND, CONTAINER, raw.clone());
+    copy.put((KIND, CONTAINER), raw.clone());
     assert!(read(&Bench::with(&copy, 7), CONTAINER, 0, 1).is_err(), "of another archive");
     assert!(read(&Bench::with(&bench.inner, 8), CONTAINER, 0, 1).is_err(), "another key");
 }

@@ -15,7 +15,7 @@ use fslab_vfs::Request;
 use parking_lot::Mutex;
 
 use super::{first_answer, read_exactly};
-use crate::archive::{Archive, ContainerKind, Upload};
+use crate::archive::{Archive, Container, ContainerKind, Upload};
 use crate::error::{Error, Result};
 use crate::id::Id;
 use crate::object::reader::{ObjectReader, attributes_place, hashes_place, head_place, tail_place};
@@ -123,21 +123,6 @@ impl CombinedCopies {
             _ => (0, choices.range(offset + 1..).next().map_or(u64::MAX, |(start, _)| *start)),
         }
     }
-
-    /// Fills a buffer from one copy, or where that fails from another.
-    fn read_piece(
-        &self,
-        first: usize,
-        (kind, container): (ContainerKind, Id),
-        offset: u64,
-        buffer: &mut [u8],
-    ) -> io::Result<()> {
-        let others = (0..self.copies.len()).filter(|copy| *copy != first);
-        let none = || ErrorKind::NotFound.into();
-        first_answer(iter::once(first).chain(others), none, |copy| {
-            read_exactly(&self.copies[copy], (kind, container), offset, buffer)
-        })
-    }
 }
 
 impl Archive for CombinedCopies {
@@ -149,31 +134,30 @@ impl Archive for CombinedCopies {
         &self.label
     }
 
-    fn begin(&self, _: ContainerKind, _: Id) -> io::Result<Box<dyn Upload>> {
+    fn begin(&self, _: Container) -> io::Result<Box<dyn Upload>> {
         Err(ErrorKind::Unsupported.into())
     }
 
-    fn read(
-        &self,
-        kind: ContainerKind,
-        container: Id,
-        offset: u64,
-        buffer: &mut [u8],
-    ) -> io::Result<usize> {
+    fn read(&self, container: Container, offset: u64, buffer: &mut [u8]) -> io::Result<usize> {
         let mut done = 0;
         while done < buffer.len() {
             let at = offset + done as u64;
             let (first, end) = self.preferred(at);
             let end = end.min((at / CHUNK_BYTES + 1) * CHUNK_BYTES);
             let next = buffer.len().min((end - offset) as usize);
-            self.read_piece(first, (kind, container), at, &mut buffer[done..next])?;
+            // From one copy, or where that fails from another.
+            let others = (0..self.copies.len()).filter(|copy| *copy != first);
+            let none = || ErrorKind::NotFound.into();
+            first_answer(iter::once(first).chain(others), none, |copy| {
+                read_exactly(&self.copies[copy], container, at, &mut buffer[done..next])
+            })?;
             done = next;
         }
         Ok(done)
     }
 
-    fn length(&self, kind: ContainerKind, container: Id) -> io::Result<u64> {
-        let lengths = self.copies.iter().filter_map(|copy| copy.length(kind, container).ok());
+    fn length(&self, container: Container) -> io::Result<u64> {
+        let lengths = self.copies.iter().filter_map(|copy| copy.length(container).ok());
         lengths.max().ok_or_else(|| ErrorKind::NotFound.into())
     }
 
@@ -181,7 +165,7 @@ impl Archive for CombinedCopies {
         Err(ErrorKind::Unsupported.into())
     }
 
-    fn delete(&self, _: ContainerKind, _: Id) -> io::Result<()> {
+    fn delete(&self, _: Container) -> io::Result<()> {
         Err(ErrorKind::Unsupported.into())
     }
 }

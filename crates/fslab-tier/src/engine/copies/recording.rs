@@ -23,16 +23,9 @@ use crate::stored::{Residency, Version};
 impl Tier {
     /// Says on the file of a row that further archives have its version. A file that has another
     /// name by now is left to a scan.
-    pub(super) fn record_copies(
-        self: &Arc<Self>,
-        row: &ObjectRow,
-        version: &Version,
-    ) -> Result<()> {
-        if row.state != ObjectState::Live {
-            return Ok(());
-        }
-        let Ok(found) = Found::at(&self.lower, &row.path) else { return Ok(()) };
-        self.record_copies_on(found.ino(), version).map_err(Error::below(&row.path))
+    pub(super) fn record_copies(self: &Arc<Self>, row: &ObjectRow) -> Result<()> {
+        let Some(found) = self.found_live(row) else { return Ok(()) };
+        self.record_copies_on(found.ino(), &row.version).map_err(Error::below(&row.path))
     }
 
     /// The same of a file, if that is its version and nobody archives it anew.
@@ -42,24 +35,20 @@ impl Tier {
         let is_its = |known: &Residency| {
             known.version.object == version.object && known.version.location == version.location
         };
-        let known = state.known().map(|known| &known.recorded).filter(|known| is_its(known));
-        let Some(known) = known.filter(|_| !state.is_archiving) else { return Ok(()) };
+        let known = state.recorded().filter(|known| is_its(known) && !state.is_archiving);
+        let Some(known) = known else { return Ok(()) };
         let named = known.version.clone().with_copies(&version.copies);
         if named == known.version || self.check_open().is_err() {
             return Ok(());
         }
-        let residency = Residency { version: named, ..known.clone() };
-        self.write_mark(&used.file, &mut state, residency, Durable::Later)
+        self.change_mark(&mut state, Durable::Later, |known| known.version = named)
     }
 
     /// Has a file whose bytes are all here count as changed, as no copy of its version is whole: it
     /// is archived anew, and does not go before. Returns whether that was said, or was so before.
     /// A file that has another name by now is left to a scan.
     pub(super) fn archive_anew(self: &Arc<Self>, row: &ObjectRow) -> Result<bool> {
-        if row.state != ObjectState::Live {
-            return Ok(false);
-        }
-        let Ok(found) = Found::at(&self.lower, &row.path) else { return Ok(false) };
+        let Some(found) = self.found_live(row) else { return Ok(false) };
         self.archive_anew_on(found.ino(), &row.version).map_err(Error::below(&row.path))
     }
 
@@ -76,7 +65,7 @@ impl Tier {
         if !is_here || self.check_open().is_err() {
             return Ok(false);
         }
-        self.mark_changed(&used.file, &mut state).map(|()| true)
+        self.mark_changed(&mut state).map(|()| true)
     }
 
     /// What a file says, with the copies that were made when nobody knew where it was: from now on
@@ -94,5 +83,11 @@ impl Tier {
             self.record_copies_on(ino, &version)?;
         }
         Ok(Residency { version, ..known })
+    }
+
+    /// The file of a live row, where it has its name still.
+    fn found_live(&self, row: &ObjectRow) -> Option<Found> {
+        let is_live = row.state == ObjectState::Live;
+        Found::at(&self.lower, &row.path).ok().filter(|_| is_live)
     }
 }

@@ -7,13 +7,13 @@
 use std::io::{self, ErrorKind};
 use std::sync::Arc;
 
-use fslab_vfs::{Errno, Request};
+use fslab_vfs::Errno;
 
 use super::{KIND, PIECE, read_exactly};
 use crate::archive::{Archive, ContainerKind};
 use crate::error::{Error, Result};
 use crate::object::bundle::{Contents, contents_of};
-use crate::rate_limit::RateLimits;
+use crate::rate_limit::Pace;
 use crate::stored::Location;
 use crate::stored::bytes::Corrupt;
 use crate::stored::format::{BUNDLE_BYTES_MAX, CHUNK_BYTES};
@@ -35,18 +35,21 @@ impl Repair<'_> {
     ///
     /// # Errors
     /// Errors of an archive; the container is then as it was.
-    pub(super) fn run(&self, request: &Request, limits: RateLimits<'_>) -> Result<()> {
-        let container = self.part.container;
-        let mut upload = self.to.begin(self.kind, container).map_err(self.failed(self.to))?;
+    pub(super) fn run(&self, pace: Pace<'_>) -> Result<()> {
+        let part = self.part;
+        let container = (self.kind, part.container);
+        let mut upload = self.to.begin(container).map_err(self.failed(self.to))?;
         let mut offset = 0;
         while offset < self.length {
-            request.cancellation.check().or(Err(Error::Interrupted))?;
+            pace.check()?;
             let length = self.piece_at(offset, PIECE as u64);
-            limits.pass(length, request)?;
+            pace.pass(length)?;
             let mut bytes = vec![0; length as usize];
-            match self.is_part(offset) {
-                true => self.read_part(offset, &mut bytes)?,
-                false => self.read_rest(offset, &mut bytes)?,
+            if (part.offset..part.offset + part.length).contains(&offset) {
+                let place = self.from_offset + (offset - part.offset);
+                self.read(self.from, place, &mut bytes).map_err(self.failed(self.from))?;
+            } else {
+                self.read_rest(offset, &mut bytes)?;
             }
             upload.write(&bytes).map_err(self.failed(self.to))?;
             offset += length;
@@ -58,21 +61,12 @@ impl Repair<'_> {
         Error::archive(archive.label(), self.part.container)
     }
 
-    fn is_part(&self, offset: u64) -> bool {
-        (self.part.offset..self.part.offset + self.part.length).contains(&offset)
-    }
-
     /// Bytes up to the next place where a piece ends, or the part begins or ends.
     fn piece_at(&self, offset: u64, piece: u64) -> u64 {
         let first = self.part.offset;
         let bounds = [first, first + self.part.length, self.length, (offset / piece + 1) * piece];
         let next = bounds.into_iter().filter(|bound| *bound > offset).min();
         next.map_or(0, |next| next - offset)
-    }
-
-    fn read_part(&self, offset: u64, bytes: &mut [u8]) -> Result<()> {
-        let place = self.from_offset + (offset - self.part.offset);
-        self.read(self.from, place, bytes).map_err(self.failed(self.from))
     }
 
     /// What is not the part: in pieces as small as what one damaged place costs where the whole
@@ -83,7 +77,7 @@ impl Repair<'_> {
         }
         // One that can't tell is read all the same.
         let length =
-            |copy: &Arc<dyn Archive>| copy.length(self.kind, self.part.container).unwrap_or(0);
+            |copy: &Arc<dyn Archive>| copy.length((self.kind, self.part.container)).unwrap_or(0);
         let ends = [self.to, self.from].map(length);
         let (mut offset, end) = (start, start + bytes.len() as u64);
         while offset < end {
@@ -136,10 +130,10 @@ fn is_gone(error: &io::Error) -> bool {
 /// Errors of the archive, or that it has no such list.
 pub(in crate::engine) fn listed(archive: &Arc<dyn Archive>, part: Location) -> Result<Contents> {
     let container = part.container;
-    archive.forget(KIND, container);
+    archive.forget((KIND, container));
     let length =
-        archive.length(KIND, container).map_err(Error::archive(archive.label(), container))?;
-    let contents = contents_of(archive, KIND, container, length)?;
+        archive.length((KIND, container)).map_err(Error::archive(archive.label(), container))?;
+    let contents = contents_of(archive, container, length)?;
     if contents.list_bytes > 0 && contents.members.contains(&part) {
         return Ok(contents);
     }
@@ -173,7 +167,7 @@ pub(super) fn whole_length<'a>(
     if let Some((_, contents)) = first_listed(std::iter::once(copy).chain(others), part) {
         return Ok(contents.length());
     }
-    match copy.length(KIND, part.container) {
+    match copy.length((KIND, part.container)) {
         Ok(length) => Ok(end.max(length.min(BUNDLE_BYTES_MAX))),
         Err(error) if is_gone(&error) => Ok(end),
         Err(error) => Err(Error::archive(copy.label(), part.container)(error)),

@@ -7,6 +7,7 @@ use std::iter;
 use std::sync::Arc;
 
 use fslab_vfs::Request;
+use parking_lot::MutexGuard;
 
 use crate::archive::Archive;
 use crate::catalogue::{ObjectRow, ObjectState};
@@ -18,7 +19,7 @@ use crate::error::{Error, Result, shown};
 use crate::id::Id;
 use crate::object::bundle::Contents;
 use crate::object::reader::ObjectReader;
-use crate::rate_limit::{RateLimit, RateLimits};
+use crate::rate_limit::{Pace, RateLimit};
 use crate::stored::bytes::Corrupt;
 use crate::stored::{Location, Version};
 
@@ -35,7 +36,7 @@ pub struct Scrubbed {
     pub anew: u64,
     /// Versions that have fewer whole copies all the same.
     pub short: u64,
-    /// Archives that are not attached, or away, with how many copies nobody looked at for that.
+    /// Archives that are not attached or unavailable, with the number of copies that were not read.
     pub missing: Vec<String>,
     /// Damaged copies, with what is wrong, that no other copy could repair, and copies that could
     /// not be made.
@@ -69,12 +70,11 @@ impl Tier {
     ) -> Result<Scrubbed> {
         let mut scrub = Scrub {
             tier: self,
-            request,
-            limits: RateLimits([limit, None]),
+            pace: Pace { request, limits: [limit, None] },
             found: Scrubbed { missing: self.missing_archives()?, ..Scrubbed::default() },
             bundles: HashSet::new(),
             full: HashSet::new(),
-            away: HashSet::new(),
+            unavailable: HashSet::new(),
             made: Vec::new(),
         };
         heard(&mut scrub.found)?;
@@ -90,25 +90,25 @@ impl Tier {
         Ok(scrub.found)
     }
 
-    /// Whether an object is no more where its row said, or needed no more.
-    fn is_elsewhere(&self, row: &ObjectRow) -> Result<bool> {
+    /// Holds an object where its row says; none if it is no longer there, or no longer needed.
+    fn hold(&self, row: &ObjectRow, request: &Request) -> Result<Option<MutexGuard<'_, ()>>> {
+        let held = self.nobody_else(request)?;
         let now = self.catalogue.get(row.version.object)?;
-        Ok(now.is_none_or(|now| now.version.location != row.version.location))
+        Ok(now.filter(|now| now.version.location == row.version.location).map(|_| held))
     }
 }
 
 /// One reading of all copies.
 struct Scrub<'a> {
     tier: &'a Arc<Tier>,
-    request: &'a Request,
-    limits: RateLimits<'a>,
+    pace: Pace<'a>,
     found: Scrubbed,
     /// Those whose lists were read.
     bundles: HashSet<Id>,
     /// Archives that could not take a copy: each is told once.
     full: HashSet<Id>,
-    /// Archives, by what they are called, that went away meanwhile.
-    away: HashSet<String>,
+    /// Archives, by label, that became unavailable during the scrub.
+    unavailable: HashSet<String>,
     /// Versions with the copies that were made, of which the catalogue does not know yet.
     made: Vec<Version>,
 }
@@ -121,7 +121,7 @@ impl Scrub<'_> {
         let made = self.object(&row)?;
         let row = ObjectRow { version: row.version.clone().with_copies(&made), ..row };
         if !made.is_empty() {
-            let named = self.tier.record_copies(&row, &row.version);
+            let named = self.tier.record_copies(&row);
             self.tell(named, &row.path)?;
             self.made.push(row.version.clone());
             self.note_made(BATCH)?;
@@ -139,8 +139,7 @@ impl Scrub<'_> {
         let wanted = self.tier.settings.copies.max(1);
         let (mut whole, mut damaged) = (Vec::new(), Vec::new());
         for archive in self.tier.holders(&row.version) {
-            let verified = self.verify(&archive, row);
-            match verified {
+            match verify(&archive, &row.version, self.pace) {
                 Ok(()) => whole.push(archive),
                 Err(Error::Interrupted) => return Err(Error::Interrupted),
                 Err(error) if error.is_unavailable() => {
@@ -156,10 +155,7 @@ impl Scrub<'_> {
             return Ok(Vec::new());
         }
         // What went or moved meanwhile is not damaged, and must not be made again.
-        let _stays = self.tier.nobody_else(self.request)?;
-        if self.tier.is_elsewhere(row)? {
-            return Ok(Vec::new());
-        }
+        let Some(_stays) = self.tier.hold(row, self.pace.request)? else { return Ok(Vec::new()) };
         let is_lost = is_lost(&row.version, &damaged);
         self.repair_damaged(row, &mut whole, damaged)?;
         let made = self.make_missing(row, &mut whole, wanted)?;
@@ -176,10 +172,6 @@ impl Scrub<'_> {
             Ok(is_said) => Ok(is_said),
             Err(error) => self.tell(Err(error), &row.path).map(|()| false),
         }
-    }
-
-    fn verify(&self, archive: &Arc<dyn Archive>, row: &ObjectRow) -> Result<()> {
-        verify(archive, &row.version, self.request, self.limits)
     }
 
     /// Archives that are attached, and not said to hold an object.
@@ -225,7 +217,7 @@ impl Scrub<'_> {
                 break;
             }
             // A run that ended before it could say so may have left it there.
-            let is_there = self.verify(&archive, row);
+            let is_there = verify(&archive, &row.version, self.pace);
             let copied = match (is_there, whole.first()) {
                 (Err(Error::Interrupted), _) => return Err(Error::Interrupted),
                 (Err(_), None) => continue,
@@ -253,12 +245,13 @@ impl Scrub<'_> {
         let holders = self.tier.holders(&row.version);
         let length = whole_length(to, holders.iter().chain([from]), location)?;
         self.repair((from, location.offset), (to, location), length)?;
-        self.verify(to, row)
+        verify(to, &row.version, self.pace)
     }
 
     /// The copies of an object as one that is whole, where they have all of it between them.
     fn put_together(&self, row: &ObjectRow) -> Result<Option<Arc<dyn Archive>>> {
-        match CombinedCopies::whole(self.tier.holders(&row.version), &row.version, self.request) {
+        let (holders, version) = (self.tier.holders(&row.version), &row.version);
+        match CombinedCopies::whole(holders, version, self.pace.request) {
             Ok(whole) => Ok(Some(whole)),
             Err(Error::Interrupted) => Err(Error::Interrupted),
             // What each copy lacks is told of each.
@@ -273,10 +266,7 @@ impl Scrub<'_> {
         if holders.iter().all(|archive| has_lists(archive, row.version.location)) {
             return Ok(());
         }
-        let _stays = self.tier.nobody_else(self.request)?;
-        if self.tier.is_elsewhere(row)? {
-            return Ok(());
-        }
+        let Some(_stays) = self.tier.hold(row, self.pace.request)? else { return Ok(()) };
         for archive in &holders {
             self.repair_lists(row, archive, &holders)?;
         }
@@ -321,7 +311,7 @@ impl Scrub<'_> {
         length: u64,
     ) -> Result<()> {
         let repair = Repair { kind: KIND, from, from_offset, to, part, length };
-        repair.run(self.request, self.limits)
+        repair.run(self.pace)
     }
 
     /// Tells the catalogue of copies that were made, if they are more than some.
@@ -352,8 +342,8 @@ impl Scrub<'_> {
     ) -> Result<bool> {
         let told = match mended {
             None => Err(damage),
-            Some(Err(away)) if away.is_unavailable() => {
-                self.note_unavailable(&away);
+            Some(Err(error)) if error.is_unavailable() => {
+                self.note_unavailable(&error);
                 Err(damage)
             }
             Some(mended) => mended,
@@ -363,10 +353,10 @@ impl Scrub<'_> {
         self.tell(told, path).map(|()| is_whole)
     }
 
-    /// An archive went away meanwhile: that is told once, and of its copies nothing.
+    /// Reports once that an archive became unavailable, and nothing of its copies.
     fn note_unavailable(&mut self, error: &Error) {
         let Error::Archive { archive, .. } = error else { return };
-        if self.away.insert(archive.clone()) {
+        if self.unavailable.insert(archive.clone()) {
             self.found.missing.push(format!("{error}: its copies were not looked at from here on"));
         }
     }
@@ -425,11 +415,11 @@ fn is_list(archive: &Arc<dyn Archive>, place: &Location, root: Option<[u8; 32]>)
 /// The root of a list that is whole. The one at the end is one only where nothing stands behind it.
 fn whole_list(archive: &Arc<dyn Archive>, place: &Location) -> Result<[u8; 32]> {
     let container = place.container;
-    archive.forget(KIND, container);
+    archive.forget((KIND, container));
     let list = ObjectReader::open_any(archive, KIND, *place)?;
     list.block(0)?;
     let length =
-        archive.length(KIND, container).map_err(Error::archive(archive.label(), container))?;
+        archive.length((KIND, container)).map_err(Error::archive(archive.label(), container))?;
     if place.offset > 0 && length != place.offset + place.length {
         return Err(list.damaged(Corrupt("it is longer than it was")));
     }

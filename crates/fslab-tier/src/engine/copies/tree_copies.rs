@@ -12,7 +12,7 @@ use crate::error::{Error, Result};
 use crate::id::Id;
 use crate::object::archived_tree::{check, listed, open_whole, order};
 use crate::object::reader::ObjectReader;
-use crate::rate_limit::RateLimits;
+use crate::rate_limit::Pace;
 use crate::stored::bytes::Corrupt;
 use crate::stored::{Location, Version};
 
@@ -27,7 +27,7 @@ impl Tier {
         request: &Request,
     ) -> Result<()> {
         let kind = ContainerKind::Tree;
-        archive.forget(kind, container);
+        archive.forget((kind, container));
         let location = Location { container, offset: 0, length };
         let read = ObjectReader::open_any(archive, kind, location).and_then(|tree| {
             check(&tree, request)?;
@@ -36,7 +36,9 @@ impl Tier {
             if is_it { Ok(()) } else { Err(tree.damaged(what)) }
         });
         if let Err(Error::Damaged { .. }) = &read {
-            archive.delete(kind, container).map_err(Error::archive(archive.label(), container))?;
+            archive
+                .delete((kind, container))
+                .map_err(Error::archive(archive.label(), container))?;
         }
         read
     }
@@ -60,15 +62,15 @@ impl Tier {
             for (container, heading) in trees {
                 match open_whole(&archive, container, request) {
                     Ok(tree) => {
-                        let is_later = |last: &Last| order(last.tree.heading()) < order(&heading);
+                        let is_later =
+                            |last: &ObjectReader| order(last.heading()) < order(&heading);
                         if last.as_ref().is_none_or(is_later) {
-                            let archive = Arc::clone(&archive);
-                            last = Some(Last { archive, container, tree });
+                            last = Some(tree);
                         }
                     }
                     Err(Error::Interrupted) => return Err(Error::Interrupted),
                     // A later one took its place.
-                    Err(_) if archive.length(ContainerKind::Tree, container).is_err() => {}
+                    Err(_) if archive.length((ContainerKind::Tree, container)).is_err() => {}
                     Err(error) => damaged.push(error),
                 }
             }
@@ -85,12 +87,17 @@ impl Tier {
         Ok(())
     }
 
-    fn copy_tree(&self, last: &Last, to: &Arc<dyn Archive>, request: &Request) -> Result<()> {
-        let (kind, Last { archive: from, container, tree }) = (ContainerKind::Tree, last);
+    fn copy_tree(
+        &self,
+        tree: &ObjectReader,
+        to: &Arc<dyn Archive>,
+        request: &Request,
+    ) -> Result<()> {
+        let (kind, from) = (ContainerKind::Tree, tree.archive());
         let Version { location: part, root, .. } = tree.version();
         let repair = Repair { kind, from, from_offset: 0, to, part, length: part.length };
-        repair.run(request, RateLimits::default())?;
-        self.verify_tree(to, *container, (part.length, root), request)
+        repair.run(Pace { request, limits: [None; 2] })?;
+        self.verify_tree(to, part.container, (part.length, root), request)
     }
 }
 
@@ -100,11 +107,4 @@ impl Scrubbed {
         let told = if error.is_unavailable() { &mut self.missing } else { &mut self.damaged };
         told.push(format!("an archived tree: {error}"));
     }
-}
-
-/// The last tree that is whole.
-struct Last {
-    archive: Arc<dyn Archive>,
-    container: Id,
-    tree: ObjectReader,
 }

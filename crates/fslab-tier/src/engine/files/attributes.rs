@@ -8,7 +8,7 @@ use crate::engine::Tier;
 use crate::error::{Error, Result};
 use crate::lower::xattr_names;
 use crate::stored::format::ATTRIBUTES_BYTES_MAX;
-use crate::stored::residency::Unreadable;
+use crate::stored::residency::{ReadResidency, Unreadable};
 use crate::stored::{Attributes, Residency, marks};
 
 impl Tier {
@@ -76,10 +76,7 @@ impl Tier {
 
     /// Where the bytes of an inode are now. A mark that came along with the bytes of another file,
     /// as `rsync -X` and `cp -a` by root bring it, tells nothing of this one.
-    pub(crate) fn residency_of(
-        &self,
-        attr: &Attr,
-    ) -> std::result::Result<Option<Residency>, Unreadable> {
+    pub(crate) fn residency_of(&self, attr: &Attr) -> ReadResidency {
         let known = match self.in_use(attr.ino) {
             Some(file) => self.present_residency(&file),
             None => self.residency_below(attr.ino),

@@ -10,7 +10,7 @@ use quick_cache::sync::Cache;
 
 use crate::engine::Tier;
 use crate::engine::files::edits_below::DataBelow;
-use crate::engine::files::{FileState, KnownResidency, TieredFile};
+use crate::engine::files::{FileState, KnownResidency};
 use crate::id::Id;
 use crate::stored::BLOCK_BYTES;
 use crate::stored::format::blocks_met;
@@ -73,13 +73,12 @@ impl Tier {
     /// Keeps a block in memory, with what was written into it below the mount.
     pub(in crate::engine) fn keep_in_memory(
         &self,
-        file: &TieredFile,
         state: &FileState,
         block: u64,
         mut bytes: Vec<u8>,
     ) -> Result<()> {
         let Some(known) = state.known() else { return Ok(()) };
-        let own = self.open_own(file.ino(), false)?;
+        let own = self.open_own(state.ino, false)?;
         let attr = own.attr()?;
         let begin = block * BLOCK_BYTES;
         bytes.truncate(attr.size.saturating_sub(begin).min(BLOCK_BYTES) as usize);

@@ -12,18 +12,15 @@ use std::ops::Range;
 use fslab_vfs::{Attr, Errno, FileSystem, Ino, OpenMode, Request, Result, SeekTo, SetAttr};
 
 use crate::engine::Tier;
-use crate::engine::files::{FileState, KnownResidency, TieredFile};
+use crate::engine::files::{FileState, KnownResidency};
 use crate::lower::OwnFile;
 use crate::object::writer::is_zero;
-use crate::poison::changed_in;
+use crate::poison::{changed_in, differing_sectors};
 use crate::runs::Runs;
 use crate::stored::{BLOCK_BYTES, Residency};
 
 /// Pages are taken to be so large, as far as a file system says nothing else.
 const PAGE_BYTES: Range<u64> = 4096..128 << 10;
-
-/// What a power cut leaves whole or not at all.
-const SECTOR_BYTES: u64 = 512;
 
 /// A file that is looked at.
 pub(super) struct DataBelow<'a> {
@@ -44,7 +41,7 @@ impl<'a> DataBelow<'a> {
 
     /// What must stay of a block, in its order, as ranges of the file.
     fn pieces(&self, block: u64) -> Result<Vec<Range<u64>>> {
-        let (start, mut pieces) = (block * BLOCK_BYTES, Vec::new());
+        let (start, mut pieces) = (block * BLOCK_BYTES, Runs::new());
         let end = (start + BLOCK_BYTES).min(self.size);
         if self.is_poisoned {
             let bytes = if start < end { self.bytes(start..end)? } else { Vec::new() };
@@ -61,7 +58,7 @@ impl<'a> DataBelow<'a> {
             let (first, last) = (self.start_of(&within)?, self.end_of(&within)?);
             self.keep(first..last.max(first), &mut pieces)?;
         }
-        Ok(pieces)
+        Ok(pieces.iter().collect())
     }
 
     fn has_no_hole(&self) -> Result<bool> {
@@ -77,22 +74,9 @@ impl<'a> DataBelow<'a> {
     }
 
     /// Keeps the sectors of a run of data that are not of zeros.
-    fn keep(&self, data: Range<u64>, pieces: &mut Vec<Range<u64>>) -> Result<()> {
+    fn keep(&self, data: Range<u64>, pieces: &mut Runs) -> Result<()> {
         let bytes = self.bytes(data.clone())?;
-        let end = data.start + bytes.len() as u64;
-        let mut next = data.start;
-        while next < end {
-            let sector = next..end.min((next / SECTOR_BYTES + 1) * SECTOR_BYTES);
-            next = sector.end;
-            let within = (sector.start - data.start) as usize..(sector.end - data.start) as usize;
-            if is_zero(&bytes[within]) {
-                continue;
-            }
-            match pieces.last_mut().filter(|last| last.end == sector.start) {
-                Some(last) => last.end = sector.end,
-                None => pieces.push(sector),
-            }
-        }
+        differing_sectors(data.start, bytes.len(), pieces, |within| is_zero(&bytes[within]));
         Ok(())
     }
 
@@ -187,7 +171,6 @@ impl Tier {
     /// has it is written again: it may be in the kernel's memory alone.
     pub(in crate::engine) fn edits_to_keep(
         &self,
-        file: &TieredFile,
         state: &mut FileState,
         block: u64,
         archived: &[u8],
@@ -196,7 +179,7 @@ impl Tier {
             return Ok(Vec::new());
         };
         let (begin, writes_again) = (block * BLOCK_BYTES, state.sync_failed);
-        let own = state.own(self, file.ino())?;
+        let own = state.own(self)?;
         let pieces = self.edits_in(&DataBelow::new(own, &own.attr()?, &recorded), block)?;
         let (mut kept, mut is_archived) = (Vec::new(), true);
         for piece in &pieces {
@@ -210,7 +193,7 @@ impl Tier {
             }
         }
         if !is_archived {
-            self.mark_changed(file, state)?;
+            self.mark_changed(state)?;
         }
         Ok(kept)
     }

@@ -8,7 +8,7 @@ use crate::engine::Tier;
 use crate::engine::files::edits_below::is_same;
 use crate::engine::files::residency_xattr::Durable;
 use crate::engine::files::{FileState, TieredFile};
-use crate::stored::{Residency, Version};
+use crate::stored::Residency;
 
 /// A time this long ago is not that of a change that comes now, whatever the clock of the file
 /// system below counts in.
@@ -28,13 +28,13 @@ impl Tier {
         let truncates = mode.contains(OpenMode::TRUNCATE);
         if mode.writes() || truncates {
             let may_stay = !truncates && self.would_show_a_write(&state);
-            self.mark_changed(file, &mut state)?;
+            self.mark_changed(&mut state)?;
             state.untouched = may_stay.then_some(state.changes);
         }
         let mut opened = open(&self.lower)?;
         state.handles += 1;
         state.writers += usize::from(mode.writes());
-        if truncates && let Err(error) = self.emptied(file, &mut state) {
+        if truncates && let Err(error) = self.emptied(&mut state) {
             // The file is empty, and its xattr names blocks behind its end: those do not count.
             let name = self.name(file.ino());
             tracing::warn!(%error, "{name}: what is known of it could not be kept");
@@ -62,7 +62,7 @@ impl Tier {
         let mut state = file.lock();
         state.handles = state.handles.saturating_sub(1);
         state.writers = state.writers.saturating_sub(usize::from(mode.writes()));
-        if let Err(error) = self.unmark_untouched(file, &mut state) {
+        if let Err(error) = self.unmark_untouched(&mut state) {
             let name = self.name(file.ino());
             tracing::warn!(%error, "{name}: not changed, and will be archived again all the same");
         }
@@ -78,18 +78,14 @@ impl Tier {
     }
 
     /// The last who might have written is gone, and nobody did: archives hold the file as before.
-    fn unmark_untouched(&self, file: &TieredFile, state: &mut FileState) -> Result<()> {
+    fn unmark_untouched(&self, state: &mut FileState) -> Result<()> {
         let untouched = state.untouched == Some(state.changes) && state.writers == 0;
-        let Some(known) = state.known().filter(|known| untouched && known.recorded.changed) else {
-            return Ok(());
-        };
-        let (recorded, version) = (&known.recorded, &known.recorded.version);
-        let attr = self.attr_below(file.ino(), None)?;
-        if (attr.size, attr.modified) != (version.size, version.modified) {
+        let recorded = state.recorded().filter(|recorded| untouched && recorded.changed);
+        let Some(recorded) = recorded else { return Ok(()) };
+        if !is_same(recorded, &self.attr_below(state.ino, None)?) {
             return Ok(());
         }
-        let residency = Residency { changed: false, ..recorded.clone() };
-        self.write_mark(file, state, residency, Durable::Later)
+        self.change_mark(state, Durable::Later, |residency| residency.changed = false)
     }
 
     /// Whether a file was never archived: the engine has nothing to do with it.
@@ -125,29 +121,22 @@ impl Tier {
         let mut state = self.state(file)?;
         // A time that was set by hand shows nothing any more.
         state.untouched = None;
-        self.mark_edited_below(file, &mut state)?;
+        self.mark_edited_below(&mut state)?;
         let attr = self.lower.setattr(request, file.ino(), handle, changes)?;
-        self.follow_time(file, &mut state, &attr)?;
+        if state.recorded().is_some_and(|recorded| !recorded.changed) {
+            let follow = |residency: &mut Residency| residency.version.modified = attr.modified;
+            self.change_mark(&mut state, Durable::Later, follow)?;
+        }
         Ok(attr)
     }
 
     /// Says of a file that it was changed below the mount since it was looked at, where its time
     /// tells that and is about to be another.
-    fn mark_edited_below(&self, file: &TieredFile, state: &mut FileState) -> Result<()> {
-        let Some(known) = state.known() else { return Ok(()) };
-        if is_same(&known.recorded, &self.attr_below(file.ino(), None)?) {
+    fn mark_edited_below(&self, state: &mut FileState) -> Result<()> {
+        let Some(recorded) = state.recorded() else { return Ok(()) };
+        if is_same(recorded, &self.attr_below(state.ino, None)?) {
             return Ok(());
         }
-        self.mark_changed(file, state)
-    }
-
-    fn follow_time(&self, file: &TieredFile, state: &mut FileState, attr: &Attr) -> Result<()> {
-        let recorded = state.known().map(|known| &known.recorded);
-        let Some(recorded) = recorded.filter(|recorded| !recorded.changed) else {
-            return Ok(());
-        };
-        let version = Version { modified: attr.modified, ..recorded.version.clone() };
-        let residency = Residency { version, ..recorded.clone() };
-        self.write_mark(file, state, residency, Durable::Later)
+        self.mark_changed(state)
     }
 }

@@ -17,7 +17,7 @@ use crate::id::Id;
 use crate::lower::{OwnFile, is_missing, with_leave};
 use crate::runs::Runs;
 use crate::stored::format::blocks_of;
-use crate::stored::residency::Unreadable;
+use crate::stored::residency::{ReadResidency, Unreadable};
 use crate::stored::{self, BLOCK_BYTES, Residency};
 
 /// Runs that a residency holds at most: so many always fit into the xattr.
@@ -36,14 +36,9 @@ impl Tier {
     /// Writes down where the bytes of a file are, after they are durable there. That what was cut
     /// off is named no more is durable in any case: whoever lets the file grow next does not know
     /// that it was there.
-    pub(in crate::engine) fn record(
-        &self,
-        file: &TieredFile,
-        state: &mut FileState,
-        durable: Durable,
-    ) -> Result<()> {
-        self.sync_below(file, state)?;
-        let size = self.attr_below(file.ino(), None)?.size;
+    pub(in crate::engine) fn record(&self, state: &mut FileState, durable: Durable) -> Result<()> {
+        self.sync_below(state)?;
+        let size = self.attr_below(state.ino, None)?.size;
         let Some(known) = state.known_mut() else { return Ok(()) };
         let durable = if names_too_much(known, size) { Durable::Now } else { durable };
         let offline = if known.recorded.changed {
@@ -56,7 +51,7 @@ impl Tier {
         let touched_seconds = self.now_seconds();
         let recorded = known.recorded.clone();
         let residency = Residency { offline, moving: false, touched_seconds, ..recorded };
-        self.write_mark(file, state, residency, durable)
+        self.write_mark(state, residency, durable)
     }
 
     /// When something is touched now, as residencies say it.
@@ -73,11 +68,8 @@ impl Tier {
 
     /// What the xattr of a file says, whatever is known of the file here. Nobody may have its state
     /// locked who asks.
-    pub(in crate::engine) fn residency_below(
-        &self,
-        ino: Ino,
-    ) -> std::result::Result<Option<Residency>, Unreadable> {
-        match self.around.marks.read(&*self.lower, &self.request(), ino) {
+    pub(in crate::engine) fn residency_below(&self, ino: Ino) -> ReadResidency {
+        match self.around.marks.read(&*self.lower, ino) {
             Err(Unreadable::Below(error)) if error.errno() == Errno::ACCESS => {
                 let tier = self.me.upgrade().ok_or(error)?;
                 let used = tier.enter(ino);
@@ -89,11 +81,8 @@ impl Tier {
     }
 
     /// The same for who has the state of the file locked.
-    pub(in crate::engine) fn residency_at_rest(
-        &self,
-        ino: Ino,
-    ) -> std::result::Result<Option<Residency>, Unreadable> {
-        self.around.marks.read_at_rest(&*self.lower, &self.request(), ino)
+    pub(in crate::engine) fn residency_at_rest(&self, ino: Ino) -> ReadResidency {
+        self.around.marks.read_at_rest(&*self.lower, ino)
     }
 
     /// An xattr that users set, for the policy: its owner's tier gives itself leave to read it, and
@@ -104,7 +93,7 @@ impl Tier {
     /// Errors of the file system below, where it can't tell whether there is one.
     pub(crate) fn users_xattr(&self, attr: &Attr, name: &str) -> Result<Option<Vec<u8>>> {
         let marks = self.around.marks;
-        let get = || stored::marks::get(&*self.lower, &self.request(), attr.ino, name);
+        let get = || stored::marks::get(&*self.lower, attr.ino, name);
         match get() {
             Err(error) if !marks.wants_leave(&error) => Err(error),
             Err(_) if !marks.are_believed(attr) => Ok(None),
@@ -132,16 +121,15 @@ impl Tier {
     /// Writes a residency as it is.
     pub(in crate::engine) fn write_mark(
         &self,
-        file: &TieredFile,
         state: &mut FileState,
         residency: Residency,
         durable: Durable,
     ) -> Result<()> {
-        self.write_residency(file.ino(), &residency)?;
+        self.write_residency(state.ino, &residency)?;
         state.known_mut().iter_mut().for_each(|known| known.unsynced = true);
         if durable == Durable::Now {
             // What is not durable was not said.
-            self.sync_below(file, state)?;
+            self.sync_below(state)?;
         }
         if let Some(known) = state.known_mut() {
             known.recorded = residency;
@@ -150,20 +138,28 @@ impl Tier {
         Ok(())
     }
 
-    /// Records durably that a file is about to be changed, if that was not said.
-    pub(in crate::engine) fn mark_changed(
+    /// Changes the residency that is recorded, if there is one.
+    pub(in crate::engine) fn change_mark(
         &self,
-        file: &TieredFile,
         state: &mut FileState,
+        durable: Durable,
+        change: impl FnOnce(&mut Residency),
     ) -> Result<()> {
+        let Some(mut residency) = state.recorded().cloned() else { return Ok(()) };
+        change(&mut residency);
+        self.write_mark(state, residency, durable)
+    }
+
+    /// Records durably that a file is about to be changed, if that was not said.
+    pub(in crate::engine) fn mark_changed(&self, state: &mut FileState) -> Result<()> {
         state.changes += 1;
-        let Some(known) = state.known().filter(|known| !known.recorded.changed) else {
+        if state.recorded().is_none_or(|recorded| recorded.changed) {
             return Ok(());
-        };
-        let touched_seconds = self.now_seconds();
-        let recorded = known.recorded.clone();
-        let residency = Residency { changed: true, moving: false, touched_seconds, ..recorded };
-        self.write_mark(file, state, residency, Durable::Now)
+        }
+        self.change_mark(state, Durable::Now, |residency| {
+            (residency.changed, residency.moving) = (true, false);
+            residency.touched_seconds = self.now_seconds();
+        })
     }
 
     /// Leaves a file in order: the xattr says what is known.
@@ -176,7 +172,7 @@ impl Tier {
         if let Some(known) = state.known_mut() {
             forget_surplus(known, size);
         }
-        self.record(file, &mut state, Durable::Later)
+        self.record(&mut state, Durable::Later)
     }
 
     /// Puts right what a crash left of times, and finds what was changed below the mount.
@@ -225,17 +221,12 @@ impl Tier {
 
     /// Before a file grows: what the xattr names behind its present end, or as its last block,
     /// would otherwise come back from the archive into what is new.
-    pub(super) fn record_before_growth(
-        &self,
-        file: &TieredFile,
-        state: &mut FileState,
-        size: u64,
-    ) -> Result<()> {
+    pub(super) fn record_before_growth(&self, state: &mut FileState, size: u64) -> Result<()> {
         if state.known().is_some_and(|known| names_too_much(known, size)) {
             if let Some(known) = state.known_mut() {
                 known.offline.cut(blocks_of(size));
             }
-            self.record(file, state, Durable::Now)?;
+            self.record(state, Durable::Now)?;
         }
         Ok(())
     }

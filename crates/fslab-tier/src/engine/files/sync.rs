@@ -17,38 +17,34 @@ impl Tier {
     ///
     /// # Errors
     /// Errors of the file below; `EIO` behind a sync that failed.
-    pub(in crate::engine) fn sync_below(
-        &self,
-        file: &TieredFile,
-        state: &mut FileState,
-    ) -> Result<()> {
+    pub(in crate::engine) fn sync_below(&self, state: &mut FileState) -> Result<()> {
         if state.sync_failed {
             return Err(Errno::IO.into());
         }
-        let synced = state.own(self, file.ino())?.sync();
-        self.believe(file, state, synced)
+        let synced = state.own(self)?.sync();
+        self.believe(state, synced)
     }
 
     /// What was answered to a sync; one that was interrupted says nothing.
-    fn believe(&self, file: &TieredFile, state: &mut FileState, synced: Result<()>) -> Result<()> {
+    fn believe(&self, state: &mut FileState, synced: Result<()>) -> Result<()> {
         synced.inspect_err(|error| {
             if error.errno() != Errno::INTR {
-                self.forget_unsynced(file, state, error);
+                self.forget_unsynced(state, error);
             }
         })
     }
 
     /// Notes that a sync failed. Blocks that were recalled since the xattr was written are recalled
     /// again for whoever reads them: the kernel may have dropped them.
-    fn forget_unsynced(&self, file: &TieredFile, state: &mut FileState, error: &Error) {
-        let name = self.name(file.ino());
+    fn forget_unsynced(&self, state: &mut FileState, error: &Error) {
+        let name = self.name(state.ino);
         tracing::error!(%error, "{name}: could not be made durable: close it and look at it again");
         state.sync_failed = true;
-        if let Err(error) = state.own(self, file.ino()).and_then(|own| own.drop_pages()) {
+        if let Err(error) = state.own(self).and_then(|own| own.drop_pages()) {
             tracing::error!(%error, "{name}: may show bytes that are lost, until it is closed");
         }
         // If that is unknown, nothing can be read either.
-        let size = self.attr_below(file.ino(), None).map_or(u64::MAX, |attr| attr.size);
+        let size = self.attr_below(state.ino, None).map_or(u64::MAX, |attr| attr.size);
         let Some(known) = state.known_mut() else { return };
         let mut recalled = known.recorded.offline.clone();
         // A last block that was cut comes back before the file grows, as far as it goes now.
@@ -67,7 +63,7 @@ impl Tier {
             if matches!(error.errno(), Errno::IO | Errno::NOSPC | Errno::DQUOT) {
                 let mut state = file.lock();
                 if state.known().is_some() {
-                    self.forget_unsynced(file, &mut state, error);
+                    self.forget_unsynced(&mut state, error);
                 }
             }
         })
@@ -95,7 +91,7 @@ impl Tier {
         }
         let unsynced = state.known().is_some_and(|known| known.unsynced);
         let synced = self.lower.fsync(request, file.ino(), handle, data_only && !unsynced);
-        self.believe(file, &mut state, synced)?;
+        self.believe(&mut state, synced)?;
         if let Some(known) = state.known_mut() {
             known.unsynced = false;
         }

@@ -70,9 +70,9 @@ impl Tier {
                     self.recall(file, blocks, request, Class::Waiting)?;
                 }
                 None => {
-                    self.mark_changed(file, &mut state)?;
+                    self.mark_changed(&mut state)?;
                     if change.grows_to > size {
-                        self.record_before_growth(file, &mut state, size)?;
+                        self.record_before_growth(&mut state, size)?;
                     }
                     return Ok((state, size, change));
                 }
@@ -102,7 +102,7 @@ impl Tier {
         let done =
             self.lower.write(request, file.ino(), handle, change.offset, data, options)? as u64;
         let written = Change { length: done, ..change };
-        match self.now_here(file, &mut state, written, size)? {
+        match self.now_here(&mut state, written, size)? {
             Some(partly) => {
                 // The rest of this block must come first, and the part that was written again.
                 drop(state);
@@ -119,19 +119,13 @@ impl Tier {
 
     /// Notes that blocks were overwritten as a whole. Returns a block that is offline and was
     /// overwritten in part, because less was written than asked.
-    fn now_here(
-        &self,
-        file: &TieredFile,
-        state: &mut FileState,
-        written: Change,
-        size: u64,
-    ) -> Result<Option<u64>> {
+    fn now_here(&self, state: &mut FileState, written: Change, size: u64) -> Result<Option<u64>> {
         let covered = written.covered(size);
         let touched = blocks_met(written.offset, written.length);
         let Some(known) = state.known_mut() else { return Ok(None) };
         known.offline.remove(covered);
         if known.recorded.offline.meets(touched.clone()) {
-            self.record(file, state, Durable::Later)?;
+            self.record(state, Durable::Later)?;
         }
         let known = state.known();
         Ok(known.and_then(|known| known.offline.first_in(touched)))
@@ -163,10 +157,10 @@ impl Tier {
     }
 
     /// A file was emptied while it was opened below.
-    pub(crate) fn emptied(&self, file: &TieredFile, state: &mut FileState) -> Result<()> {
+    pub(crate) fn emptied(&self, state: &mut FileState) -> Result<()> {
         if let Some(known) = state.known_mut() {
             known.offline.cut(0);
-            return self.record(file, state, Durable::Now);
+            return self.record(state, Durable::Now);
         }
         Ok(())
     }
@@ -196,11 +190,11 @@ impl Tier {
         })?;
         let moves = mode.intersects(FallocateMode::COLLAPSE_RANGE | FallocateMode::INSERT_RANGE);
         if moves && state.known().is_some_and(|known| !known.is_resident()) {
-            self.record(file, &mut state, Durable::Now)?;
+            self.record(&mut state, Durable::Now)?;
         }
         self.lower.fallocate(request, file.ino(), handle, offset, length, mode)?;
         if zeroes {
-            self.now_here(file, &mut state, change, size)?;
+            self.now_here(&mut state, change, size)?;
         }
         Ok(())
     }
@@ -231,7 +225,7 @@ impl Tier {
         let done = self.lower.copy_file_range(request, source, target, length)?;
         let touched = blocks_met(target_offset, done);
         if state.known().is_some_and(|known| known.recorded.offline.meets(touched)) {
-            self.record(target_file, &mut state, Durable::Later)?;
+            self.record(&mut state, Durable::Later)?;
         }
         drop(state);
         if self.state(source_file)?.has_lost(blocks_met(source_offset, done)) {

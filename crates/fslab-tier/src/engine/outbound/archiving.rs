@@ -25,7 +25,7 @@ use crate::error::{Error, Result};
 use crate::id::Id;
 use crate::lower::{SECTOR_BYTES, is_missing};
 use crate::object::writer::{Heading, ObjectWriter};
-use crate::rate_limit::{RateLimit, RateLimits};
+use crate::rate_limit::{Pace, RateLimit};
 use crate::runs::Runs;
 use crate::stored::format::{EntryRecord, KIND_FILE, PAGE_ENTRIES, PAGES_MAX, blocks_of};
 use crate::stored::{BLOCK_BYTES, Location, Residency, Version};
@@ -95,7 +95,7 @@ impl Tier {
     /// Where it is open for writing, was changed meanwhile, or an archive fails: the file is then
     /// as it was.
     pub fn archive(self: &Arc<Self>, ino: Ino, path: &[u8], request: &Request) -> Result<Archived> {
-        self.archive_within(ino, path, request, None)
+        self.archive_within(ino, path, self.pace(request, None))
     }
 
     /// The same within a limit, beside the tier's own.
@@ -106,18 +106,21 @@ impl Tier {
         self: &Arc<Self>,
         ino: Ino,
         path: &[u8],
-        request: &Request,
-        limit: Option<&RateLimit>,
+        pace: Pace<'_>,
     ) -> Result<Archived> {
-        match self.begin_job(ino, path, request)? {
-            Some(job) => self.copy_out(&job, request, self.limits(limit)),
+        match self.begin_job(ino, path, pace.request)? {
+            Some(job) => self.copy_out(&job, pace),
             None => Ok(Archived::Before),
         }
     }
 
     /// The limits of archiving: the tier's own, and that of whoever asked.
-    pub(in crate::engine) fn limits<'a>(&'a self, limit: Option<&'a RateLimit>) -> RateLimits<'a> {
-        RateLimits([self.outbound.limit.as_ref(), limit])
+    pub(in crate::engine) fn pace<'a>(
+        &'a self,
+        request: &'a Request,
+        limit: Option<&'a RateLimit>,
+    ) -> Pace<'a> {
+        Pace { request, limits: [self.outbound.limit.as_ref(), limit] }
     }
 
     pub(super) fn note_archived(&self, bytes: u64) {
@@ -215,27 +218,21 @@ impl Tier {
     }
 
     /// Archives a file in a container of its own.
-    pub(super) fn copy_out(
-        &self,
-        job: &Job,
-        request: &Request,
-        limits: RateLimits<'_>,
-    ) -> Result<Archived> {
-        self.with_copy_targets(|archives| self.copy_to(archives, job, request, limits))
+    pub(super) fn copy_out(&self, job: &Job, pace: Pace<'_>) -> Result<Archived> {
+        self.with_copy_targets(|archives| self.copy_to(archives, job, pace))
     }
 
     fn copy_to(
         &self,
         archives: &[Arc<dyn Archive>],
         job: &Job,
-        request: &Request,
-        limits: RateLimits<'_>,
+        pace: Pace<'_>,
     ) -> Result<Archived> {
         let container = self.around.identities.make();
         let sequence = self.reserve_sequence(job.sequence_before())?;
         let row = self.pending_row(job, container, sequence.number, archives);
         self.catalogue.put(std::slice::from_ref(&row))?;
-        let done = self.copy_verified(job, &row, archives, request, limits);
+        let done = self.copy_verified(job, &row, archives, pace);
         let done = done.and_then(|version| self.commit(job, ObjectRow { version, ..row.clone() }));
         if done.is_err() && !self.may_name(job.file().ino(), row.version.object) {
             self.take_back(std::slice::from_ref(&row), archives);
@@ -276,17 +273,15 @@ impl Tier {
         job: &Job,
         row: &ObjectRow,
         archives: &[Arc<dyn Archive>],
-        request: &Request,
-        limits: RateLimits<'_>,
+        pace: Pace<'_>,
     ) -> Result<Version> {
         let container = row.version.location.container;
-        let mut copies =
-            CopyWriter::begin(archives, (ContainerKind::Files, container), limits, request)?;
+        let mut copies = CopyWriter::begin(archives, (ContainerKind::Files, container), pace)?;
         let attributes = self.attributes(&job.attr, &job.path)?;
         let heading = self.heading(row);
         let level = self.settings.level;
         let mut writer = ObjectWriter::begin(&mut copies, &heading, &attributes, level)?;
-        self.each_block(job, request, &mut |block| match block {
+        self.each_block(job, pace.request, &mut |block| match block {
             Block::Zeros(length) => writer.zeros(length),
             Block::Bytes(bytes) => writer.block(bytes),
         })?;
@@ -294,7 +289,7 @@ impl Tier {
         copies.finish()?;
         let location = Location { length, ..row.version.location };
         let version = Version { location, root, ..row.version.clone() };
-        archives.iter().try_for_each(|archive| verify(archive, &version, request, limits))?;
+        archives.iter().try_for_each(|archive| verify(archive, &version, pace))?;
         Ok(version)
     }
 
@@ -349,7 +344,7 @@ impl Tier {
         let before = job.before.as_ref().ok_or_else(|| changed_meanwhile(&job.path))?;
         match self.fetch(job.file(), &before.version, block).map_err(Error::below(&job.path))? {
             Fetched::Block(bytes) => Ok(bytes),
-            Fetched::Away => Err(self.no_copy(&before.version)),
+            Fetched::Unavailable => Err(self.no_copy(&before.version)),
         }
     }
 
@@ -371,20 +366,27 @@ impl Tier {
         let mut state = self.unchanged(job)?;
         self.check_open()?;
         // All of the file is in the new version: what is here may be said to be offline, too.
-        let offline = state.known().map(|known| known.offline.joined(PIECES_MAX));
+        let (offline, recorded) =
+            (state.known().map(|known| known.offline.joined(PIECES_MAX)), state.recorded());
         let residency = Residency {
             tier: self.settings.tier,
             file: row.file,
             inode: row.inode,
             changed: false,
             moving: false,
-            poisoned: state.known().is_some_and(|known| known.recorded.poisoned),
-            touched_seconds: state.known().map_or(0, |known| known.recorded.touched_seconds),
+            poisoned: recorded.is_some_and(|recorded| recorded.poisoned),
+            touched_seconds: recorded.map_or(0, |recorded| recorded.touched_seconds),
             version: row.version.clone(),
             offline: offline.unwrap_or_default(),
         };
-        let marked = self.mark_archived(job.file(), &mut state, residency);
-        marked.map_err(Error::below(&job.path))
+        let below = || Error::below(&job.path);
+        self.sync_below(&mut state).map_err(below())?;
+        self.write_residency(state.ino, &residency).map_err(below())?;
+        let (offline, recorded) = (residency.offline.clone(), residency);
+        state.set_known(KnownResidency { recorded, offline, unsynced: true, is_rewritten: false });
+        let synced = self.sync_below(&mut state);
+        state.close_unused();
+        synced.map_err(below())
     }
 
     /// The state of a file that nobody has begun to change since the job began, and that has a
@@ -409,26 +411,6 @@ impl Tier {
         Ok(state)
     }
 
-    fn mark_archived(
-        &self,
-        file: &TieredFile,
-        state: &mut FileState,
-        residency: Residency,
-    ) -> fslab_vfs::Result<()> {
-        self.sync_below(file, state)?;
-        self.write_residency(file.ino(), &residency)?;
-        let offline = residency.offline.clone();
-        state.set_known(KnownResidency {
-            recorded: residency,
-            offline,
-            unsynced: true,
-            is_rewritten: false,
-        });
-        let synced = self.sync_below(file, state);
-        state.close_unused();
-        synced
-    }
-
     /// Removes the objects of a container that no file needs. What can't be removed now is found by
     /// the next scan.
     pub(in crate::engine) fn take_back(&self, rows: &[ObjectRow], archives: &[Arc<dyn Archive>]) {
@@ -448,7 +430,7 @@ pub(in crate::engine) fn delete_from(archives: &[Arc<dyn Archive>], container: I
     let deleted: Vec<Result<()>> = archives
         .iter()
         .map(|archive| {
-            let done = archive.delete(ContainerKind::Files, container);
+            let done = archive.delete((ContainerKind::Files, container));
             done.map_err(Error::archive(archive.label(), container))
         })
         .collect();

@@ -24,7 +24,7 @@ use crate::id::Id;
 use crate::lower::Found;
 use crate::object::bundle::{enclose, list_bytes};
 use crate::object::writer::{Heading, ObjectWriter};
-use crate::rate_limit::{RateLimit, RateLimits};
+use crate::rate_limit::{Pace, RateLimit};
 use crate::stored::format::{BLOCK_BYTES, BUNDLE_BYTES_MAX, KIND_BUNDLE, MEMBERS_MAX};
 use crate::stored::{Attributes, Location};
 
@@ -75,9 +75,7 @@ pub type OutcomeSink<'a> = dyn FnMut(&[u8], Result<Archived>) -> Result<()> + 'a
 /// A round of archiving: large files go out at once, small ones together.
 pub struct Archiver<'a> {
     tier: &'a Arc<Tier>,
-    request: &'a Request,
-    limits: RateLimits<'a>,
-    limit: Option<&'a RateLimit>,
+    pace: Pace<'a>,
     /// Files of so many bytes or fewer go together; 0 for none.
     bundled: u64,
     gathered: Vec<Gathered>,
@@ -100,9 +98,9 @@ impl Tier {
     ) -> Archiver<'a> {
         let bundled = bundled.unwrap_or(self.settings.bundled);
         let (gathered, inodes) = (Vec::new(), HashMap::new());
-        let limits = self.limits(limit);
+        let pace = self.pace(request, limit);
         let (bytes, since_ns) = (0, 0);
-        Archiver { tier: self, request, limits, limit, bundled, gathered, inodes, bytes, since_ns }
+        Archiver { tier: self, pace, bundled, gathered, inodes, bytes, since_ns }
     }
 }
 
@@ -127,7 +125,7 @@ impl Archiver<'_> {
                 // It may take hours, and what waits for it can be neither archived nor released.
                 self.finish(told)?;
             }
-            let archived = self.tier.archive_within(ino, path, self.request, self.limit);
+            let archived = self.tier.archive_within(ino, path, self.pace);
             return told(path, archived);
         }
         match self.gather(ino, path) {
@@ -161,16 +159,16 @@ impl Archiver<'_> {
         if found.ino() != ino {
             return Err(crate::Error::busy(path, "was replaced by another file meanwhile"));
         }
-        let Some(job) = self.tier.begin_job(ino, path, self.request)? else {
+        let Some(job) = self.tier.begin_job(ino, path, self.pace.request)? else {
             return Ok(Some(Archived::Before));
         };
         if job.attr.size > self.bundled {
             // It has grown since it was found.
-            return self.tier.copy_out(&job, self.request, self.limits).map(Some);
+            return self.tier.copy_out(&job, self.pace).map(Some);
         }
         let attributes = self.tier.attributes(&job.attr, path)?;
         let mut bytes = Vec::new();
-        self.tier.each_block(&job, self.request, &mut |block| {
+        self.tier.each_block(&job, self.pace.request, &mut |block| {
             match block {
                 Block::Zeros(length) => bytes.resize(bytes.len() + length as usize, 0),
                 Block::Bytes(block) => bytes.extend(block),
@@ -200,19 +198,18 @@ impl Archiver<'_> {
         if gathered.is_empty() {
             return Ok(());
         }
-        let shipped = match self.ship(&gathered) {
+        let (outcomes, settled) = match self.ship(&gathered) {
             Ok(shipped) => shipped,
             Err(error) => return tell_all(&gathered, error, told),
         };
-        gathered
-            .iter()
-            .zip(shipped.outcomes)
-            .try_for_each(|(gathered, outcome)| gathered.tell(outcome, told))?;
+        let mut told_of = gathered.iter().zip(outcomes);
+        told_of.try_for_each(|(gathered, outcome)| gathered.tell(outcome, told))?;
         // The files are archived all the same, and the next start or scan finds that they are.
-        shipped.settled
+        settled
     }
 
-    fn ship(&self, gathered: &[Gathered]) -> Result<Shipped> {
+    /// Puts files into archives. Returns what became of each, and whether the catalogue knows.
+    fn ship(&self, gathered: &[Gathered]) -> Result<(Vec<Result<Archived>>, Result<()>)> {
         let tier = self.tier;
         let before = gathered.iter().map(|gathered| gathered.job.sequence_before()).max();
         let sequence = tier.reserve_sequence(before.unwrap_or(0))?;
@@ -223,13 +220,10 @@ impl Archiver<'_> {
             };
             let rows = gathered.iter().map(row).collect();
             let contents = gathered.iter().map(|gathered| &gathered.contents);
-            tier.put_bundle(rows, contents, archives, self.request, self.limits)
+            tier.put_bundle(rows, contents, archives, self.pace)
         })?;
-        let marked: Vec<Result<()>> = gathered
-            .iter()
-            .zip(&rows)
-            .map(|(gathered, row)| tier.mark(&gathered.job, row))
-            .collect();
+        let marked = gathered.iter().zip(&rows).map(|(one, row)| tier.mark(&one.job, row));
+        let marked: Vec<Result<()>> = marked.collect();
         let settled = tier.settle_bundle(gathered, rows, &marked);
         tier.counters.add(Counter::Bundles, 1);
         let outcome = |(gathered, marked): (&Gathered, Result<()>)| {
@@ -239,16 +233,8 @@ impl Archiver<'_> {
             })
         };
         let outcomes = gathered.iter().zip(marked).map(outcome).collect();
-        Ok(Shipped { outcomes, settled })
+        Ok((outcomes, settled))
     }
-}
-
-/// What became of files whose bundle is in archives.
-struct Shipped {
-    /// Of each, in their order.
-    outcomes: Vec<Result<Archived>>,
-    /// Whether the catalogue knows.
-    settled: Result<()>,
 }
 
 /// One failure of them all, before any of them was archived. Only the first can be told with its
@@ -271,47 +257,34 @@ impl Tier {
         mut rows: Vec<ObjectRow>,
         contents: impl Iterator<Item = &'a Contents>,
         archives: &[Arc<dyn Archive>],
-        request: &Request,
-        limits: RateLimits<'_>,
+        pace: Pace<'_>,
     ) -> Result<Vec<ObjectRow>> {
         let before = list_bytes(rows.len());
         let mut objects = Vec::new();
         for (row, contents) in rows.iter_mut().zip(contents) {
             let offset = before + objects.len() as u64;
-            let heading = self.heading(row);
-            let (length, root) = self.write_small(&mut objects, &heading, contents)?;
+            let (heading, level) = (self.heading(row), self.settings.level);
+            let Contents { attributes, bytes } = contents;
+            let mut writer = ObjectWriter::begin(&mut objects, &heading, attributes, level)?;
+            bytes.chunks(BLOCK_BYTES as usize).try_for_each(|block| writer.block(block))?;
+            let (length, root) = writer.finish()?;
             row.version.location = Location { offset, length, ..row.version.location };
             row.version.root = root;
         }
         let Some(first) = rows.first() else { return Ok(rows) };
         let container = first.version.location.container;
-        let bundle = enclose(&self.list_heading(first), &places(&rows), &objects)?;
+        let (object, file) = (self.around.identities.make(), Id::default());
+        let heading = Heading { kind: KIND_BUNDLE, object, file, size: 0, ..self.heading(first) };
+        let places = rows.iter().map(|row| (row.version.object, row.version.location));
+        let bundle = enclose(&heading, &places.collect::<Vec<_>>(), &objects)?;
         if bundle.len() as u64 > BUNDLE_BYTES_MAX {
             let what = "too many bytes for one bundle, with what is kept beside them".to_owned();
             return Err(crate::Error::Refused { what });
         }
         self.catalogue.put(&rows)?;
-        let put = put_container(archives, container, &bundle, request, limits);
+        let put = put_container(archives, container, &bundle, pace);
         put.inspect_err(|_| self.take_back(&rows, archives))?;
         Ok(rows)
-    }
-
-    fn write_small(
-        &self,
-        objects: &mut Vec<u8>,
-        heading: &Heading,
-        contents: &Contents,
-    ) -> Result<(u64, [u8; 32])> {
-        let (attributes, level) = (&contents.attributes, self.settings.level);
-        let mut writer = ObjectWriter::begin(objects, heading, attributes, level)?;
-        contents.bytes.chunks(BLOCK_BYTES as usize).try_for_each(|block| writer.block(block))?;
-        writer.finish()
-    }
-
-    fn list_heading(&self, first: &ObjectRow) -> Heading {
-        let object = self.around.identities.make();
-        let kind = KIND_BUNDLE;
-        Heading { kind, object, file: Id::default(), size: 0, ..self.heading(first) }
     }
 
     /// Objects whose files say that they are theirs are live. The others go, and with the last of
@@ -333,8 +306,4 @@ impl Tier {
         self.catalogue.settle(&live, self.around.calendar.now())?;
         self.delete_rows(&dead).map(drop)
     }
-}
-
-fn places(rows: &[ObjectRow]) -> Vec<(Id, Location)> {
-    rows.iter().map(|row| (row.version.object, row.version.location)).collect()
 }

@@ -85,8 +85,8 @@ impl Tier {
         self.check_copy_targets()?;
         let (mut archives, wanted) = (self.writable_archives(), self.settings.copies.max(1));
         if archives.len() < wanted {
-            let away = self.unavailable_archives();
-            return Err(Error::TooFewArchives { wanted, found: archives.len(), away });
+            let unavailable = self.unavailable_archives();
+            return Err(Error::TooFewArchives { wanted, found: archives.len(), unavailable });
         }
         // Those of each kind stay in their order.
         archives.sort_by_key(|archive| {

@@ -92,15 +92,14 @@ impl Tier {
     }
 
     fn is_mostly_unneeded(&self, container: Id, needed: u64) -> bool {
-        let kind = ContainerKind::Files;
         let archives = self.archives();
-        let mut lengths = archives
-            .iter()
-            .filter_map(|archive| Some((archive, archive.length(kind, container).ok()?)));
+        let mut lengths = archives.iter().filter_map(|archive| {
+            Some((archive, archive.length((ContainerKind::Files, container)).ok()?))
+        });
         let Some((archive, length)) = lengths.next() else { return false };
         // Most bundles end here: their lists need not be read.
         needed * 2 < length
-            && contents_of(archive, kind, container, length)
+            && contents_of(archive, container, length)
                 .is_ok_and(|contents| needed * 2 < length - 2 * contents.list_bytes)
     }
 
@@ -126,10 +125,19 @@ impl Tier {
         }
         let rows = self.with_copy_targets(|archives| {
             let container = self.around.identities.make();
-            let rows =
-                moving.iter().map(|one| self.moved_row(&one.old, container, archives)).collect();
+            // Their places in the order of versions stay: nobody takes them for later ones.
+            let row = |Moving { old, .. }: &Moving| {
+                let version = Version {
+                    object: self.around.identities.make(),
+                    location: Location { container, offset: 0, length: 0 },
+                    copies: archives.iter().map(|archive| archive.id()).collect(),
+                    ..old.version.clone()
+                };
+                ObjectRow { state: ObjectState::Pending, version, ..old.clone() }
+            };
+            let rows = moving.iter().map(row).collect();
             let contents = moving.iter().map(|one| &one.contents);
-            self.put_bundle(rows, contents, archives, request, self.limits(None))
+            self.put_bundle(rows, contents, archives, self.pace(request, None))
         })?;
         Ok(self.point_at(&moving, rows)? > 0)
     }
@@ -138,7 +146,8 @@ impl Tier {
     fn to_be_moved(&self, old: ObjectRow, request: &Request) -> Result<Option<Moving>> {
         let found = if old.state == ObjectState::Live { self.file_of(&old) } else { None };
         let Some(found) = found else { return Ok(None) };
-        let contents = self.contents_in_archives(&old, request)?;
+        let contents =
+            self.ask_holders(&old.version, |archive| self.contents_in(archive, &old, request))?;
         Ok(Some(Moving { old, found, contents }))
     }
 
@@ -164,10 +173,6 @@ impl Tier {
         self.named_version(row).ok().flatten().map(|_| found)
     }
 
-    fn contents_in_archives(&self, row: &ObjectRow, request: &Request) -> Result<Contents> {
-        self.ask_holders(&row.version, |archive| self.contents_in(archive, row, request))
-    }
-
     fn contents_in(
         &self,
         archive: &Arc<dyn Archive>,
@@ -176,37 +181,17 @@ impl Tier {
     ) -> Result<Contents> {
         let reader = self.reader(archive, &row.version)?;
         if row.version.size > BUNDLED_BYTES_MAX {
-            return Err(Error::Refused {
-                what: format!(
-                    "{}: too large for a bundle, as its archive has it",
-                    shown(&row.path)
-                ),
-            });
+            let path = shown(&row.path);
+            let what = format!("{path}: too large for a bundle, as its archive has it");
+            return Err(Error::Refused { what });
         }
         let attributes = Attributes { path: row.path.clone(), ..reader.attributes().clone() };
         let mut bytes = Vec::new();
         for block in 0..reader.blocks() {
-            self.limits(None).pass(reader.stored_bytes(block)?, request)?;
+            self.pace(request, None).pass(reader.stored_bytes(block)?)?;
             bytes.extend(reader.block(block)?);
         }
         Ok(Contents { attributes, bytes })
-    }
-
-    /// The same version as an object that is not there yet. Its place in the order of versions
-    /// stays: nobody takes it for a later one.
-    fn moved_row(
-        &self,
-        old: &ObjectRow,
-        container: Id,
-        archives: &[Arc<dyn Archive>],
-    ) -> ObjectRow {
-        let version = Version {
-            object: self.around.identities.make(),
-            location: Location { container, offset: 0, length: 0 },
-            copies: archives.iter().map(|archive| archive.id()).collect(),
-            ..old.version.clone()
-        };
-        ObjectRow { state: ObjectState::Pending, version, ..old.clone() }
     }
 
     /// Files say where their versions lie now; what still says that it lies in the old bundle keeps
@@ -249,11 +234,9 @@ impl Tier {
         let is_left_alone = state.is_archiving || state.sync_failed;
         let Some(known) = known.filter(|_| !is_left_alone) else { return Ok(false) };
         self.check_open()?;
-        let recorded = &known.recorded;
         // A time that was set by hand since is the version's too, and the catalogue has not heard.
-        let version = Version { modified: recorded.version.modified, ..to.clone() };
-        let residency = Residency { version, ..recorded.clone() };
-        let written = self.write_mark(&used.file, &mut state, residency, Durable::Later);
+        let version = Version { modified: known.recorded.version.modified, ..to.clone() };
+        let written = self.change_mark(&mut state, Durable::Later, |known| known.version = version);
         written.map_err(Error::below(b""))?;
         Ok(true)
     }

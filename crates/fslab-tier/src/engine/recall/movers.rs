@@ -31,7 +31,7 @@ const PAUSE_MAX: Duration = Duration::from_secs(30);
 enum Served {
     Done,
     /// All archives are unavailable that hold it.
-    Away,
+    Unavailable,
 }
 
 /// What became of a block that was asked for.
@@ -39,7 +39,7 @@ pub(in crate::engine) enum Fetched {
     /// Its bytes.
     Block(Vec<u8>),
     /// All archives are unavailable that hold it.
-    Away,
+    Unavailable,
 }
 
 impl Tier {
@@ -103,7 +103,7 @@ impl Tier {
         recall.is_begun.store(true, Ordering::SeqCst);
         let served = catch_unwind(AssertUnwindSafe(|| self.fetch_and_apply(recall)));
         let outcome = match served {
-            Ok(Ok(Served::Away)) => return self.postpone(recall),
+            Ok(Ok(Served::Unavailable)) => return self.postpone(recall),
             Ok(Ok(Served::Done)) => Ok(()),
             Ok(Err(error)) => Err(error),
             // Whoever waits is answered, and the thread goes on with other files.
@@ -164,10 +164,10 @@ impl Tier {
             Ok(Fetched::Block(bytes)) => bytes,
             // A bundle was repacked meanwhile: who waits asks again, at the new place.
             _ if state.known().is_some_and(has_moved) => return Ok(Served::Done),
-            Ok(Fetched::Away) => return Ok(Served::Away),
+            Ok(Fetched::Unavailable) => return Ok(Served::Unavailable),
             Err(error) => return Err(error),
         };
-        self.apply(&recall.file, &mut state, &version, recall.block, bytes)?;
+        self.apply(&mut state, &version, recall.block, bytes)?;
         recall.has_landed.store(true, Ordering::SeqCst);
         Ok(Served::Done)
     }
@@ -210,27 +210,17 @@ impl Tier {
             }
         }
         if is_unavailable && !has_failed {
-            return Ok(Fetched::Away);
+            return Ok(Fetched::Unavailable);
         }
-        self.fetch_parts(file, holders, version, block).map(Fetched::Block)
-    }
-
-    /// A block that no archive has right, where they have all of it between them.
-    fn fetch_parts(
-        &self,
-        file: &TieredFile,
-        holders: Vec<Arc<dyn Archive>>,
-        version: &Version,
-        block: u64,
-    ) -> Result<Vec<u8>> {
         if holders.len() < 2 {
             return Err(Errno::IO.into());
         }
+        // They may have all of it between them.
         let name = self.name_of_block(file, block);
         match CombinedCopies::block(holders, version, block) {
             Ok(bytes) => {
                 tracing::warn!("{name}: put together of several damaged copies");
-                Ok(bytes)
+                Ok(Fetched::Block(bytes))
             }
             Err(error) => {
                 tracing::error!("{name}, of all copies: {error}");
@@ -247,28 +237,25 @@ impl Tier {
     /// Puts a block into the file below, if it is still wanted there.
     fn apply(
         &self,
-        file: &TieredFile,
         state: &mut FileState,
         version: &Version,
         block: u64,
         mut bytes: Vec<u8>,
     ) -> Result<()> {
-        let is_wanted = |state: &FileState| {
-            state.known().is_some_and(|known| {
-                known.offline.contains(block) && known.recorded.version.object == version.object
-            })
+        let is_wanted = |known: &KnownResidency| {
+            known.offline.contains(block) && known.recorded.version.object == version.object
         };
-        if !is_wanted(state) {
+        if !state.known().is_some_and(is_wanted) {
             return Ok(());
         }
         self.check_open().or(Err(Errno::INTR))?;
         if self.settings.read_only {
-            return self.keep_in_memory(file, state, block, bytes);
+            return self.keep_in_memory(state, block, bytes);
         }
-        let kept = self.edits_to_keep(file, state, block, &bytes)?;
-        self.mark_moving(file, state)?;
-        let is_poisoned = state.known().is_some_and(|known| known.recorded.is_poisoned());
-        let own = state.own(self, file.ino())?;
+        let kept = self.edits_to_keep(state, block, &bytes)?;
+        self.mark_moving(state)?;
+        let is_poisoned = state.recorded().is_some_and(Residency::is_poisoned);
+        let own = state.own(self)?;
         let before = own.attr()?;
         let privileges = own.privileges(&before)?;
         let offset = block * BLOCK_BYTES;
@@ -280,7 +267,7 @@ impl Tier {
         own.set_modified(before.modified)?;
         if let Err(error) = own.give_back(&privileges) {
             // Who waits may go on: nobody has more rights for it.
-            let name = self.name(file.ino());
+            let name = self.name(state.ino);
             tracing::warn!(%error, "{name}: has lost set-id bits or capabilities");
         }
         written?;
@@ -291,13 +278,13 @@ impl Tier {
     }
 
     /// Writing a block changes the time of modification, which a kill would leave so.
-    fn mark_moving(&self, file: &TieredFile, state: &mut FileState) -> Result<()> {
-        let at_rest = |residency: &&Residency| !residency.changed && !residency.moving;
-        let recorded = state.known().map(|known| &known.recorded).filter(at_rest);
-        let Some(recorded) = recorded else { return Ok(()) };
-        let touched_seconds = self.now_seconds();
-        let residency = Residency { moving: true, touched_seconds, ..recorded.clone() };
-        self.write_mark(file, state, residency, Durable::Later)
+    fn mark_moving(&self, state: &mut FileState) -> Result<()> {
+        if state.recorded().is_none_or(|recorded| recorded.changed || recorded.moving) {
+            return Ok(());
+        }
+        self.change_mark(state, Durable::Later, |residency| {
+            (residency.moving, residency.touched_seconds) = (true, self.now_seconds());
+        })
     }
 }
 

@@ -71,7 +71,7 @@ mod tests {
 
     use super::*;
     use crate::archive::ContainerKind;
-    use crate::archive::memory::MemoryArchive;
+    use crate::archive::testing::MemoryArchive;
     use crate::lower::Found;
     use crate::object::writer::{Heading, ObjectWriter};
     use crate::stored::format::KIND_FILE;
@@ -92,7 +92,7 @@ mod tests {
         let mut bytes = Vec::new();
         let writer = ObjectWriter::begin(&mut bytes, &heading, &attributes, 0).unwrap();
         let (length, root) = writer.finish().unwrap();
-        archive.put(ContainerKind::Files, object, bytes);
+        archive.put((ContainerKind::Files, object), bytes);
         let location = Location { container: object, offset: 0, length };
         let modified = attributes.modified;
         Version { object, location, size: 0, sequence: 1, modified, root, copies: Vec::new() }

@@ -1,7 +1,7 @@
 //! The recall of one block, and who waits for it.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use fslab_vfs::{Errno, Request};
 use parking_lot::{Condvar, Mutex};
@@ -10,7 +10,6 @@ use crate::engine::files::{FileUse, TieredFile};
 use crate::engine::recall::order::{Class, Position};
 
 /// A block on its way.
-#[derive(Debug)]
 pub struct Recall {
     /// The file.
     pub file: Arc<TieredFile>,
@@ -22,12 +21,12 @@ pub struct Recall {
     pub asked_ns: u64,
     /// Where it lies.
     pub position: Position,
-    pub(super) class: AtomicU8,
+    pub(super) class: Mutex<Class>,
     /// Who waits for it.
     pub(super) waiters: Mutex<Vec<WaitingFor>>,
     /// It is being read.
     pub(super) is_begun: AtomicBool,
-    /// How often all archives were away that hold it.
+    /// How often all archives that hold it were unavailable.
     pub(super) times_postponed: AtomicU32,
     /// The file stays in use until this is done: a later use must not find it otherwise than this.
     pub(super) used: Mutex<Option<FileUse>>,
@@ -52,7 +51,7 @@ impl Recall {
             user,
             asked_ns,
             position,
-            class: AtomicU8::new(class as u8),
+            class: Mutex::new(class),
             waiters: Mutex::default(),
             is_begun: AtomicBool::new(false),
             times_postponed: AtomicU32::new(0),
@@ -65,15 +64,11 @@ impl Recall {
 
     /// How urgent it is.
     pub fn class(&self) -> Class {
-        match self.class.load(Ordering::SeqCst) {
-            0 => Class::Waiting,
-            1 => Class::Bulk,
-            _ => Class::Ahead,
-        }
+        *self.class.lock()
     }
 
     pub(crate) fn set_class(&self, class: Class) {
-        self.class.store(class as u8, Ordering::SeqCst);
+        *self.class.lock() = class;
     }
 
     /// How many wait for it.

@@ -59,9 +59,9 @@ impl Tier {
         loop {
             let mut state = self.state(file).map_err(Error::below(path))?;
             self.check_open()?;
-            let alone = self.lease(file, &mut state);
+            let alone = self.lease(&mut state);
             // What is looked at from here on is as it stays.
-            if self.may_release(file, &state, path)?.object != object {
+            if self.may_release(&state, path)?.object != object {
                 return Err(Error::busy(path, "was archived anew while archives were asked"));
             }
             let error = match alone {
@@ -89,8 +89,8 @@ impl Tier {
         }
     }
 
-    fn lease(&self, file: &TieredFile, state: &mut FileState) -> fslab_vfs::Result<ExclusiveLease> {
-        let (fs, ino, handle) = state.own(self, file.ino())?.place();
+    fn lease(&self, state: &mut FileState) -> fslab_vfs::Result<ExclusiveLease> {
+        let (fs, ino, handle) = state.own(self)?.place();
         fs.take_lease(ino, handle)?;
         Ok(ExclusiveLease { fs: Arc::clone(fs), ino, handle })
     }

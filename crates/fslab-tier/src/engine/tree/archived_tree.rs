@@ -14,7 +14,7 @@ use fslab_vfs::{FileKind, Request, Timestamp};
 
 use crate::archive::{Archive, ContainerKind};
 use crate::calendar::age;
-use crate::catalogue::{Catalogue, ObjectState};
+use crate::catalogue::ObjectState;
 use crate::engine::Tier;
 use crate::engine::copies::CopyWriter;
 use crate::engine::tree::walk::{Visit, WalkEntry};
@@ -23,7 +23,7 @@ use crate::id::Id;
 use crate::lower::{Found, is_missing};
 use crate::object::archived_tree::{order, trees};
 use crate::object::writer::{Heading, ObjectWriter};
-use crate::rate_limit::RateLimits;
+use crate::rate_limit::Pace;
 use crate::spool::Spool;
 use crate::stored::format::KIND_TREE;
 use crate::stored::residency::Unreadable;
@@ -132,7 +132,7 @@ impl Tier {
         self.catalogue.for_each(&mut |row| {
             // What an engine before this one left may be named by the file: the walk tells.
             if row.state == ObjectState::Pending
-                && row.version.sequence > self.outbound.first_sequence()
+                && row.version.sequence > self.outbound.first_sequence
             {
                 pending.insert((row.version.sequence, row.file));
             }
@@ -211,13 +211,12 @@ impl Tier {
         };
         let root = Found::root(&self.lower).map_err(Error::below(b""))?;
         let attributes = self.attributes(&root.attr, b"")?;
-        let (archives, kind) = (std::slice::from_ref(archive), ContainerKind::Tree);
-        let mut sink =
-            CopyWriter::begin(archives, (kind, container), RateLimits::default(), request)?;
+        let (archives, pace) = (std::slice::from_ref(archive), Pace { request, limits: [None; 2] });
+        let mut sink = CopyWriter::begin(archives, (ContainerKind::Tree, container), pace)?;
         let mut writer =
             ObjectWriter::begin(&mut sink, &heading, &attributes, self.settings.level.max(1))?;
         spool.blocks(&mut |bytes| {
-            request.cancellation.check().or(Err(Error::Interrupted))?;
+            pace.check()?;
             writer.block(bytes)
         })?;
         let written = writer.finish()?;
@@ -235,27 +234,16 @@ impl Tier {
         let created: Vec<_> = trees.iter().map(|(_, tree)| tree.created).collect();
         let kept = thinned(&created, self.around.calendar.now(), self.settings.keep);
         for ((container, _), _) in trees.iter().zip(kept).filter(|(_, is_kept)| !is_kept) {
-            let deleted = archive.delete(ContainerKind::Tree, *container);
+            let deleted = archive.delete((ContainerKind::Tree, *container));
             deleted.map_err(Error::archive(archive.label(), *container))?;
         }
         Ok(())
     }
 }
 
-/// What a new catalogue can't know of: it may be in the place of one that was lost.
-pub(in crate::engine) fn last_number_known(
-    catalogue: &Catalogue,
-    archives: &[Arc<dyn Archive>],
-) -> Result<u64> {
-    if catalogue.has_numbered()? {
-        return Ok(0);
-    }
-    Ok(last_number(archives))
-}
-
 /// The greatest number of an archived tree: the catalogue may have been lost since it was made, and
 /// the clock been ahead at the time. A rebuild takes the tree with the greatest number.
-fn last_number(archives: &[Arc<dyn Archive>]) -> u64 {
+pub(in crate::engine) fn last_number(archives: &[Arc<dyn Archive>]) -> u64 {
     let mut last = 0;
     for archive in archives {
         match trees(archive) {

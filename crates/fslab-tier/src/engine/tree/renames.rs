@@ -9,11 +9,10 @@ use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 
 use fslab_vfs::{Ino, Name, Request, Result};
-use parking_lot::{Mutex, MutexGuard, RwLock};
+use parking_lot::{Mutex, RwLock};
 
 use crate::engine::Tier;
-use crate::engine::shutdown::CANCEL_CHECK_INTERVAL;
-use crate::engine::tree::walk::{SkippedDirectories, Visit, Visitor};
+use crate::engine::tree::walk::{Visit, Visitor};
 use crate::error::Error;
 use crate::lower::{Found, is_missing};
 
@@ -103,9 +102,9 @@ impl Tier {
         &self,
         request: &Request,
         visit: &mut Visitor<'_>,
-    ) -> crate::Result<SkippedDirectories> {
-        let (closed, was_all_seen) = self.walk_through(request, visit)?;
-        if was_all_seen { Ok(closed) } else { Err(missed()) }
+    ) -> crate::Result<u64> {
+        let (skipped, was_all_seen) = self.walk_through(request, visit)?;
+        if was_all_seen { Ok(skipped) } else { Err(missed()) }
     }
 
     /// The same; returns whether nothing was missed.
@@ -116,22 +115,13 @@ impl Tier {
         &self,
         request: &Request,
         visit: &mut Visitor<'_>,
-    ) -> crate::Result<(SkippedDirectories, bool)> {
-        let _scanning = self.only_scan(request)?;
+    ) -> crate::Result<(u64, bool)> {
+        let _scanning = self.lock_while_going(&self.tree.renames.scanning, request)?;
         *self.tree.renames.noted.lock() = Some(Noted::default());
         let walked = self.walk(b"", request, visit);
-        let walked = walked.and_then(|closed| self.walk_noted(closed, request, visit));
+        let walked = walked.and_then(|skipped| self.walk_noted(skipped, request, visit));
         let noted = self.tree.renames.noted.lock().take();
-        walked.map(|closed| (closed, noted.is_some_and(|noted| !noted.has_gaps)))
-    }
-
-    fn only_scan(&self, request: &Request) -> crate::Result<MutexGuard<'_, ()>> {
-        loop {
-            request.cancellation.check().or(Err(Error::Interrupted))?;
-            if let Some(alone) = self.tree.renames.scanning.try_lock_for(CANCEL_CHECK_INTERVAL) {
-                return Ok(alone);
-            }
-        }
+        walked.map(|skipped| (skipped, noted.is_some_and(|noted| !noted.has_gaps)))
     }
 
     /// Whether a walk is at what got another name.
@@ -141,25 +131,24 @@ impl Tier {
 
     fn walk_noted(
         &self,
-        mut closed: SkippedDirectories,
+        mut skipped: u64,
         request: &Request,
         visit: &mut Visitor<'_>,
-    ) -> crate::Result<SkippedDirectories> {
+    ) -> crate::Result<u64> {
         if let Some(noted) = &mut *self.tree.renames.noted.lock() {
             noted.is_behind = true;
         }
         while let Some(found) = self.next_noted() {
             let path = self.path_of(&found);
-            let walked = self.walk_found(&path, found, request, &mut |place| {
+            skipped += self.walk_found(&path, found, request, &mut |place| {
                 let place = place?;
                 let ino = place.found.ino();
                 let is_new =
                     self.tree.renames.noted.lock().as_mut().is_none_or(|noted| noted.is_new(ino));
                 if is_new { visit(place) } else { Ok(Visit::Skip) }
             })?;
-            closed.append(&walked);
         }
-        Ok(closed)
+        Ok(skipped)
     }
 
     /// Nothing once everybody who changes names was waited for and had noted nothing more.

@@ -30,31 +30,6 @@ pub enum Visit {
     Skip,
 }
 
-/// Directories of others that were walked past.
-#[derive(Debug, Default)]
-pub struct SkippedDirectories {
-    count: u64,
-}
-
-impl SkippedDirectories {
-    fn add(&mut self, path: &[u8]) {
-        tracing::warn!(
-            "{}: is another user's and closed; what is in it is left alone",
-            shown(path)
-        );
-        self.count += 1;
-    }
-
-    pub(in crate::engine) fn append(&mut self, other: &Self) {
-        self.count += other.count;
-    }
-
-    /// Whether there is any: what was not met may be in one, wherever it was before.
-    pub(super) fn is_any(&self) -> bool {
-        self.count > 0
-    }
-}
-
 /// Called with each place of a walk.
 pub(super) type Visitor<'a> = dyn FnMut(WalkEntry<'_>) -> Result<Visit> + 'a;
 
@@ -72,16 +47,12 @@ struct Level {
 
 impl Tier {
     /// Calls `visit` with what a path stands for and everything below it, directories before what
-    /// is in them. What goes meanwhile is left out. Returns what it walked past.
+    /// is in them. What goes meanwhile is left out. Returns the number of directories that it
+    /// skipped.
     ///
     /// # Errors
     /// What the file system below or `visit` answers; [`Error::Interrupted`].
-    pub fn walk(
-        &self,
-        path: &[u8],
-        request: &Request,
-        visit: &mut Visitor<'_>,
-    ) -> Result<SkippedDirectories> {
+    pub fn walk(&self, path: &[u8], request: &Request, visit: &mut Visitor<'_>) -> Result<u64> {
         self.walk_on(path, request, &mut |place| visit(place?))
     }
 
@@ -95,7 +66,7 @@ impl Tier {
         path: &[u8],
         request: &Request,
         look: &mut Looker<'_>,
-    ) -> Result<SkippedDirectories> {
+    ) -> Result<u64> {
         let found = Found::at(&self.lower, path).map_err(Error::below(path))?;
         self.walk_found(path, found, request, look)
     }
@@ -106,9 +77,9 @@ impl Tier {
         found: Found,
         request: &Request,
         visit: &mut Looker<'_>,
-    ) -> Result<SkippedDirectories> {
-        let (mut path, mut closed) = (path.to_vec(), SkippedDirectories::default());
-        let mut levels = Vec::from_iter(self.visit(&path, found, request, visit, &mut closed)?);
+    ) -> Result<u64> {
+        let (mut path, mut skipped) = (path.to_vec(), 0);
+        let mut levels = Vec::from_iter(self.visit(&path, found, request, visit, &mut skipped)?);
         while let Some(level) = levels.last_mut() {
             path.truncate(level.path_length);
             let Some(name) = level.names.next() else {
@@ -121,18 +92,18 @@ impl Tier {
             path.extend(name.as_bytes());
             match Found::below(&self.lower, level.directory.ino(), &name) {
                 Ok(found) => {
-                    levels.extend(self.visit(&path, found, request, visit, &mut closed)?)
+                    levels.extend(self.visit(&path, found, request, visit, &mut skipped)?)
                 }
                 Err(error) if is_missing(&error) => {}
                 // Names can be read there, and nothing else.
                 Err(error) if self.is_closed(&level.directory, &error) => {
-                    closed.add(&path[..level.path_length]);
+                    skip(&path[..level.path_length], &mut skipped);
                     levels.pop();
                 }
                 Err(error) => drop(visit(Err(Error::below(&path)(error)))?),
             }
         }
-        Ok(closed)
+        Ok(skipped)
     }
 
     /// Whether a directory is one of others into which the user whose tier this is may not look.
@@ -147,7 +118,7 @@ impl Tier {
         found: Found,
         request: &Request,
         visit: &mut Looker<'_>,
-        closed: &mut SkippedDirectories,
+        skipped: &mut u64,
     ) -> Result<Option<Level>> {
         self.check_going(request)?;
         let going = visit(Ok(WalkEntry { path, found: &found }))?;
@@ -158,7 +129,7 @@ impl Tier {
             Ok(names) => names,
             Err(error) if is_missing(&error) => return Ok(None),
             Err(error) if self.is_closed(&found, &error) => {
-                closed.add(path);
+                skip(path, skipped);
                 return Ok(None);
             }
             Err(error) => return visit(Err(Error::below(path)(error))).map(|_behind_it| None),
@@ -167,4 +138,10 @@ impl Tier {
         let (path_length, names) = (path.len(), names.into_iter());
         Ok(Some(Level { directory: found, path_length, names }))
     }
+}
+
+/// Skips a directory of others, of which nobody knows what is in it.
+fn skip(path: &[u8], skipped: &mut u64) {
+    tracing::warn!("{}: is another user's and closed; what is in it is left alone", shown(path));
+    *skipped += 1;
 }

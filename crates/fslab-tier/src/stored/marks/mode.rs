@@ -3,10 +3,11 @@
 
 use std::ffi::OsStr;
 
-use fslab_vfs::{FileSystem, Ino, Permissions, Request, Result, XattrMode};
+use fslab_vfs::{FileSystem, Ino, Permissions, Request, Result};
 
-use super::{Marks, get};
-use crate::stored::format::{TRUSTED_MODE_NAME, USER_MODE_NAME};
+use super::{Marks, get, set};
+use crate::lower::own_request;
+use crate::stored::format::MODE_NAMES;
 
 /// The bits that a mode of four octal digits has.
 const MODE_MAX: u32 = 0o7777;
@@ -15,16 +16,16 @@ impl Marks {
     /// The xattr that keeps the mode of a closed root.
     #[must_use]
     pub fn mode_name(self) -> &'static str {
-        self.choose(TRUSTED_MODE_NAME, USER_MODE_NAME)
+        self.choose(MODE_NAMES)
     }
 
     /// Returns the kept mode; none if none is kept or the root is another user's.
     ///
     /// # Errors
     /// Errors of the file system below.
-    pub fn read_mode(self, fs: &dyn FileSystem, request: &Request) -> Result<Option<Permissions>> {
-        let Some(value) = get(fs, request, Ino::ROOT, self.mode_name())? else { return Ok(None) };
-        let is_believed = self.are_believed(&fs.getattr(request, Ino::ROOT, None)?);
+    pub fn read_mode(self, fs: &dyn FileSystem) -> Result<Option<Permissions>> {
+        let Some(value) = get(fs, Ino::ROOT, self.mode_name())? else { return Ok(None) };
+        let is_believed = self.are_believed(&fs.getattr(&own_request(), Ino::ROOT, None)?);
         Ok(decode(&value).filter(|_| is_believed))
     }
 
@@ -38,16 +39,15 @@ impl Marks {
         request: &Request,
         mode: Permissions,
     ) -> Result<()> {
-        let name = OsStr::new(self.mode_name());
-        fs.setxattr(request, Ino::ROOT, name, &encode(mode), XattrMode::empty())
+        set(fs, request, self.mode_name(), &encode(mode))
     }
 
     /// Keeps no mode any longer.
     ///
     /// # Errors
     /// Errors of the file system below.
-    pub fn remove_mode(self, fs: &dyn FileSystem, request: &Request) -> Result<()> {
-        fs.removexattr(request, Ino::ROOT, OsStr::new(self.mode_name()))
+    pub fn remove_mode(self, fs: &dyn FileSystem) -> Result<()> {
+        fs.removexattr(&own_request(), Ino::ROOT, OsStr::new(self.mode_name()))
     }
 }
 

@@ -5,11 +5,11 @@
 //! the archive both keep. The tree keeps the one before, too: a crash leaves the archive with
 //! either.
 
-use fslab_vfs::{FileSystem, Ino, Request};
+use fslab_vfs::{FileSystem, Ino};
 
 use super::{Marks, get, write_durably};
 use crate::id::Id;
-use crate::stored::format::{COPIES_MAX, TRUSTED_OPENINGS_NAME, USER_OPENINGS_NAME};
+use crate::stored::format::{COPIES_MAX, OPENINGS_NAMES};
 
 /// Bytes of what is said of an archive.
 const LENGTH: usize = 48;
@@ -41,21 +41,13 @@ impl Opening {
 }
 
 impl Marks {
-    fn openings_name(self) -> &'static str {
-        self.choose(TRUSTED_OPENINGS_NAME, USER_OPENINGS_NAME)
-    }
-
     /// What a tree knows of archives that it opened; none if its root says nothing that can
     /// be read.
     ///
     /// # Errors
     /// Errors of the file system below.
-    pub fn read_openings(
-        self,
-        fs: &dyn FileSystem,
-        request: &Request,
-    ) -> fslab_vfs::Result<Vec<Opening>> {
-        let value = get(fs, request, Ino::ROOT, self.openings_name())?.unwrap_or_default();
+    pub fn read_openings(self, fs: &dyn FileSystem) -> fslab_vfs::Result<Vec<Opening>> {
+        let value = get(fs, Ino::ROOT, self.choose(OPENINGS_NAMES))?.unwrap_or_default();
         let (entries, rest) = value.as_chunks::<LENGTH>();
         let is_whole = rest.is_empty();
         Ok(entries.iter().filter(|_| is_whole).map(Opening::decode).collect())
@@ -66,18 +58,13 @@ impl Marks {
     ///
     /// # Errors
     /// Errors of the file system below.
-    pub fn write_opening(
-        self,
-        fs: &dyn FileSystem,
-        request: &Request,
-        opening: Opening,
-    ) -> fslab_vfs::Result<()> {
-        let mut known = self.read_openings(fs, request)?;
+    pub fn write_opening(self, fs: &dyn FileSystem, opening: Opening) -> fslab_vfs::Result<()> {
+        let mut known = self.read_openings(fs)?;
         known.retain(|other| other.archive != opening.archive);
         known.push(opening);
         let surplus = known.len().saturating_sub(COPIES_MAX);
         let value: Vec<u8> = known[surplus..].iter().flat_map(|known| known.encode()).collect();
-        write_durably(fs, request, self.openings_name(), &value)
+        write_durably(fs, self.choose(OPENINGS_NAMES), &value)
     }
 }
 
@@ -86,7 +73,6 @@ mod tests {
     use fslab_vfs::MemFs;
 
     use super::*;
-    use crate::lower::own_request;
 
     fn opening(number: u8) -> Opening {
         Opening { archive: Id([number; 16]), before: Id([7; 16]), last: Id([8; 16]) }
@@ -94,9 +80,9 @@ mod tests {
 
     #[test]
     fn openings_survive_being_written_down() {
-        let (fs, request, marks) = (MemFs::default(), own_request(), Marks::Trusted);
-        let write = |opening| marks.write_opening(&fs, &request, opening).unwrap();
-        let read = || marks.read_openings(&fs, &request).unwrap();
+        let (fs, marks) = (MemFs::default(), Marks::Trusted);
+        let write = |opening| marks.write_opening(&fs, opening).unwrap();
+        let read = || marks.read_openings(&fs).unwrap();
         assert_eq!(read(), []);
         [opening(1), opening(2)].into_iter().for_each(write);
         let again = Opening { last: Id([9; 16]), ..opening(1) };

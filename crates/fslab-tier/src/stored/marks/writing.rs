@@ -1,11 +1,12 @@
 //! The xattr by which trees of one tier are told from each other: a tree that is made again of
 //! archives has the tier's identity, and is another one than the tree that was there before.
 
-use fslab_vfs::{Errno, FileSystem, Ino, Request};
+use fslab_vfs::{Errno, FileSystem, Ino};
 
 use super::{Marks, get, write_durably};
 use crate::id::Id;
-use crate::stored::format::{TRUSTED_WRITER_NAME, USER_WRITER_NAME};
+use crate::lower::own_request;
+use crate::stored::format::WRITER_NAMES;
 
 /// The tree was made of archives.
 const REBUILT: u8 = 1;
@@ -42,20 +43,12 @@ impl WriterMark {
 }
 
 impl Marks {
-    fn writer_name(self) -> &'static str {
-        self.choose(TRUSTED_WRITER_NAME, USER_WRITER_NAME)
-    }
-
     /// What a tree is known by; none if its root says nothing that can be read.
     ///
     /// # Errors
     /// Errors of the file system below.
-    pub fn read_writer(
-        self,
-        fs: &dyn FileSystem,
-        request: &Request,
-    ) -> fslab_vfs::Result<Option<WriterMark>> {
-        let value = get(fs, request, Ino::ROOT, self.writer_name())?;
+    pub fn read_writer(self, fs: &dyn FileSystem) -> fslab_vfs::Result<Option<WriterMark>> {
+        let value = get(fs, Ino::ROOT, self.choose(WRITER_NAMES))?;
         Ok(value.and_then(|value| WriterMark::decode(&value)))
     }
 
@@ -63,16 +56,11 @@ impl Marks {
     ///
     /// # Errors
     /// `EPERM` where the tree belongs to another user; errors of the file system below.
-    pub fn write_writer(
-        self,
-        fs: &dyn FileSystem,
-        request: &Request,
-        mark: WriterMark,
-    ) -> fslab_vfs::Result<()> {
-        if !self.are_believed(&fs.getattr(request, Ino::ROOT, None)?) {
+    pub fn write_writer(self, fs: &dyn FileSystem, mark: WriterMark) -> fslab_vfs::Result<()> {
+        if !self.are_believed(&fs.getattr(&own_request(), Ino::ROOT, None)?) {
             return Err(Errno::PERM.into());
         }
-        write_durably(fs, request, self.writer_name(), &mark.encode())
+        write_durably(fs, self.choose(WRITER_NAMES), &mark.encode())
     }
 }
 

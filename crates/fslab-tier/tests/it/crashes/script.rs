@@ -190,12 +190,12 @@ impl<'a> Script<'a> {
         let (id, length) = containers[self.random.random_range(0..containers.len())];
         let is_lost = self.random.random_bool(0.5);
         if is_lost {
-            archive.delete(ContainerKind::Files, id).unwrap();
+            archive.delete((ContainerKind::Files, id)).unwrap();
         } else {
             let mut bytes = vec![0; length as usize];
-            archive.read(ContainerKind::Files, id, 0, &mut bytes).unwrap();
+            archive.read((ContainerKind::Files, id), 0, &mut bytes).unwrap();
             bytes[self.random.random_range(0..length as usize)] ^= 1;
-            let mut upload = archive.begin(ContainerKind::Files, id).unwrap();
+            let mut upload = archive.begin((ContainerKind::Files, id)).unwrap();
             upload.write(&bytes).unwrap();
             upload.finish().unwrap();
         }

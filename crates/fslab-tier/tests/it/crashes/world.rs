@@ -4,11 +4,11 @@
 use std::io;
 use std::sync::Arc;
 
-use fslab_tier::archive::memory::MemoryArchive;
-use fslab_tier::archive::{Archive, ContainerKind, Upload};
+use fslab_tier::archive::testing::MemoryArchive;
+use fslab_tier::archive::{Archive, Container, ContainerKind, Upload};
 use fslab_tier::catalogue::Catalogue;
 use fslab_tier::stored::{Marks, TreeMark};
-use fslab_tier::{Environment, Id, Settings, Tier, TierFs, own_request};
+use fslab_tier::{Environment, Id, Settings, Tier, TierFs};
 use fslab_vfs::{Attr, FileSystem, MonotonicClock};
 use fslab_vfs_testing::crash::{CrashFs, Log, State};
 use parking_lot::Mutex;
@@ -75,7 +75,7 @@ impl World {
     /// A new tree, given to a tier with so many archives.
     pub fn new(archives: u8, poison: bool) -> Self {
         let crash = CrashFs::default().following_times();
-        Marks::Trusted.write_tree(&crash, &own_request(), &TreeMark::of(TIER)).unwrap();
+        Marks::Trusted.write_tree(&crash, &TreeMark::of(TIER)).unwrap();
         crash.settle().unwrap();
         let of = |number| Arc::new(MemoryArchive::new(Id([number; 16]), &format!("a{number}")));
         let archives: Vec<_> = (1..=archives).map(of).collect();
@@ -259,31 +259,25 @@ impl Archive for Watched {
         self.inner.label()
     }
 
-    fn begin(&self, kind: ContainerKind, container: Id) -> io::Result<Box<dyn Upload>> {
-        let inner = self.inner.begin(kind, container)?;
+    fn begin(&self, container: Container) -> io::Result<Box<dyn Upload>> {
+        let inner = self.inner.begin(container)?;
         Ok(Box::new(WatchedUpload { inner, witness: self.witness.clone() }))
     }
 
-    fn read(
-        &self,
-        kind: ContainerKind,
-        container: Id,
-        offset: u64,
-        buffer: &mut [u8],
-    ) -> io::Result<usize> {
-        self.inner.read(kind, container, offset, buffer)
+    fn read(&self, container: Container, offset: u64, buffer: &mut [u8]) -> io::Result<usize> {
+        self.inner.read(container, offset, buffer)
     }
 
-    fn length(&self, kind: ContainerKind, container: Id) -> io::Result<u64> {
-        self.inner.length(kind, container)
+    fn length(&self, container: Container) -> io::Result<u64> {
+        self.inner.length(container)
     }
 
     fn list(&self, kind: ContainerKind, visit: &mut dyn FnMut(Id, u64)) -> io::Result<()> {
         self.inner.list(kind, visit)
     }
 
-    fn delete(&self, kind: ContainerKind, container: Id) -> io::Result<()> {
-        self.inner.delete(kind, container)?;
+    fn delete(&self, (kind, container): Container) -> io::Result<()> {
+        self.inner.delete((kind, container))?;
         self.witness.note("an archive removes a container");
         Ok(())
     }

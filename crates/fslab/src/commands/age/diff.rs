@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use anyhow::Result;
 use fslab_age::diff::{Change, Diff, Summary};
-use fslab_age::snapshot::SnapshotReader;
+use fslab_age::snapshot::{Entry, SnapshotReader};
 
 use crate::units::{bytes, duration};
 
@@ -64,13 +64,12 @@ impl Args {
 }
 
 fn line(change: &Change) -> String {
+    let one = |sign: char, entry: &Entry| {
+        format!("{sign} {} {} {}", entry.inode, entry.size, entry.name.bytes().escape_ascii())
+    };
     match change {
-        Change::Created(entry) => {
-            format!("+ {} {} {}", entry.inode, entry.size, entry.name.bytes().escape_ascii())
-        }
-        Change::Deleted(entry) => {
-            format!("- {} {} {}", entry.inode, entry.size, entry.name.bytes().escape_ascii())
-        }
+        Change::Created(entry) => one('+', entry),
+        Change::Deleted(entry) => one('-', entry),
         Change::Changed { before, after, what } => {
             let words = [
                 (what.modified, "modified"),

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 use clap::Subcommand;
 use fslab_age::image::{AgedImage, Identity, Packed, dump, pack};
-use fslab_age::workload::identity_of_file;
+use fslab_age::workload::{WorkloadReader, identity_of_file};
 
 use crate::exit::{Code, Coded};
 use crate::units::bytes;
@@ -26,37 +26,28 @@ enum Command {
     /// Make a file system, do a workload's operations on it, and pack it
     Make(make::Args),
     /// Pack an image that was aged otherwise
-    Pack(PackArgs),
+    Pack {
+        /// The workload that has aged it
+        #[arg(long, value_name = "FILE")]
+        workload: PathBuf,
+        /// Where to write it
+        #[arg(short, long, value_name = "FILE")]
+        output: PathBuf,
+        /// The image, which nothing has mounted
+        image: PathBuf,
+    },
     /// Make the image of a packed one; `zstd -d` does too
-    Unpack(UnpackArgs),
+    Unpack {
+        /// The packed image
+        file: PathBuf,
+        /// Where to write the image, which must not be there
+        image: PathBuf,
+    },
     /// Tell what a packed image is of
-    Info(InfoArgs),
-}
-
-#[derive(Debug, clap::Args)]
-struct PackArgs {
-    /// The workload that has aged it
-    #[arg(long, value_name = "FILE")]
-    workload: PathBuf,
-    /// Where to write it
-    #[arg(short, long, value_name = "FILE")]
-    output: PathBuf,
-    /// The image, which nothing has mounted
-    image: PathBuf,
-}
-
-#[derive(Debug, clap::Args)]
-struct UnpackArgs {
-    /// The packed image
-    file: PathBuf,
-    /// Where to write the image, which must not be there
-    image: PathBuf,
-}
-
-#[derive(Debug, clap::Args)]
-struct InfoArgs {
-    /// The packed image
-    file: PathBuf,
+    Info {
+        /// The packed image
+        file: PathBuf,
+    },
 }
 
 impl Args {
@@ -64,45 +55,33 @@ impl Args {
     pub fn run(self) -> Result<()> {
         match self.command {
             Command::Make(args) => args.run(),
-            Command::Pack(args) => args.run(),
-            Command::Unpack(args) => args.run(),
-            Command::Info(args) => args.run(),
+            Command::Pack { workload, output, image } => {
+                // Whatever that was, it is said by whoever packs it.
+                WorkloadReader::open(&workload)?;
+                let workload = identity_of_file(&workload)?;
+                let identity = Identity { workload, ..Identity::default() };
+                tell(&output, pack(&image, &output, &identity)?, &identity);
+                Ok(())
+            }
+            Command::Unpack { file, image } => unpack(AgedImage::open(&file)?, &image),
+            Command::Info { file } => {
+                crate::output::print(format_args!("{}", dump(&AgedImage::open(&file)?)));
+                Ok(())
+            }
         }
     }
 }
 
-impl PackArgs {
-    fn run(self) -> Result<()> {
-        // Whatever that was, it is said by whoever packs it.
-        fslab_age::workload::WorkloadReader::open(&self.workload)?;
-        let workload = identity_of_file(&self.workload)?;
-        let identity = Identity { workload, ..Identity::default() };
-        tell(&self.output, pack(&self.image, &self.output, &identity)?, &identity);
-        Ok(())
+fn unpack(packed: AgedImage, image: &Path) -> Result<()> {
+    let output = File::create_new(image).map_err(|error| Coded {
+        code: Code::BadInput,
+        message: format!("{}: {error}", image.display()),
+    })?;
+    let unpacked = packed.unpack(image, &output);
+    if unpacked.is_err() {
+        std::fs::remove_file(image).context("removing what was begun")?;
     }
-}
-
-impl UnpackArgs {
-    fn run(self) -> Result<()> {
-        let packed = AgedImage::open(&self.file)?;
-        let shown = self.image.display();
-        let output = File::create_new(&self.image).map_err(|error| Coded {
-            code: Code::BadInput,
-            message: format!("{shown}: {error}"),
-        })?;
-        let unpacked = packed.unpack(&self.image, &output);
-        if unpacked.is_err() {
-            std::fs::remove_file(&self.image).context("removing what was begun")?;
-        }
-        Ok(unpacked?)
-    }
-}
-
-impl InfoArgs {
-    fn run(self) -> Result<()> {
-        crate::output::print(format_args!("{}", dump(&AgedImage::open(&self.file)?)));
-        Ok(())
-    }
+    Ok(unpacked?)
 }
 
 /// What was made.

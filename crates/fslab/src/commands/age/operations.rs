@@ -26,9 +26,6 @@ impl Source {
         &self,
         call: &mut dyn FnMut(&Operation) -> fslab_age::Result<()>,
     ) -> fslab_age::Result<()> {
-        match self {
-            Self::Made(operations) => operations.iter().try_for_each(call),
-            Self::File(path) => WorkloadReader::open(path)?.try_for_each(|row| call(&row?)),
-        }
+        self.operations()?.try_for_each(|operation| call(&operation?))
     }
 }

@@ -2,7 +2,6 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
@@ -12,13 +11,14 @@ use fslab_age::replay::{Checkpoint, Data, Observer, Replayed, Replayer, Settings
 use fslab_age::score::{Score, Series, tree_checksum};
 use fslab_age::workload::{Population, WorkloadReader, identity_of_file};
 use fslab_layers::{Leaf, Stack};
+use fslab_sys::signals::Interrupt;
 use fslab_vfs::{Credentials, FileSystem};
 use indicatif::ProgressBar;
 use serde_json::json;
 
 use super::progress::bar;
 use super::score::Place;
-use super::tables::{score_json, write_chart};
+use super::tables::{score as shown, score_json, write_chart};
 use crate::commands::mount::parse_leaf;
 use crate::exit::{Code, Coded};
 use crate::units::{bytes, counted, duration};
@@ -129,21 +129,15 @@ impl Args {
     }
 
     fn settings(&self) -> Result<Settings> {
-        let (uid, gid) = (rustix::process::geteuid(), rustix::process::getegid());
-        let own = Credentials { uid: uid.as_raw(), gid: gid.as_raw() };
-        if !(self.sync_every > 0.0 && self.sync_every.is_finite()) {
-            let message = "--sync-every must be above 0 hours".to_owned();
-            return Err(Coded { code: Code::BadInput, message }.into());
-        }
         Ok(Settings {
             data: self.data.into(),
             when_full: match self.when_full {
                 FullArg::Stop => WhenFull::Stop,
                 FullArg::Skip => WhenFull::Skip,
             },
-            owner: (!uid.is_root()).then_some(own),
+            owner: Credentials::own_unless_root(),
             threads: self.threads.clamp(1, 256),
-            sync_every_ns: (self.sync_every * 3.6e12).min(1e18) as u64,
+            sync_every_ns: sync_every_ns(self.sync_every)?,
             checkpoint: self.checkpoint.clone(),
             checkpoint_every: self.checkpoint_every.max(1),
             workload_hash: identity_of_file(&self.workload)?,
@@ -152,13 +146,10 @@ impl Args {
     }
 
     fn watcher(&self, target: &Arc<dyn FileSystem>, total: u64) -> Result<Watcher> {
-        let stop = Arc::new(AtomicBool::new(false));
-        if self.checkpoint.is_some() {
-            for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
-                signal_hook::flag::register(signal, Arc::clone(&stop))
-                    .context("can't wait for signals")?;
-            }
-        }
+        let stop = match self.checkpoint {
+            Some(_) => Interrupt::on_signals().context("can't wait for signals")?,
+            None => Interrupt::default(),
+        };
         Ok(Watcher::new(total, stop, Place::of_leaf(&self.target, target)))
     }
 
@@ -189,9 +180,8 @@ impl Args {
         }
         result.print(self.data);
         for (day, score) in scores {
-            let sums = score.total;
-            let value = sums.score().map_or("-".to_owned(), |score| format!("{score:.4}"));
-            say!("day {day}: layout score {value}, {}", counted(sums.files, "file"));
+            let (value, files) = (shown(score.total.score()), score.total.files);
+            say!("day {day}: layout score {value}, {}", counted(files, "file"));
         }
         if let Some(equal) = verdict {
             say!("tree: {}", if equal { "as the workload makes it" } else { "different" });
@@ -227,17 +217,26 @@ impl Ended {
     }
 }
 
+/// The time between two write-backs, of so many hours.
+pub(super) fn sync_every_ns(hours: f64) -> Result<u64> {
+    if hours > 0.0 && hours.is_finite() {
+        return Ok((hours * 3.6e12).min(1e18) as u64);
+    }
+    let message = "--sync-every must be above 0 hours".to_owned();
+    Err(Coded { code: Code::BadInput, message }.into())
+}
+
 /// Shows how far it got, takes scores, and hears of signals.
 pub(super) struct Watcher {
     pub bar: ProgressBar,
-    stop: Arc<AtomicBool>,
+    stop: Interrupt,
     place: Place,
     scores: Vec<(u64, Score)>,
 }
 
 impl Watcher {
     /// Over a workload of so many operations, until `stop` is set.
-    pub fn new(total: u64, stop: Arc<AtomicBool>, place: Place) -> Self {
+    pub fn new(total: u64, stop: Interrupt, place: Place) -> Self {
         Self { bar: bar(total), stop, place, scores: Vec::new() }
     }
 
@@ -251,7 +250,7 @@ impl Observer for Watcher {
     fn progress(&mut self, replayed: &Replayed, time_ns: u64) -> fslab_age::Result<bool> {
         self.bar.set_position(replayed.operations);
         self.bar.set_message(format!("day {}", time_ns / DAY_NS));
-        Ok(!self.stop.load(Ordering::Relaxed))
+        Ok(!self.stop.is_raised())
     }
 
     fn day(&mut self, day: u64) -> fslab_age::Result<()> {

@@ -8,7 +8,7 @@ use anyhow::{Context, Result};
 use fslab_age::profile::Generator;
 use fslab_age::simulate::{DISKS, Disk, Settings, Simulator, Variant, picture, saved_by_fragments};
 use fslab_age::workload::{Population, WorkloadReader};
-use fslab_ext2::alloc::{Clustering, POLICIES};
+use fslab_ext2::alloc::{Clustering, POLICIES, PolicySpec};
 use fslab_vfs::Size;
 
 use super::operations::Source;
@@ -29,11 +29,13 @@ pub struct Args {
     #[command(flatten)]
     chosen: Chosen,
     /// Policies to simulate; `all` for each there is
-    #[arg(long, value_delimiter = ',', default_value = "ffs,ffs-noswitch")]
-    policy: Vec<String>,
+    #[arg(long, value_delimiter = ',', default_value = "ffs,ffs-noswitch",
+          value_parser = parse_policies)]
+    policy: Vec<&'static [PolicySpec]>,
     /// Whether blocks are moved together while they are written: smart, dumb
-    #[arg(long, value_delimiter = ',', default_value = "smart,dumb")]
-    clustering: Vec<String>,
+    #[arg(long, value_delimiter = ',', default_value = "smart,dumb",
+          value_parser = parse_clustering)]
+    clustering: Vec<Clustering>,
     /// Bytes of a block
     #[arg(long, default_value_t = 8192)]
     block_size: u32,
@@ -83,7 +85,7 @@ impl Args {
         }
         let disk = Disk::find(&self.disk)
             .ok_or_else(|| refuse(format!("there is no disk '{}'; see --disk list", self.disk)))?;
-        let variants = self.variants()?;
+        let variants = self.variants();
         let (source, volume_bytes) = self.source()?;
         let enlarged_bytes = self.saved(&source)?;
         let settings = self.settings(volume_bytes + enlarged_bytes);
@@ -135,31 +137,15 @@ impl Args {
         }
     }
 
-    fn variants(&self) -> Result<Vec<Variant>> {
-        let all = self.policy.iter().any(|name| name == "all");
-        let named = |name: &str| all || self.policy.iter().any(|policy| policy == name);
-        for name in self.policy.iter().filter(|name| *name != "all") {
-            if !POLICIES.iter().any(|policy| policy.name == name) {
-                let names: Vec<_> = POLICIES.iter().map(|policy| policy.name).collect();
-                let names = names.join(", ");
-                return Err(
-                    refuse(format!("there is no policy '{name}'; there are {names}")).into()
-                );
-            }
-        }
-        let mut clusterings = Vec::new();
-        for name in &self.clustering {
-            let clustering = Clustering::from_name(name);
-            let unfit = || refuse(format!("clustering is smart or dumb, not '{name}'"));
-            clusterings.push(clustering.ok_or_else(unfit)?);
-        }
-        let policies = POLICIES.iter().filter(|policy| named(policy.name));
-        let pairs = policies.flat_map(|policy| {
-            let variant =
-                |clustering: &Clustering| Variant { policy: policy.name, clustering: *clustering };
-            clusterings.iter().map(variant).collect::<Vec<_>>()
+    fn variants(&self) -> Vec<Variant> {
+        let is_chosen = |policy: &&PolicySpec| {
+            self.policy.iter().copied().flatten().any(|chosen| chosen.name == policy.name)
+        };
+        let pairs = POLICIES.iter().filter(is_chosen).flat_map(|policy| {
+            let clusterings = self.clustering.iter();
+            clusterings.map(|clustering| Variant { policy: policy.name, clustering: *clustering })
         });
-        Ok(pairs.collect())
+        pairs.collect()
     }
 
     fn source(&self) -> Result<(Source, u64)> {
@@ -205,6 +191,22 @@ impl Args {
         });
         Ok(Row { variant, aged, enlarged_bytes: 0, sequential: sequential.transpose()?, took })
     }
+}
+
+/// The policies that a word stands for.
+fn parse_policies(text: &str) -> Result<&'static [PolicySpec], String> {
+    if text == "all" { Ok(POLICIES) } else { parse_policy(text).map(std::slice::from_ref) }
+}
+
+pub(super) fn parse_policy(text: &str) -> Result<&'static PolicySpec, String> {
+    POLICIES.iter().find(|policy| policy.name == text).ok_or_else(|| {
+        let names: Vec<_> = POLICIES.iter().map(|policy| policy.name).collect();
+        format!("there is no policy '{text}'; there are {}", names.join(", "))
+    })
+}
+
+pub(super) fn parse_clustering(text: &str) -> Result<Clustering, String> {
+    Clustering::from_name(text).ok_or_else(|| format!("clustering is smart or dumb, not '{text}'"))
 }
 
 /// What was given can't be used.

@@ -1,13 +1,14 @@
 //! `fslab age snapshot`: what a tree, a git history or a list holds, as Parquet.
 
 use std::path::{Path, PathBuf};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::SystemTime;
 
 use anyhow::{Context, Result, bail};
 use clap::ValueEnum;
 use fslab_age::snapshot::{
     Capture, Every, History, NameKey, P9Dumps, capture, import_csv, write_synthetic_pair,
 };
+use fslab_vfs::Timestamp;
 
 /// Decides what made-up snapshots hold.
 const SYNTHETIC_SEED: u64 = 1997;
@@ -80,7 +81,7 @@ impl Args {
             say!("{}", serde_json::to_string_pretty(&made)?);
             return Ok(());
         }
-        let now_ns = now_ns()?;
+        let now_ns = Timestamp::from(SystemTime::now()).to_ns();
         let entries = if self.csv {
             let taken_ns = self.time.map_or(now_ns, |time| time.saturating_mul(1_000_000_000));
             import_csv(&self.input, &self.output, key.as_ref(), taken_ns)?
@@ -142,11 +143,6 @@ pub(super) fn files_of(path: &Path) -> Result<Vec<PathBuf>> {
     }
     files.sort();
     Ok(files)
-}
-
-fn now_ns() -> Result<i64> {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).context("the clock is before 1970")?;
-    i64::try_from(since.as_nanos()).context("the clock is beyond 2262")
 }
 
 fn make_empty(directory: &Path) -> Result<()> {

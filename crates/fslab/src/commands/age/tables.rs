@@ -35,15 +35,10 @@ pub(super) struct Sequential {
 impl Row {
     /// The row as a line of a chart.
     pub fn series(&self) -> Series {
-        let name = self.name();
+        let name = self.variant.name();
         let points = self.aged.points.iter();
         let points = points.filter_map(|point| Some((point.day as f64, point.score?)));
         Series { name, points: points.collect() }
-    }
-
-    /// What was simulated.
-    pub fn name(&self) -> String {
-        format!("{} {}", self.variant.policy, self.variant.clustering.name())
     }
 }
 
@@ -69,7 +64,7 @@ pub(super) fn table(head: &[&str]) -> Table {
     table
 }
 
-fn score(value: Option<f64>) -> String {
+pub(super) fn score(value: Option<f64>) -> String {
     value.map_or_else(|| "-".to_owned(), |score| format!("{score:.4}"))
 }
 
@@ -84,14 +79,25 @@ pub(super) fn megabytes(bytes_a_second: f64) -> String {
 
 /// Prints simulations: one column each.
 pub(super) fn print_simulations(rows: &[Row], paper: bool) {
-    let names: Vec<_> = rows.iter().map(Row::name).collect();
+    let names: Vec<_> = rows.iter().map(|row| row.variant.name()).collect();
+    print_figures(&names, rows, FIGURES, paper);
+    if let Some(row) = rows.first() {
+        say!("MB/s are modelled, on the disk {}; nothing of them was measured.", row.aged.disk);
+    }
+}
+
+/// A figure of results: its name, and how it is printed.
+pub(super) type Figure<T> = (&'static str, fn(&T) -> String);
+
+/// Prints figures: one column for each result, and the paper's beside them if they are asked for.
+pub(super) fn print_figures<T>(names: &[String], rows: &[T], figures: &[Figure<T>], paper: bool) {
     let mut head = vec![""];
     head.extend(names.iter().map(String::as_str));
     if paper {
         head.extend(["paper: baseline", "paper: NoSwitch"]);
     }
     let mut table = table(&head);
-    for (name, value) in FIGURES {
+    for (name, value) in figures {
         let mut cells = vec![(*name).to_owned()];
         cells.extend(rows.iter().map(value));
         if paper {
@@ -102,14 +108,9 @@ pub(super) fn print_simulations(rows: &[Row], paper: bool) {
         table.add_row(cells);
     }
     say!("{table}");
-    if let Some(row) = rows.first() {
-        say!("MB/s are modelled, on the disk {}; nothing of them was measured.", row.aged.disk);
-    }
 }
 
-type Figure = (&'static str, fn(&Row) -> String);
-
-const FIGURES: &[Figure] = &[
+const FIGURES: &[Figure<Row>] = &[
     ("volume", |row| bytes(row.aged.volume_bytes)),
     ("operations", |row| row.aged.operations.to_string()),
     ("written", |row| bytes(row.aged.written)),
@@ -142,24 +143,32 @@ const FIGURES: &[Figure] = &[
 
 /// Prints the sequential benchmark where it was modelled: a line for each size.
 pub(super) fn print_sequential(rows: &[Row]) {
-    let told: Vec<_> =
-        rows.iter().filter_map(|row| Some((row.name(), row.sequential.as_ref()?))).collect();
-    let Some((_, first)) = told.first() else { return };
-    let names: Vec<String> = told
-        .iter()
-        .flat_map(|(name, _)| ["empty", "aged"].map(|on| format!("{name}, {on}")))
-        .collect();
-    let mut head = vec!["read, MB/s, modelled"];
-    head.extend(names.iter().map(String::as_str));
-    let mut table = table(&head);
-    for (index, size) in first.empty.iter().enumerate() {
-        let mut cells = vec![bytes(size.size_bytes)];
-        for (_, sequential) in &told {
-            let of = |sizes: &[BySize]| sizes.get(index).map(|one| megabytes(one.modelled_read));
-            cells
-                .extend([&sequential.empty, &sequential.aged].map(|on| of(on).unwrap_or_default()));
+    let rates = |sizes: &[BySize]| -> Rates {
+        sizes.iter().map(|one| (one.size_bytes, one.modelled_read)).collect()
+    };
+    let mut columns = Vec::new();
+    for row in rows {
+        if let Some(Sequential { empty, aged, .. }) = &row.sequential {
+            let name = row.variant.name();
+            columns.push((format!("{name}, empty"), rates(empty)));
+            columns.push((format!("{name}, aged"), rates(aged)));
         }
-        table.add_row(cells);
+    }
+    print_rates("read, MB/s, modelled", &columns);
+}
+
+/// Sizes of files, and bytes a second at which they were read.
+pub(super) type Rates = Vec<(u64, f64)>;
+
+/// Prints rates by size, if there are any: one column for each result.
+pub(super) fn print_rates(what: &str, columns: &[(String, Rates)]) {
+    let Some((_, first)) = columns.first().filter(|(_, rates)| !rates.is_empty()) else { return };
+    let names = columns.iter().map(|(name, _)| name.as_str());
+    let mut table = table(&std::iter::once(what).chain(names).collect::<Vec<_>>());
+    for (index, (size, _)) in first.iter().enumerate() {
+        let rate = |(_, rates): &(String, Rates)| rates.get(index).map(|one| megabytes(one.1));
+        let rates = columns.iter().map(|column| rate(column).unwrap_or_default());
+        table.add_row(std::iter::once(bytes(*size)).chain(rates).collect::<Vec<_>>());
     }
     say!("\n{table}");
 }
@@ -222,15 +231,9 @@ pub(super) fn print_score(value: &Score) {
     let head = ["from blocks", "files", "blocks", "breaks", "split", "score", "pieces so large"];
     let mut table = table(&head);
     let row = |name: String, sums: &Sums, pieces: u64| {
-        [
-            name,
-            sums.files.to_string(),
-            sums.blocks.to_string(),
-            sums.breaks.to_string(),
-            sums.split.to_string(),
-            score(sums.score()),
-            pieces.to_string(),
-        ]
+        let counts = [sums.files, sums.blocks, sums.breaks, sums.split];
+        let [files, blocks, breaks, split] = counts.map(|count| count.to_string());
+        [name, files, blocks, breaks, split, score(sums.score()), pieces.to_string()]
     };
     let classes = value.classes();
     let logs: BTreeSet<u32> = classes.iter().map(|class| class.from_blocks.ilog2()).collect();

@@ -10,7 +10,7 @@ use fslab_age::workload::Population;
 use serde_json::{Value, json};
 
 use super::operations::Source;
-use super::tables::{megabytes, score_json, table};
+use super::tables::{Figure, Rates, megabytes, print_figures, print_rates, score, score_json};
 use crate::units::{bytes, duration};
 
 /// What is the same for each policy.
@@ -103,17 +103,13 @@ pub(super) fn print_json(rows: &[Row]) -> Result<()> {
 }
 
 /// A figure of a table: its name and how it is read.
-type Figure = (&'static str, fn(&Row) -> String);
-
-const FIGURES: &[Figure] = &[
+const FIGURES: &[Figure<Row>] = &[
     ("volume", |row| bytes(row.volume_bytes)),
     ("operations", |row| row.operations.to_string()),
     ("did not fit", |row| row.no_space.to_string()),
     ("files", |row| row.score.total.files.to_string()),
     ("split files", |row| row.score.total.split.to_string()),
-    ("layout score", |row| {
-        row.score.total.score().map_or_else(|| "-".to_owned(), |score| format!("{score:.4}"))
-    }),
+    ("layout score", |row| score(row.score.total.score())),
     ("hot files", |row| row.hot.files.to_string()),
     ("hot files: read, MB/s", |row| megabytes(row.hot.modelled_read)),
     ("hot files: overwrite, MB/s", |row| megabytes(row.hot.modelled_write)),
@@ -122,36 +118,14 @@ const FIGURES: &[Figure] = &[
 
 /// Prints the rows, a column each.
 pub(super) fn print(rows: &[Row]) {
-    let names: Vec<String> = rows
-        .iter()
-        .map(|row| format!("{} {}", row.variant.policy, row.variant.clustering.name()))
-        .collect();
-    let head: Vec<&str> = std::iter::once("").chain(names.iter().map(String::as_str)).collect();
-    let mut figures = table(&head);
-    for (name, value) in FIGURES {
-        let cells = std::iter::once((*name).to_owned()).chain(rows.iter().map(value));
-        figures.add_row(cells.collect::<Vec<_>>());
-    }
-    say!("{figures}");
+    let names: Vec<_> = rows.iter().map(|row| row.variant.name()).collect();
+    print_figures(&names, rows, FIGURES, false);
     if let Some(first) = rows.first() {
         say!("MB/s are modelled, on the disk {}; requests are those of the engine.", first.disk);
-        print_sequential(rows, &first.aged, &names);
     }
-}
-
-fn print_sequential(rows: &[Row], sizes: &[OfSize], names: &[String]) {
-    if sizes.is_empty() {
-        return;
-    }
-    let head: Vec<&str> = std::iter::once("read, MB/s, aged, modelled")
-        .chain(names.iter().map(String::as_str))
-        .collect();
-    let mut table = table(&head);
-    for (index, size) in sizes.iter().enumerate() {
-        let of = |row: &Row| row.aged.get(index).map(|one| megabytes(one.modelled_read));
-        let cells = std::iter::once(bytes(size.size_bytes))
-            .chain(rows.iter().map(|row| of(row).unwrap_or_default()));
-        table.add_row(cells.collect::<Vec<_>>());
-    }
-    say!("\n{table}");
+    let rates = |row: &Row| -> Rates {
+        row.aged.iter().map(|one| (one.size_bytes, one.modelled_read)).collect()
+    };
+    let columns: Vec<_> = names.into_iter().zip(rows.iter().map(rates)).collect();
+    print_rates("read, MB/s, aged, modelled", &columns);
 }

@@ -6,7 +6,7 @@
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::SystemTime;
 
 use anyhow::{Context, Result};
 use fslab_age::DAY_NS;
@@ -18,7 +18,7 @@ use fslab_age::verify::{Finding, Limits, moments, verify};
 use fslab_age::workload::{Operation, WorkloadReader};
 use fslab_stats::paired_ratio;
 use fslab_sys::make_file_system::Kind;
-use fslab_vfs::Size;
+use fslab_vfs::{Size, Timestamp};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -153,7 +153,7 @@ impl Args {
     fn change(&self, side: &mut Side, seed: u64) -> Result<()> {
         let operations = self.chosen(self.rounds, seed).generator(&self.profile)?;
         let target = std::sync::Arc::clone(&side.ground.file_system);
-        let mut replayer = Replayer::new(&*target, settings(DAY_NS / SYNCS_A_ROUND, 1));
+        let mut replayer = Replayer::new(&*target, settings(1));
         replayer.run(operations, side)?;
         Ok(())
     }
@@ -186,7 +186,7 @@ impl Args {
         let operations: Vec<Operation> =
             WorkloadReader::open(workload)?.collect::<fslab_age::Result<_>>()?;
         let target = std::sync::Arc::clone(&side.ground.file_system);
-        let mut replayer = Replayer::new(&*target, settings(DAY_NS / SYNCS_A_ROUND, 0));
+        let mut replayer = Replayer::new(&*target, settings(0));
         let mut done = 0;
         for time in &times {
             let upto = operations.partition_point(|operation| operation.time_ns <= since(*time));
@@ -253,10 +253,9 @@ impl Args {
                 Some(json!({ "round": round + 1, "ratio": ratio }))
             })
             .collect();
-        let sizes = repeats.iter().flat_map(|compared| compared.real.score.classes());
-        let sizes: BTreeSet<u64> = sizes.map(|class| class.from_blocks).collect();
+        let classes = repeats.iter().flat_map(|compared| compared.real.score.classes());
+        let sizes = classes.map(|class| class.from_blocks).collect::<BTreeSet<u64>>().into_iter();
         let by_size: Vec<Value> = sizes
-            .into_iter()
             .filter_map(|blocks| {
                 let of = |side: &Layouts| {
                     let classes = side.score.classes();
@@ -367,20 +366,18 @@ impl Observer for Side {
 }
 
 fn now_ns() -> i64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    i64::try_from(since.as_nanos()).unwrap_or(i64::MAX)
+    Timestamp::from(SystemTime::now()).to_ns()
 }
 
 /// How both trees are written.
-fn settings(sync_every_ns: u64, observe_every_days: u32) -> Settings {
-    Settings { sync_every_ns, observe_every_days, ..Settings::default() }
+fn settings(observe_every_days: u32) -> Settings {
+    Settings { sync_every_ns: DAY_NS / SYNCS_A_ROUND, observe_every_days, ..Settings::default() }
 }
 
 /// How near the last snapshots of both sides are.
 fn findings(real: &Side, simulated: &Side) -> Result<Vec<Finding>> {
     let last = |side: &Side| -> Result<SnapshotReader> {
-        let path = side.snapshots.last().context("there is no snapshot")?;
-        Ok(SnapshotReader::open(path)?)
+        Ok(SnapshotReader::open(side.snapshots.last().context("there is no snapshot")?)?)
     };
     Ok(verify(last(real)?, last(simulated)?, Limits::default())?)
 }

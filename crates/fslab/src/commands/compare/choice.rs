@@ -3,10 +3,13 @@
 use std::path::Path;
 
 use anyhow::Result;
+use fslab_compare::Plan;
 use fslab_report::{Cells, Choice};
 
 use super::{Args, quoted};
-use crate::exit::{Code, Coded};
+
+/// A block is run again so often, unless the plan or the command line says otherwise.
+const DEFAULT_RERUNS: u32 = 1;
 
 /// The options that choose, each with its words; `None` for one that is not given.
 type Options = [(&'static str, Option<String>); 6];
@@ -24,19 +27,15 @@ pub(super) fn begun(args: &Args, begun: &Choice, samples: &Path) -> Result<Choic
         let beside = beside && name == WORK_DIR;
         if beside || asked.as_ref().is_some_and(|asked| kept.as_ref() != Some(asked)) {
             let kept = kept.unwrap_or_else(|| format!("no {name}"));
-            return Err(refused(name, &kept, samples));
+            bail_as!(
+                BadInput,
+                "{}: it was begun with {kept}, and is gone on with as it was begun: leave out \
+                 {name}, or run that into another --out and read both with `fslab report`",
+                samples.display()
+            );
         }
     }
     Ok(begun.clone())
-}
-
-fn refused(name: &str, kept: &str, samples: &Path) -> anyhow::Error {
-    let message = format!(
-        "{}: it was begun with {kept}, and is gone on with as it was begun: leave out {name}, or \
-         run that into another --out and read both with `fslab report`",
-        samples.display()
-    );
-    Coded { code: Code::BadInput, message }.into()
 }
 
 const WORK_DIR: &str = "--work-dir";
@@ -67,14 +66,13 @@ fn each(option: &str, names: &[String]) -> Option<String> {
 }
 
 impl Args {
-    /// What they choose of a plan that has this number of reruns.
-    pub(super) fn choice(&self, reruns_max: u32, samples: &Path) -> Result<Choice> {
+    /// What they choose of a plan.
+    pub(super) fn choice(&self, plan: &Plan, samples: &Path) -> Result<Choice> {
+        let reruns_max = self.reruns.or(plan.reruns_max).unwrap_or(DEFAULT_RERUNS);
         let work_parent = self.work_dir.as_deref().and_then(|path| Choice::kept(path, samples));
         if let Some(path) = work_parent.as_deref().filter(|path| path.to_str().is_none()) {
             let name = path.display();
-            let message =
-                format!("{WORK_DIR} {name}: is no UTF-8, and samples could not tell of it");
-            return Err(Coded { code: Code::BadInput, message }.into());
+            bail_as!(BadInput, "{WORK_DIR} {name}: is no UTF-8, and samples could not tell of it");
         }
         Ok(Choice { cells: self.cells(), reruns_max, work_parent })
     }

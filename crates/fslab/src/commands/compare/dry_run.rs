@@ -4,13 +4,11 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use fslab_compare::plan::{ImagePlan, Over, TargetKind, TargetPlan};
-use fslab_compare::{Plan, RunOptions, samples_path};
-use fslab_report::{Cells, sample};
-use fslab_sys::signals::Interrupt;
+use fslab_compare::{Plan, samples_path};
+use fslab_report::{Cells, Choice, sample};
 
 use super::durations::Durations;
-use super::progress::Progress;
-use super::{Args, host};
+use super::{Args, Comparison};
 
 pub(super) fn run(args: &Args, plan: &Plan, seed: u64) -> Result<()> {
     plan.check_cells(&args.cells())?;
@@ -19,8 +17,8 @@ pub(super) fn run(args: &Args, plan: &Plan, seed: u64) -> Result<()> {
         let records = trial(args, plan, seed)?;
         durations.learn(&records, plan);
     }
-    crate::output::print(format_args!("{}", describe(args, plan, seed)));
-    crate::output::print(format_args!("{}", estimate(args, plan, &durations)));
+    describe(args, plan, seed);
+    crate::output::print(estimate(args, plan, &durations));
     Ok(())
 }
 
@@ -29,65 +27,55 @@ fn trial(args: &Args, plan: &Plan, seed: u64) -> Result<Vec<sample::Record>> {
     let parent = args.work_dir.clone().unwrap_or_else(std::env::temp_dir);
     let directory = tempfile::TempDir::with_prefix_in("fslab-trial-", &parent)
         .with_context(|| parent.display().to_string())?;
-    let samples = samples_path(directory.path());
-    let options = RunOptions {
-        plan,
+    let cells = Cells { rounds: None, share: None, ..args.cells() };
+    let comparison = Comparison {
+        plan: Plan { rounds: 1, rounds_max: 1, ..plan.clone() },
         seed,
-        rounds: 1,
-        rounds_max: 1,
-        reruns_max: 0,
-        cells: Cells { rounds: None, share: None, ..args.cells() },
-        work_parent: directory.path(),
-        samples: &samples,
-        resume: false,
-        command: "",
-        host: &host::Binary::new()?,
-        interrupt: Interrupt::on_signals().context("taking over SIGINT and SIGTERM")?,
         remarks: Vec::new(),
+        choice: Choice { cells, reruns_max: 0, work_parent: None },
+        command: String::new(),
+        out: directory.path().to_owned(),
+        resume: false,
     };
-    let mut progress = Progress::new();
-    fslab_compare::run(options, &mut progress)?;
-    progress.finish();
-    Ok(sample::read(&samples)?)
+    comparison.measure()?;
+    Ok(sample::read(&samples_path(directory.path()))?)
 }
 
-fn describe(args: &Args, plan: &Plan, seed: u64) -> String {
+fn describe(args: &Args, plan: &Plan, seed: u64) {
     let cells = args.cells();
-    let (rounds, rounds_max) = args.rounds(plan);
-    let mut lines = vec![format!("{}: seed {seed}, baseline {}", plan.name, plan.baseline)];
-    lines.push(if rounds_max > rounds {
-        format!(
+    let Plan { rounds, rounds_max, baseline, .. } = plan;
+    say!("{}: seed {seed}, baseline {baseline}", plan.name);
+    if rounds_max > rounds {
+        say!(
             "{rounds} rounds, and up to {rounds_max} until every interval is within \u{b1}{:.1} %",
             plan.half_width * 100.0
-        )
+        );
     } else {
-        format!("{rounds} rounds")
-    });
-    lines.extend(
-        plan.time_limit_seconds
-            .map(|seconds| format!("no new round after {}", spoken(seconds as f64))),
-    );
-    lines.push("\ntargets, each made anew for every run:".to_owned());
-    let targets = plan.targets.iter().filter(|target| cells.hold_target(&target.name));
-    lines.extend(targets.map(|target| format!("  {}: {}", target.name, made_of(target, plan))));
-    lines.extend(plan.second_copy().map(|_| {
-        format!("  a second copy of {}, without a row of its own: the noise floor", plan.baseline)
-    }));
-    lines.push(
-        "\nworkloads, in each round once on every target in an order drawn from the seed:"
-            .to_owned(),
-    );
+        say!("{rounds} rounds");
+    }
+    if let Some(seconds) = plan.time_limit_seconds {
+        say!("no new round after {}", spoken(seconds as f64));
+    }
+    say!("\ntargets, each made anew for every run:");
+    for target in plan.targets.iter().filter(|target| cells.hold_target(&target.name)) {
+        say!("  {}: {}", target.name, made_of(target, plan));
+    }
+    if plan.second_copy().is_some() {
+        say!("  a second copy of {baseline}, without a row of its own: the noise floor");
+    }
+    say!("\nworkloads, in each round once on every target in an order drawn from the seed:");
     for workload in &plan.workloads {
-        lines.push(format!("  {}: {}", workload.label, workload.spec.help));
+        say!("  {}: {}", workload.label, workload.spec.help);
     }
     if !cells.are_all() {
-        lines.push(format!(
+        // The second copy of the baseline is one of them.
+        let in_a_block = plan.targets.len() + usize::from(plan.second_copy().is_some());
+        say!(
             "\nof this, {} of {} runs in the first {rounds} rounds are chosen here",
-            count(args, plan),
-            rounds as usize * in_a_block(plan) * plan.workloads.len()
-        ));
+            chosen(&cells, plan).len(),
+            *rounds as usize * in_a_block * plan.workloads.len()
+        );
     }
-    lines.join("\n") + "\n"
 }
 
 fn made_of(target: &TargetPlan, plan: &Plan) -> String {
@@ -97,9 +85,6 @@ fn made_of(target: &TargetPlan, plan: &Plan) -> String {
         TargetKind::Directory { path, cold } => {
             let cold = if *cold { ", made cold by dropping the pages of its files" } else { "" };
             format!("a fresh directory in {}, never remounted{cold}", path.display())
-        }
-        TargetKind::Engine { base, options } => {
-            image(base, plan) + &format!(", mounted by fslab's engine with {options}")
         }
         TargetKind::InProcess { specification } => {
             format!("{specification}, within this process")
@@ -137,25 +122,14 @@ fn covered(over: &Over) -> String {
         Over::Command(command) => format!(", under `{}`", command.mount.join(" ")),
         Over::Overlay(options) if options.is_empty() => ", under overlay".to_owned(),
         Over::Overlay(options) => format!(", under overlay with {options}"),
+        Over::Engine(options) => format!(", mounted by fslab's engine with {options}"),
     }
 }
 
-/// The targets of a block, the second copy of the baseline with them.
-fn in_a_block(plan: &Plan) -> usize {
-    plan.targets.len() + usize::from(plan.second_copy().is_some())
-}
-
-/// How many runs are chosen in the least number of rounds.
-fn count(args: &Args, plan: &Plan) -> usize {
-    chosen(args, plan).count()
-}
-
 /// The target and workload of every run in the least number of rounds.
-fn chosen<'a>(args: &Args, plan: &'a Plan) -> impl Iterator<Item = (&'a str, &'a str)> {
-    let cells = args.cells();
-    let (rounds, _) = args.rounds(plan);
+fn chosen<'a>(cells: &Cells, plan: &'a Plan) -> Vec<(&'a str, &'a str)> {
     let mut runs = Vec::new();
-    for round in 0..rounds {
+    for round in 0..plan.rounds {
         for (index, workload) in plan.workloads.iter().enumerate() {
             if cells.hold_block(round, index, &workload.label, plan.workloads.len()) {
                 let copy = plan.second_copy().map(|_| &*plan.baseline);
@@ -165,12 +139,13 @@ fn chosen<'a>(args: &Args, plan: &'a Plan) -> impl Iterator<Item = (&'a str, &'a
             }
         }
     }
-    runs.into_iter()
+    runs
 }
 
 pub(super) fn estimate(args: &Args, plan: &Plan, durations: &Durations) -> String {
+    let runs = chosen(&args.cells(), plan);
     let known: Vec<Option<f64>> =
-        chosen(args, plan).map(|(target, workload)| durations.of(plan, target, workload)).collect();
+        runs.iter().map(|(target, workload)| durations.of(plan, target, workload)).collect();
     let seconds: f64 = known.iter().flatten().sum();
     let unknown = known.iter().filter(|seconds| seconds.is_none()).count();
     if known.is_empty() {
@@ -183,11 +158,10 @@ pub(super) fn estimate(args: &Args, plan: &Plan, durations: &Durations) -> Strin
             known.len()
         );
     }
-    let (rounds, rounds_max) = args.rounds(plan);
-    let most = f64::from(rounds_max) / f64::from(rounds);
+    let most = f64::from(plan.rounds_max) / f64::from(plan.rounds);
     let limit = plan.time_limit_seconds.map_or(f64::INFINITY, |seconds| seconds as f64);
     let mut text = format!("\n{} runs take about {}", known.len(), spoken(seconds.min(limit)));
-    if rounds_max > rounds {
+    if plan.rounds_max > plan.rounds {
         text.push_str(&format!(", and at most {}", spoken((seconds * most).min(limit))));
     }
     if unknown > 0 {

@@ -43,24 +43,18 @@ impl Durations {
             }
         }
     }
-
-    fn store(&self) -> std::io::Result<()> {
-        let Some(path) = path() else { return Ok(()) };
-        if let Some(parent) = path.parent() {
-            fs::create_dir_all(parent)?;
-        }
-        fs::write(path, serde_json::to_vec_pretty(self)?)
-    }
 }
 
 /// Remembers what a comparison took.
 pub(super) fn remember(samples: &Path, plan: &Plan) {
-    let mut durations = Durations::load();
-    match sample::read(samples) {
-        Ok(records) => durations.learn(&records, plan),
-        Err(error) => tracing::debug!("durations: {error}"),
-    }
-    if let Err(error) = durations.store() {
+    let remember = || -> anyhow::Result<()> {
+        let Some(path) = path() else { return Ok(()) };
+        let mut durations = Durations::load();
+        durations.learn(&sample::read(samples)?, plan);
+        path.parent().map_or(Ok(()), fs::create_dir_all)?;
+        Ok(fs::write(path, serde_json::to_vec_pretty(&durations)?)?)
+    };
+    if let Err(error) = remember() {
         tracing::debug!("durations: {error}");
     }
 }
@@ -77,11 +71,9 @@ fn key(plan: &Plan, target: &str, workload: &str) -> Option<String> {
 }
 
 fn path() -> Option<PathBuf> {
-    let folder = std::env::var_os("FSLAB_CACHE").map(PathBuf::from).or_else(|| {
-        std::env::var_os("XDG_CACHE_HOME")
-            .map(PathBuf::from)
-            .or_else(|| Some(PathBuf::from(std::env::var_os("HOME")?).join(".cache")))
-            .map(|cache| cache.join("fslab"))
-    })?;
-    Some(folder.join("durations.json"))
+    let folder = |name| std::env::var_os(name).map(PathBuf::from);
+    let cache = folder("FSLAB_CACHE")
+        .or_else(|| Some(folder("XDG_CACHE_HOME")?.join("fslab")))
+        .or_else(|| Some(folder("HOME")?.join(".cache/fslab")))?;
+    Some(cache.join("durations.json"))
 }

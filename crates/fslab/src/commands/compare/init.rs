@@ -1,51 +1,48 @@
 //! Writes a plan for this machine: what it has is compared, what it lacks is there as a comment
 //! that says what is missing.
 
-use std::fs::{self, OpenOptions};
+use std::fs::{self, File};
 use std::io::Write;
 use std::path::Path;
 
 use anyhow::{Context, Result};
 
-use crate::exit::{Code, Coded};
+use crate::leaves;
 
-/// A file system on an image, the programme that makes it, and what else its target says.
-struct Candidate {
-    kind: &'static str,
-    program: &'static str,
-    more: &'static str,
-}
+/// What may be compared: the name of the target, the programme that makes or mounts it, whether it
+/// is mounted through FUSE, and what its table says.
+type Candidate = (&'static str, &'static str, bool, &'static [&'static str]);
 
-const FILE_SYSTEMS: [Candidate; 3] = [
-    Candidate {
-        kind: "ext4",
-        program: "mkfs.ext4",
-        more: "# Without these the kernel goes on writing inode tables after the first mount.\n\
-               mkfs = [\"-E\", \"lazy_itable_init=0,lazy_journal_init=0\"]\n",
-    },
-    Candidate { kind: "xfs", program: "mkfs.xfs", more: "" },
-    Candidate { kind: "btrfs", program: "mkfs.btrfs", more: "" },
-];
+const LAZY: &str = r#"# Without these the kernel goes on writing inode tables after the first mount.
+mkfs = ["-E", "lazy_itable_init=0,lazy_journal_init=0"]
+"#;
+const EXT4: &str = "filesystem = \"ext4\"\n";
+const OVER: &str = "over = \"ext4\"\nmount_command = ";
 
-/// File systems in user space: name, programme, how it is mounted.
-const FOREIGN: [(&str, &str, &str); 2] = [
-    ("bindfs", "bindfs", "[\"bindfs\", \"{lower}\", \"{mountpoint}\"]"),
-    // It otherwise keeps 4 GiB free, of which an image has less.
+const CANDIDATES: &[Candidate] = &[
+    ("ext4", "mkfs.ext4", false, &[EXT4, LAZY]),
+    ("xfs", "mkfs.xfs", false, &["filesystem = \"xfs\"\n"]),
+    ("btrfs", "mkfs.btrfs", false, &["filesystem = \"btrfs\"\n"]),
+    ("ext4 under null", "mkfs.ext4", true, &[EXT4, LAZY, "layers = [\"null\"]\n"]),
+    ("bindfs over ext4", "bindfs", true, &[OVER, "[\"bindfs\", \"{lower}\", \"{mountpoint}\"]\n"]),
     (
+        "mergerfs over ext4",
         "mergerfs",
-        "mergerfs",
-        "[\"mergerfs\", \"-o\", \"minfreespace=0\", \"{lower}\", \"{mountpoint}\"]",
+        true,
+        // It otherwise keeps 4 GiB free, of which an image has less.
+        &[OVER, "[\"mergerfs\", \"-o\", \"minfreespace=0\", \"{lower}\", \"{mountpoint}\"]\n"],
     ),
 ];
+
+/// File systems of the kernel among them.
+const KERNELS: [&str; 3] = ["ext4", "xfs", "btrfs"];
 
 pub(super) fn write(path: &Path) -> Result<()> {
     let machine = Machine::look();
     let text = plan(&machine);
-    let opened = OpenOptions::new().write(true).create_new(true).open(path);
-    let mut file = match opened {
+    let mut file = match File::create_new(path) {
         Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {
-            let message = format!("{} exists; name another file", path.display());
-            return Err(Coded { code: Code::BadInput, message }.into());
+            bail_as!(BadInput, "{} exists; name another file", path.display())
         }
         other => other.with_context(|| path.display().to_string())?,
     };
@@ -67,120 +64,77 @@ struct Machine {
 impl Machine {
     fn look() -> Self {
         let exists = |path: &str| Path::new(path).exists();
-        let candidates = FILE_SYSTEMS.iter().map(|candidate| candidate.program);
-        let foreign = FOREIGN.iter().map(|(_, program, _)| *program);
+        let path = std::env::var_os("PATH").unwrap_or_default();
+        let folders = std::env::split_paths(&path).chain(["/usr/sbin".into(), "/sbin".into()]);
+        let folders: Vec<_> = folders.collect();
+        let programs = CANDIDATES.iter().map(|(_, program, ..)| *program);
+        let is_installed = |program: &&str| folders.iter().any(|one| one.join(program).exists());
         Self {
             root: rustix::process::geteuid().is_root(),
             loop_devices: exists("/dev/loop-control"),
             fuse: exists("/dev/fuse"),
-            programs: candidates.chain(foreign).filter(|program| is_installed(program)).collect(),
+            programs: programs.filter(is_installed).collect(),
             file_systems: fs::read_to_string("/proc/filesystems").unwrap_or_default(),
-            memory_mib: memory_mib().unwrap_or(0),
+            memory_mib: leaves::memory_bytes() >> 20,
         }
     }
 
-    fn has(&self, program: &str) -> bool {
-        self.programs.contains(&program)
-    }
-
-    /// What is lacking for a file system on an image. A module may be loaded at the mount, so
-    /// that a kernel which does not list the file system may know it all the same.
-    fn lacks(&self, candidate: &Candidate) -> Option<String> {
-        self.lacks_images().or_else(|| {
-            (!self.has(candidate.program))
-                .then(|| format!("{} is not installed", candidate.program))
-        })
-    }
-
-    fn lacks_images(&self) -> Option<String> {
-        if !self.root {
-            return Some("making and mounting images takes root".to_owned());
+    /// What is lacking for a target on an image. A module may be loaded at the mount, so that a
+    /// kernel which does not list the file system may know it all the same.
+    fn lacks(&self, (_, program, fuse, _): &Candidate) -> Option<String> {
+        match self.lacks_images() {
+            Some(why) => Some(why.to_owned()),
+            None if *fuse && !self.fuse => Some("/dev/fuse is missing".to_owned()),
+            None => {
+                (!self.programs.contains(program)).then(|| format!("{program} is not installed"))
+            }
         }
-        (!self.loop_devices).then(|| "/dev/loop-control is missing".to_owned())
     }
 
-    fn lacks_foreign(&self, program: &str) -> Option<String> {
-        let own = || match (self.fuse, self.has(program)) {
-            (false, _) => Some("/dev/fuse is missing".to_owned()),
-            (_, false) => Some(format!("{program} is not installed")),
+    fn lacks_images(&self) -> Option<&'static str> {
+        match (self.root, self.loop_devices) {
+            (false, _) => Some("making and mounting images takes root"),
+            (_, false) => Some("/dev/loop-control is missing"),
             _ => None,
-        };
-        self.lacks_images().or_else(own)
+        }
     }
-}
-
-fn is_installed(program: &str) -> bool {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let mut folders = std::env::split_paths(&path).chain(["/usr/sbin".into(), "/sbin".into()]);
-    folders.any(|folder| folder.join(program).exists())
-}
-
-fn memory_mib() -> Option<u64> {
-    let text = fs::read_to_string("/proc/meminfo").ok()?;
-    let line = text.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
-    Some(line.split_whitespace().next()?.parse::<u64>().ok()? / 1024)
 }
 
 /// The whole plan.
 fn plan(machine: &Machine) -> String {
-    let mut targets = Vec::new();
-    for candidate in &FILE_SYSTEMS {
-        targets.push(target(candidate.kind, &image(candidate), machine.lacks(candidate)));
+    let mut targets: Vec<String> = Vec::new();
+    for candidate @ (name, .., body) in CANDIDATES {
+        targets.push(target(name, &body.concat(), machine.lacks(candidate)));
     }
-    let over = "ext4";
-    let lacks = machine
-        .lacks(&FILE_SYSTEMS[0])
-        .or_else(|| (!machine.fuse).then(|| "/dev/fuse is missing".to_owned()));
-    let layers = format!("filesystem = \"{over}\"\n{}layers = [\"null\"]\n", FILE_SYSTEMS[0].more);
-    targets.push(target("ext4 under null", &layers, lacks));
-    for (name, program, command) in FOREIGN {
-        let body = format!("over = \"{over}\"\nmount_command = {command}\n");
-        targets.push(target(&format!("{name} over ext4"), &body, machine.lacks_foreign(program)));
+    let others = [
+        (
+            "this directory",
+            "directory = \".\"\n",
+            "never cold, since it is never remounted; and it is not made anew",
+        ),
+        ("memory", "in_process = \"mem:\"\n", "within this process, without the kernel"),
+    ];
+    for (name, body, why_not) in others {
+        let has_images = machine.lacks_images().is_none();
+        targets.push(target(name, body, has_images.then(|| why_not.to_owned())));
     }
-    let none = machine.lacks_images().is_some();
-    targets.push(target(
-        "this directory",
-        "directory = \".\"\n",
-        (!none)
-            .then(|| "never cold, since it is never remounted; and it is not made anew".to_owned()),
-    ));
-    targets.push(target(
-        "memory",
-        "in_process = \"mem:\"\n",
-        (!none).then(|| "within this process, without the kernel".to_owned()),
-    ));
     format!("{}\n{}\n{}", head(machine), targets.join("\n"), workloads(machine))
-}
-
-fn image(candidate: &Candidate) -> String {
-    format!("filesystem = \"{}\"\n{}", candidate.kind, candidate.more)
 }
 
 /// A target, or a comment where something is lacking or speaks against it.
 fn target(name: &str, body: &str, lacks: Option<String>) -> String {
     let text = format!("[[target]]\nname = \"{name}\"\n{body}");
-    match lacks {
-        None => text,
-        Some(why) => {
-            let lines: String = text.lines().map(|line| format!("# {line}\n")).collect();
-            format!("# Left out: {why}.\n{lines}")
-        }
-    }
+    let Some(why) = lacks else { return text };
+    let lines: String = text.lines().map(|line| format!("# {line}\n")).collect();
+    format!("# Left out: {why}.\n{lines}")
 }
 
 fn head(machine: &Machine) -> String {
-    let not_listed: Vec<&str> = FILE_SYSTEMS
-        .iter()
-        .map(|candidate| candidate.kind)
-        .filter(|kind| !machine.file_systems.split_whitespace().any(|listed| listed == *kind))
-        .collect();
-    let kernel = if not_listed.is_empty() {
-        String::new()
-    } else {
-        format!(
-            "# The kernel does not list {}; it may load a module for it.\n",
-            not_listed.join(", ")
-        )
+    let listed: Vec<&str> = machine.file_systems.split_whitespace().collect();
+    let not_listed: Vec<&str> = KERNELS.into_iter().filter(|kind| !listed.contains(kind)).collect();
+    let kernel = match not_listed.join(", ") {
+        kinds if kinds.is_empty() => kinds,
+        kinds => format!("# The kernel does not list {kinds}; it may load a module for it.\n"),
     };
     format!(
         "# A plan for this machine, by `fslab compare --init`. Look at it, change it, then\n\

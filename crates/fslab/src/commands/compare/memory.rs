@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use fslab_compare::Plan;
-use fslab_compare::plan::{Base, TargetKind};
+use fslab_compare::plan::ImagePlan;
 
 /// Where Linux keeps files in memory.
 const DIRECTORY: &str = "/dev/shm";
@@ -19,11 +19,8 @@ const IMAGES: u64 = 3;
 ///
 /// `reason` is the option that asks for it.
 pub(super) fn for_images(plan: &Plan, reason: &str) -> Option<(PathBuf, String)> {
-    let has_image = plan.targets.iter().any(|target| match &target.kind {
-        TargetKind::Image { base, .. } => base.kind != Base::Memory && base.device.is_none(),
-        TargetKind::Engine { .. } => true,
-        TargetKind::Directory { .. } | TargetKind::InProcess { .. } => false,
-    });
+    let mut images = plan.targets.iter().filter_map(|target| target.kind.image());
+    let has_image = images.any(ImagePlan::is_on_image);
     let directory = Path::new(DIRECTORY);
     let is_tmpfs =
         rustix::fs::statfs(directory).is_ok_and(|found| found.f_type as u64 == TMPFS_MAGIC);

@@ -1,7 +1,5 @@
 //! How far a comparison has come, on a terminal.
 
-use std::io::IsTerminal;
-
 use fslab_compare::Observer;
 use fslab_report::sample::Note;
 use indicatif::{ProgressBar, ProgressStyle};
@@ -13,15 +11,9 @@ pub(super) struct Progress {
 
 impl Progress {
     pub fn new() -> Self {
-        if !std::io::stderr().is_terminal() {
-            return Self { bar: ProgressBar::hidden() };
-        }
-        let bar = ProgressBar::new(0);
-        let template = "{bar:30} {pos}/{len} runs, {eta} left: {msg}";
-        bar.set_style(
-            ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar()),
-        );
-        Self { bar }
+        let style = ProgressStyle::with_template("{bar:30} {pos}/{len} runs, {eta} left: {msg}");
+        let style = style.unwrap_or_else(|_| ProgressStyle::default_bar());
+        Self { bar: ProgressBar::new(0).with_style(style) }
     }
 
     pub fn finish(&self) {

@@ -9,18 +9,15 @@ use fslab_report::Choice;
 use fslab_report::sample::{self, Record};
 
 use super::{Args, Comparison, choice, remark_on_build};
-use crate::exit::{Code, Coded};
 
 pub(super) fn run(directory: &Path, args: &Args) -> Result<()> {
     let samples = samples_path(directory);
     if !samples.exists() {
-        let message = format!("{}: no samples, so nothing to go on with", samples.display());
-        return Err(Coded { code: Code::BadInput, message }.into());
+        bail_as!(BadInput, "{}: no samples, so nothing to go on with", samples.display());
     }
     let records = sample::read(&samples)?;
     let Some(Record::Provenance(first)) = records.first() else {
-        let message = format!("{}: its first line is no provenance", samples.display());
-        return Err(Coded { code: Code::BadInput, message }.into());
+        bail_as!(BadInput, "{}: its first line is no provenance", samples.display());
     };
     let mut plan = Plan::parse("the plan of the samples", &first.plan, first.form)?;
     if !first.workload_command.is_empty() {
@@ -30,9 +27,10 @@ pub(super) fn run(directory: &Path, args: &Args) -> Result<()> {
     // Of several sessions the last one knows best: it may have been asked for more rounds.
     let last = sample::sessions(&records).next_back().unwrap_or(first);
     (plan.rounds, plan.rounds_max) = (last.rounds, last.rounds_max);
+    args.set_rounds(&mut plan);
     let choice = match Choice::of(&records) {
         Some(begun) => choice::begun(args, begun, &samples)?,
-        None => args.choice(args.reruns_max(&plan), &samples)?,
+        None => args.choice(&plan, &samples)?,
     };
     args.compare(&Comparison {
         plan,

@@ -2,59 +2,46 @@
 
 use std::path::PathBuf;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use fslab_compare::plan::TargetPlan;
 use fslab_compare::self_test::{self, COMPARISONS, Found, ROUNDS};
 use fslab_compare::{Plan, samples_path};
+use fslab_report::Cells;
 use fslab_report::Report;
 use fslab_report::sample::{self, EndReason};
-use fslab_report::{Cells, Choice};
 
-use super::{Args, Comparison, default_out, make_out, memory, seed_from_clock};
-use crate::exit::{Code, Coded};
+use super::{Args, seed_from_clock};
 
 impl Args {
     /// Runs the self-test.
     pub(super) fn self_test(&mut self) -> Result<()> {
-        let (plan, mut remarks) = self.plan_alone()?;
-        let plan = plan.erasing(&self.erase);
+        let (plan, remarks) = self.plan_alone()?;
         let seed = self.seed.or(plan.seed).unwrap_or_else(seed_from_clock);
         let rounds = self.rounds.unwrap_or(ROUNDS);
         let target = self.target_to_test(&plan)?;
-        let plan = self_test::plan(&target, plan.image_size)?;
-        if self.work_dir.is_none() {
-            let (directory, remark) = memory::for_images(&plan, "--self-test").unzip();
-            self.work_dir = directory;
-            remarks.extend(remark);
-        }
-        let kept = self.out.clone();
-        let out = kept.clone().unwrap_or_else(default_out);
-        make_out(&out)?;
-        let made = Made { directory: out.clone(), is_kept: kept.is_some() };
+        let mut plan = self_test::plan(&target, plan.image_size)?;
         let all = rounds * COMPARISONS as u32;
-        self.rounds = Some(all);
-        let choice = self.choice(self.reruns_max(&plan), &samples_path(&out))?;
-        let choice = Choice { cells: Cells::default(), ..choice };
-        let command = "fslab compare --self-test".to_owned();
-        let comparison = Comparison { plan, seed, remarks, choice, command, out, resume: false };
-        let outcome = self.execute(&comparison)?;
+        (plan.rounds, plan.rounds_max) = (all, all);
+        let mut comparison = self.begun(plan, seed, remarks, Some("--self-test"))?;
+        let made = Made { directory: comparison.out.clone(), is_kept: self.out.is_some() };
+        comparison.choice.cells = Cells::default();
+        comparison.command = "fslab compare --self-test".to_owned();
+        let outcome = comparison.execute()?;
         if outcome.end.reason != EndReason::Finished {
-            let message = format!("self-test: {} of {all} rounds were run", outcome.end.rounds);
-            return Err(Coded { code: Code::Failure, message }.into());
+            bail!("self-test: {} of {all} rounds were run", outcome.end.rounds);
         }
         let records = sample::read(&samples_path(&made.directory))?;
         let found = Found::new(&Report::new(&records), &target.name, rounds, seed)?;
-        if self.shown.is_json() {
+        if self.shown.json {
             say!("{}", serde_json::to_string_pretty(&found)?);
         } else {
-            crate::output::print(format_args!("{}", found.text()));
+            crate::output::print(found.text());
         }
         let missed = found.missed();
         if missed.is_empty() {
             return Ok(());
         }
-        let message = format!("self-test: {}", missed.join("; "));
-        Err(Coded { code: Code::Failure, message }.into())
+        bail!("self-test: {}", missed.join("; "))
     }
 
     /// The target that is named, or the baseline.
@@ -63,8 +50,7 @@ impl Args {
             [] => &plan.baseline,
             [name] => name,
             _ => {
-                let message = "--self-test takes one --only-target".to_owned();
-                return Err(Coded { code: Code::BadInput, message }.into());
+                bail_as!(BadInput, "--self-test takes one --only-target")
             }
         };
         plan.check_cells(&Cells { targets: vec![name.clone()], ..Cells::default() })?;

@@ -82,11 +82,10 @@ impl Args {
     }
 
     fn fill(&self) -> Result<Full> {
-        let rules = self.rules();
         let mut blocks =
-            VectorBlocks::new(self.block_size, &rules, InodeNo::FIRST_FREE, InodeNo::ROOT);
+            VectorBlocks::new(self.block_size, &self.rules(), InodeNo::FIRST_FREE, InodeNo::ROOT);
         let mut names = 0;
-        while put(&mut blocks, &rules, &format!("{}{names}", self.prefix))? {
+        while put(&mut blocks, &format!("{}{names}", self.prefix))? {
             names += 1;
         }
         let mut full = Full { names, leaves: 0, bytes: 0, used: 0 };
@@ -108,12 +107,12 @@ impl Args {
 }
 
 /// Puts a name in; `false` where the directory is full.
-fn put(blocks: &mut VectorBlocks, rules: &Rules, name: &str) -> Result<bool> {
-    let Search::Absent(vacancy) = find(blocks, rules, name.as_bytes())? else {
+fn put(blocks: &mut VectorBlocks, name: &str) -> Result<bool> {
+    let Search::Absent(vacancy) = find(blocks, name.as_bytes())? else {
         bail!("{name} is in the directory before it was put there");
     };
     let (inode, kind) = (InodeNo::FIRST_FREE, EntryKind::REGULAR);
-    match insert(blocks, rules, &vacancy, name.as_bytes(), inode, kind) {
+    match insert(blocks, &vacancy, name.as_bytes(), inode, kind) {
         Err(error) if error.is(Errno::NOSPC) => Ok(false),
         done => Ok(done.map(|()| true)?),
     }

@@ -8,15 +8,10 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use fslab_ext2::Ext2;
-use fslab_vfs::{
-    Attr, Errno, FileKind, FileSystem, Ino, Layout, Name, OpenMode, Timestamp, WriteOptions,
-};
+use fslab_vfs::{Attr, FileKind, FileSystem, Ino, Layout, Name, OpenMode, Timestamp};
 
-use super::walk::{Image, request};
+use super::walk::{self, Image, PIECE_BYTES, make_file, request};
 use crate::output::output;
-
-/// Bytes that are copied at once.
-const PIECE_BYTES: usize = 1 << 20;
 
 /// Arguments of `fslab ext2 ls`.
 #[derive(Debug, clap::Args)]
@@ -36,34 +31,19 @@ impl ListArgs {
     pub fn run(self) -> Result<()> {
         let image = Image::read(&self.image)?;
         let directory = image.find(&self.path)?;
-        let mut names =
-            list(&image.ext2, directory.ino).with_context(|| self.path.display().to_string())?;
-        names.sort();
+        let names = walk::list(&image.ext2, &request(), directory.ino);
+        let names = names.with_context(|| self.path.display().to_string())?;
         let mut out = output();
         for name in names {
             if self.long {
-                let attr = image.find(&self.path.join(std::ffi::OsStr::from_bytes(&name)))?;
+                let attr = image.find(&self.path.join(&name))?;
                 write!(out, "{} ", summary(&attr))?;
             }
-            out.write_all(&name)?;
+            out.write_all(name.as_bytes())?;
             out.write_all(b"\n")?;
         }
         Ok(())
     }
-}
-
-pub(super) fn list(ext2: &Ext2, directory: Ino) -> fslab_vfs::Result<Vec<Vec<u8>>> {
-    let request = request();
-    let handle = ext2.opendir(&request, directory)?;
-    let mut names = Vec::new();
-    ext2.readdir(&request, directory, handle, 0, &mut |entry| {
-        if entry.name != "." && entry.name != ".." {
-            names.push(entry.name.as_bytes().to_vec());
-        }
-        true
-    })?;
-    ext2.releasedir(&request, directory, handle)?;
-    Ok(names)
 }
 
 fn summary(attr: &Attr) -> String {
@@ -100,17 +80,9 @@ fn copy_out(image: &Image, path: &Path, target: &mut dyn Write) -> Result<()> {
     let attr = image.find(path)?;
     let opened = image.ext2.open(&request, attr.ino, OpenMode::empty());
     let opened = opened.with_context(|| path.display().to_string())?;
-    let mut buffer = vec![0; PIECE_BYTES];
-    let mut offset = 0;
-    loop {
-        let length = image.ext2.read(&request, attr.ino, opened.handle, offset, &mut buffer)?;
-        if length == 0 {
-            break;
-        }
-        target.write_all(&buffer[..length])?;
-        offset += length as u64;
-    }
-    target.flush()?;
+    walk::copy_out(target, |offset, buffer| {
+        Ok(image.ext2.read(&request, attr.ino, opened.handle, offset, buffer)?)
+    })?;
     Ok(image.ext2.release(&request, attr.ino, opened.handle)?)
 }
 
@@ -160,10 +132,7 @@ fn print_attr(image: &Image, attr: &Attr) -> Result<()> {
     if matches!(attr.kind, FileKind::CharDevice | FileKind::BlockDevice) {
         say!("device: {:#x}", attr.device);
     }
-    let names = image.ext2.listxattr(&request, attr.ino)?;
-    for name in names.split(|byte| *byte == 0).filter(|name| !name.is_empty()) {
-        let name = std::ffi::OsStr::from_bytes(name);
-        let value = image.ext2.getxattr(&request, attr.ino, name)?;
+    for (name, value) in walk::extended(&image.ext2, &request, attr.ino)? {
         say!("xattr: {}={}", name.display(), String::from_utf8_lossy(&value).escape_debug());
     }
     Ok(())
@@ -227,16 +196,8 @@ fn copy_in(ext2: &Ext2, ino: Ino, handle: fslab_vfs::Handle, source: &mut dyn Re
         if length == 0 {
             return Ok(());
         }
-        let mut rest = &buffer[..length];
-        while !rest.is_empty() {
-            let options = WriteOptions::default();
-            let taken = ext2.write(&request, ino, handle, offset, rest, options)?;
-            if taken == 0 {
-                return Err(Errno::IO).context("the image takes nothing");
-            }
-            offset += taken as u64;
-            rest = &rest[taken..];
-        }
+        walk::write_all(ext2, &request, (ino, handle), offset, &buffer[..length])?;
+        offset += length as u64;
     }
 }
 
@@ -256,16 +217,11 @@ impl GetArgs {
     pub fn run(self) -> Result<()> {
         let image = Image::read(&self.image)?;
         let attr = image.find(&self.path)?;
-        let shown = self.target.display().to_string();
-        let mut target = File::create_new(&self.target).with_context(|| shown.clone())?;
-        let answer = copy_out(&image, &self.path, &mut target);
-        if answer.is_err() {
-            std::fs::remove_file(&self.target).with_context(|| format!("removing {shown}"))?;
-            return answer;
-        }
         let mode = attr.permissions.bits() & 0o777;
-        let permissions = std::fs::Permissions::from_mode(mode);
-        target.set_permissions(permissions).with_context(|| shown.clone())?;
-        target.sync_all().context(shown)
+        make_file(&self.target, |target| {
+            copy_out(&image, &self.path, target)?;
+            let permissions = std::fs::Permissions::from_mode(mode);
+            target.set_permissions(permissions).context("setting its permissions")
+        })
     }
 }

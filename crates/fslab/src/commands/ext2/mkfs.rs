@@ -1,6 +1,6 @@
 //! `fslab ext2 mkfs`: makes a file system.
 
-use std::fs::OpenOptions;
+use std::fs::{Metadata, OpenOptions};
 use std::io::Read;
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
@@ -12,7 +12,7 @@ use fslab_ext2::{BlockSize, HashVersion, MkfsOptions, mkfs};
 use fslab_vfs::Size;
 use fslab_vfs::{BlockDevice, Timestamp};
 
-use crate::exit::{Code, Coded};
+use super::walk::bad;
 use crate::leaves::{Part, open_device};
 
 /// Arguments of `fslab ext2 mkfs`.
@@ -134,24 +134,20 @@ impl Args {
     fn set_size(&self, options: &MkfsOptions) -> Result<()> {
         let shown = self.image.display();
         let part = Part::parse(&self.image);
-        if part.file != self.image {
-            return match self.size {
-                Some(_) => Err(bad(format!("{shown} is a part and says its own size"))),
-                None => Ok(()),
-            };
-        }
         let existing = self.image.metadata().ok();
-        if existing.as_ref().is_some_and(|metadata| metadata.file_type().is_block_device()) {
-            return match self.size {
-                Some(_) => Err(bad(format!("{shown} is a device and has its own size"))),
-                None => Ok(()),
-            };
-        }
-        let Some(size) = self.size else {
-            return match existing {
-                Some(_) => Ok(()),
-                None => Err(bad(format!("{shown} does not exist; say how large it is to be"))),
-            };
+        let is_device = |metadata: &Metadata| metadata.file_type().is_block_device();
+        let has_size = match &existing {
+            _ if part.file != self.image => Some("is a part and says its own size"),
+            Some(metadata) if is_device(metadata) => Some("is a device and has its own size"),
+            _ => None,
+        };
+        let size = match (self.size, has_size) {
+            (Some(_), Some(why)) => return Err(bad(format!("{shown} {why}"))),
+            (Some(size), None) => size,
+            (None, None) if existing.is_none() => {
+                return Err(bad(format!("{shown} does not exist; say how large it is to be")));
+            }
+            (None, _) => return Ok(()),
         };
         options.check_for(size.bytes()).with_context(|| format!("{shown}, {size}"))?;
         let file = OpenOptions::new().write(true).create(true).truncate(false).open(&self.image);
@@ -169,10 +165,6 @@ impl Index {
             Self::Tea => Some(HashVersion::Tea),
         }
     }
-}
-
-fn bad(message: String) -> anyhow::Error {
-    Coded { code: Code::BadInput, message }.into()
 }
 
 fn refuse_to_overwrite(image: &Path, device: &dyn BlockDevice) -> Result<()> {

@@ -10,7 +10,7 @@ use fslab_ext2::{Resized, Superblock, grow};
 use fslab_vfs::BlockDevice;
 use fslab_vfs::Size;
 
-use crate::exit::{Code, Coded};
+use super::walk::bad;
 use crate::leaves::{Part, open_device};
 
 /// Arguments of `fslab ext2 resize`.
@@ -57,8 +57,7 @@ impl Args {
         drop(device);
         if let Some(wanted) = wanted {
             if !self.is_whole_file() {
-                let message = "is no file of its own and keeps its size".to_owned();
-                return Err(Coded { code: Code::BadInput, message }.into());
+                return Err(bad("is no file of its own and keeps its size".to_owned()));
             }
             self.set_length(wanted)?;
         }

@@ -10,15 +10,11 @@ use std::path::{Component, Path};
 use anyhow::{Context, Result, bail};
 use fslab_vfs::{
     Errno, FileKind, FileSystem, Ino, Name, OpenMode, Permissions, Request, SetAttr, Timestamp,
-    WriteOptions,
 };
 use tar::{Archive, Entry, EntryType};
 
 use super::attributes::Attributes;
-use super::walk::request;
-
-/// Bytes that are copied at once.
-const PIECE_BYTES: usize = 1 << 20;
+use super::walk::{PIECE_BYTES, request, write_all};
 
 /// Runs of zeros at least this long become holes in files that were sparse.
 const HOLE_BYTES: usize = 4096;
@@ -185,13 +181,8 @@ impl Unpacker<'_> {
             if is_sparse && part.iter().all(|byte| *byte == 0) {
                 continue;
             }
-            let mut done = 0;
-            while done < part.len() {
-                let at = offset + (index * step + done) as u64;
-                let options = WriteOptions::default();
-                let rest = &part[done..];
-                done += self.target.write(&self.request, ino, handle, at, rest, options)?;
-            }
+            let at = offset + (index * step) as u64;
+            write_all(self.target, &self.request, (ino, handle), at, part)?;
         }
         Ok(())
     }

@@ -4,10 +4,9 @@
 //! nothing by a path and follows no link.
 
 use std::collections::HashMap;
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{BufReader, Read};
-use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
@@ -18,10 +17,7 @@ use fslab_vfs::{
 
 use super::attributes::Attributes;
 use super::tape;
-use super::walk::{Image, request};
-
-/// Bytes that are copied at once.
-const PIECE_BYTES: u64 = 1 << 20;
+use super::walk::{self, Image, PIECE_BYTES, request};
 
 /// Arguments of `fslab ext2 import`.
 #[derive(Debug, clap::Args)]
@@ -130,7 +126,8 @@ impl<'a> Copier<'a> {
         let mut pending = vec![Pending { from, to, path: path.to_owned() }];
         let mut finished = Vec::new();
         while let Some(directory) = pending.pop() {
-            for name in self.names(directory.from).with_context(|| shown(&directory.path))? {
+            let names = walk::list(self.source, &self.request, directory.from);
+            for name in names.with_context(|| shown(&directory.path))? {
                 let path = directory.path.join(&name);
                 let made = self.entry(&directory, &name).with_context(|| shown(&path))?;
                 if let Some((attr, to)) = made {
@@ -144,20 +141,6 @@ impl<'a> Copier<'a> {
             self.attributes(&attr, to)?;
         }
         Ok(())
-    }
-
-    fn names(&self, directory: Ino) -> Result<Vec<OsString>> {
-        let handle = self.source.opendir(&self.request, directory)?;
-        let mut names = Vec::new();
-        self.source.readdir(&self.request, directory, handle, 0, &mut |entry| {
-            if entry.name != "." && entry.name != ".." {
-                names.push(entry.name.to_owned());
-            }
-            true
-        })?;
-        self.source.releasedir(&self.request, directory, handle)?;
-        names.sort();
-        Ok(names)
     }
 
     /// Copies one name; answers a directory that is to be filled.
@@ -213,7 +196,7 @@ impl<'a> Copier<'a> {
         let mut offset = 0;
         while let Some(start) = self.seek(attr.ino, from, offset, SeekTo::Data)? {
             let end = self.seek(attr.ino, from, start, SeekTo::Hole)?.unwrap_or(attr.size);
-            let mut buffer = vec![0; (end - start).min(PIECE_BYTES) as usize];
+            let mut buffer = vec![0; (end - start).min(PIECE_BYTES as u64) as usize];
             let length = self.source.read(request, attr.ino, from, start, &mut buffer)?;
             if length == 0 {
                 break;
@@ -244,17 +227,12 @@ impl<'a> Copier<'a> {
 
     fn attributes(&self, attr: &Attr, to: Ino) -> Result<()> {
         let request = &self.request;
-        let names = self.source.listxattr(request, attr.ino)?;
-        let names = names.split(|byte| *byte == 0).filter(|name| !name.is_empty());
-        let extended = names
-            .map(OsStr::from_bytes)
-            .map(|name| Ok((name.to_owned(), self.source.getxattr(request, attr.ino, name)?)));
         let attributes = Attributes {
             owner: self.keep_owner.then_some((attr.uid, attr.gid)),
             permissions: (attr.kind != FileKind::Symlink).then_some(attr.permissions),
             accessed: attr.accessed,
             modified: attr.modified,
-            extended: extended.collect::<Result<_>>()?,
+            extended: walk::extended(self.source, request, attr.ino)?,
         };
         attributes.give_to(self.target, request, to)
     }

@@ -6,7 +6,7 @@ use anyhow::{Context, Result};
 use fslab_ext2::Tuning;
 
 use super::mkfs::parse_uuid;
-use crate::exit::{Code, Coded};
+use super::walk::bad;
 use crate::leaves::open_device;
 
 /// Arguments of `fslab ext2 tune`.
@@ -39,7 +39,7 @@ impl Args {
         };
         if tuning == Tuning::default() {
             let message = "nothing to change: use --label, --uuid or --reserved-percent".to_owned();
-            return Err(Coded { code: Code::BadInput, message }.into());
+            return Err(bad(message));
         }
         let device = open_device(&self.image, false)?;
         fslab_ext2::tune(&device, &tuning).with_context(|| self.image.display().to_string())

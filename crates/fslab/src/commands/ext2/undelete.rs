@@ -1,6 +1,5 @@
 //! `fslab ext2 undelete`: lists deleted files whose bytes are still there, and gets them back.
 
-use std::fs::File;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
@@ -8,12 +7,9 @@ use anyhow::{Context, Result};
 use fslab_ext2::{Deleted, InodeNo};
 
 use super::files::show_time;
-use super::walk::Image;
+use super::walk::{Image, bad, copy_out, make_file};
 use crate::exit::{Code, Coded};
 use crate::output::output;
-
-/// Bytes that are copied at once.
-const PIECE_BYTES: usize = 1 << 20;
 
 /// Arguments of `fslab ext2 undelete`.
 #[derive(Debug, clap::Args)]
@@ -35,9 +31,8 @@ impl Args {
         match (self.inode, &self.target) {
             (Some(inode), Some(target)) => {
                 let found = deleted.iter().find(|one| one.inode == InodeNo(inode));
-                let found = found.ok_or_else(|| Coded {
-                    code: Code::BadInput,
-                    message: format!("inode {inode} holds no deleted file that can be found"),
+                let found = found.ok_or_else(|| {
+                    bad(format!("inode {inode} holds no deleted file that can be found"))
                 })?;
                 get_back(&image, found, target)
             }
@@ -64,7 +59,6 @@ fn list(deleted: &[Deleted]) -> Result<()> {
 }
 
 fn get_back(image: &Image, deleted: &Deleted, target: &Path) -> Result<()> {
-    let shown = target.display().to_string();
     if !deleted.is_whole() {
         let message = format!(
             "inode {}: {} of its {} blocks belong to other files by now",
@@ -74,24 +68,9 @@ fn get_back(image: &Image, deleted: &Deleted, target: &Path) -> Result<()> {
         );
         return Err(Coded { code: Code::Failure, message }.into());
     }
-    let mut file = File::create_new(target).with_context(|| shown.clone())?;
-    let answer = copy(image, deleted, &mut file);
-    if answer.is_err() {
-        std::fs::remove_file(target).with_context(|| format!("removing {shown}"))?;
-    }
-    answer.context(shown)
-}
-
-fn copy(image: &Image, deleted: &Deleted, file: &mut File) -> Result<()> {
-    let mut buffer = vec![0; PIECE_BYTES];
-    let mut offset = 0;
-    while offset < deleted.size {
-        let length = image.ext2.read_deleted(deleted.inode, offset, &mut buffer)?;
-        if length == 0 {
-            break;
-        }
-        file.write_all(&buffer[..length])?;
-        offset += length as u64;
-    }
-    Ok(file.sync_all()?)
+    make_file(target, |file| {
+        copy_out(file, |offset, buffer| {
+            Ok(image.ext2.read_deleted(deleted.inode, offset, buffer)?)
+        })
+    })
 }

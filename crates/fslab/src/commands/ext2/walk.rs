@@ -1,15 +1,23 @@
-//! Finding a file of an image by its path, and acting on it as the calling user.
+//! Finding a file of an image by its path, and reading and writing files as the calling user.
 
 use std::ffi::{OsStr, OsString};
+use std::fs::File;
+use std::io::Write;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
 use std::time::SystemTime;
 
 use anyhow::{Context, Result};
 use fslab_ext2::{Ext2, VolumeOptions};
-use fslab_vfs::{Attr, Credentials, FileSystem, Ino, Name, Request, Timestamp};
+use fslab_vfs::{
+    Attr, Credentials, Errno, FileSystem, Handle, Ino, Name, Request, Timestamp, WriteOptions,
+};
 
 use crate::exit::{Code, Coded};
 use crate::leaves;
+
+/// Bytes that are copied at once.
+pub const PIECE_BYTES: usize = 1 << 20;
 
 /// An image, opened for one tool; written back by [`Image::close`].
 pub struct Image {
@@ -45,10 +53,7 @@ impl Image {
     /// The directory of a path, and the last name.
     pub fn find_parent(&self, path: &Path) -> Result<(Attr, OsString)> {
         let mut names = names(path)?;
-        let last = names.pop().ok_or_else(|| Coded {
-            code: Code::BadInput,
-            message: format!("{} names no file", path.display()),
-        })?;
+        let last = names.pop().ok_or_else(|| bad(format!("{} names no file", path.display())))?;
         Ok((self.find(&names.iter().collect::<PathBuf>())?, last))
     }
 }
@@ -64,6 +69,93 @@ fn names(path: &Path) -> Result<Vec<OsString>> {
         }
     }
     Ok(names)
+}
+
+/// What was given can't be used.
+pub fn bad(message: String) -> anyhow::Error {
+    Coded { code: Code::BadInput, message }.into()
+}
+
+/// The names in a directory but `.` and `..`, in the order of their bytes.
+pub fn list(
+    source: &dyn FileSystem,
+    request: &Request,
+    directory: Ino,
+) -> fslab_vfs::Result<Vec<OsString>> {
+    let handle = source.opendir(request, directory)?;
+    let mut names = Vec::new();
+    source.readdir(request, directory, handle, 0, &mut |entry| {
+        if entry.name != "." && entry.name != ".." {
+            names.push(entry.name.to_owned());
+        }
+        true
+    })?;
+    source.releasedir(request, directory, handle)?;
+    names.sort();
+    Ok(names)
+}
+
+/// The extended attributes of a file.
+pub fn extended(
+    source: &dyn FileSystem,
+    request: &Request,
+    ino: Ino,
+) -> fslab_vfs::Result<Vec<(OsString, Vec<u8>)>> {
+    let names = source.listxattr(request, ino)?;
+    let names = names.split(|byte| *byte == 0).filter(|name| !name.is_empty());
+    let pair = |name: &[u8]| {
+        let name = OsStr::from_bytes(name);
+        source.getxattr(request, ino, name).map(|value| (name.to_owned(), value))
+    };
+    names.map(pair).collect()
+}
+
+/// Writes all of these bytes to a file.
+pub fn write_all(
+    target: &dyn FileSystem,
+    request: &Request,
+    (ino, handle): (Ino, Handle),
+    mut offset: u64,
+    mut bytes: &[u8],
+) -> Result<()> {
+    while !bytes.is_empty() {
+        let options = WriteOptions::default();
+        let taken = target.write(request, ino, handle, offset, bytes, options)?;
+        if taken == 0 {
+            return Err(Errno::IO).context("the image takes nothing");
+        }
+        offset += taken as u64;
+        bytes = &bytes[taken..];
+    }
+    Ok(())
+}
+
+/// Copies what `read` answers for each offset, until that is nothing.
+pub fn copy_out(
+    target: &mut dyn Write,
+    read: impl Fn(u64, &mut [u8]) -> Result<usize>,
+) -> Result<()> {
+    let mut buffer = vec![0; PIECE_BYTES];
+    let mut offset = 0;
+    loop {
+        let length = read(offset, &mut buffer)?;
+        if length == 0 {
+            return Ok(target.flush()?);
+        }
+        target.write_all(&buffer[..length])?;
+        offset += length as u64;
+    }
+}
+
+/// Makes a file of the host that is not there. It does not stay where it can't be filled.
+pub fn make_file(path: &Path, fill: impl FnOnce(&mut File) -> Result<()>) -> Result<()> {
+    let shown = path.display().to_string();
+    let mut file = File::create_new(path).with_context(|| shown.clone())?;
+    let answer = fill(&mut file);
+    if answer.is_err() {
+        std::fs::remove_file(path).with_context(|| format!("removing {shown}"))?;
+    }
+    answer.and_then(|()| Ok(file.sync_all()?)).context(shown)
 }
 
 /// A request of the calling user, now.

@@ -8,12 +8,12 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use parking_lot::Mutex;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::exit::one_line;
-use crate::runtime::{self, Socket};
+use crate::runtime::{ENDING, Socket};
 
 /// The line that says that everything was written back.
 pub const DONE: &str = "done";
@@ -32,14 +32,13 @@ struct Waiting {
 }
 
 impl Ending {
-    /// Lets readers connect from now on; `directory` is from [`runtime::prepare`].
+    /// Lets readers connect from now on; `directory` is from
+    /// [`runtime::prepare`](crate::runtime::prepare).
     ///
     /// # Errors
     /// Where the socket or the thread can't be made.
     pub fn offer(device: (u32, u32), directory: &Path) -> Result<(Self, Socket)> {
-        let path = directory.join(runtime::ending_socket_name(device));
-        let listening = Socket::listen(directory, &path);
-        let (socket, listener) = listening.with_context(|| path.display().to_string())?;
+        let (socket, listener) = Socket::listen(directory, device, ENDING)?;
         listener.set_nonblocking(true)?;
         let asked = listener.try_clone()?;
         let waiting = Arc::new(Mutex::new(Waiting { listener, readers: Vec::new() }));
@@ -117,7 +116,7 @@ mod tests {
         {
             let directory = tempfile::tempdir().unwrap();
             let (ending, _socket) = Ending::offer((0, 7), directory.path()).unwrap();
-            let path = directory.path().join(runtime::ending_socket_name((0, 7)));
+            let path = directory.path().join("0-7.ending.sock");
             let connect = || UnixStream::connect(&path).unwrap();
             (0..300).for_each(|_| drop(connect()));
             let mut readers = [connect(), connect()];

@@ -6,7 +6,6 @@ use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
-use parking_lot::Mutex;
 use tracing::{Level, Metadata};
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::fmt::MakeWriter;
@@ -82,36 +81,23 @@ impl Write for Message {
 /// A way to the system's log.
 struct SystemLog {
     path: PathBuf,
-    socket: Mutex<UnixDatagram>,
+    socket: UnixDatagram,
 }
 
 impl SystemLog {
     fn at(path: &Path) -> Option<Self> {
-        let socket = Mutex::new(connected(path).ok()?);
+        let socket = UnixDatagram::unbound().ok().filter(|_| path.exists())?;
+        socket.set_nonblocking(true).ok()?;
         Some(Self { path: path.to_owned(), socket })
     }
 
     /// A message that is not taken at once is lost: nobody waits for the log, least of all a mount
-    /// that it may write to. One that was started anew is found again.
+    /// that it may write to. It is found by its path each time, because it may be started anew.
     fn send(&self, level: Level, line: &[u8]) -> io::Result<()> {
         let head = format!("<{}>fslab[{}]: ", DAEMON | severity(level), std::process::id());
         let message = [head.as_bytes(), line.trim_ascii_end()].concat();
-        let mut socket = self.socket.lock();
-        match socket.send(&message) {
-            Err(error) if error.kind() != io::ErrorKind::WouldBlock => {
-                *socket = connected(&self.path)?;
-                socket.send(&message).map(drop)
-            }
-            sent => sent.map(drop),
-        }
+        self.socket.send_to(&message, &self.path).map(drop)
     }
-}
-
-fn connected(path: &Path) -> io::Result<UnixDatagram> {
-    let socket = UnixDatagram::unbound()?;
-    socket.connect(path)?;
-    socket.set_nonblocking(true)?;
-    Ok(socket)
 }
 
 /// What syslog calls error, warning, informational and debug.

@@ -8,7 +8,8 @@ use fslab_fuse::{MountOptions, TransportChoice};
 use fslab_layers::LayerChoice;
 use fslab_vfs::{AccessTimes, Synchronous};
 
-use crate::exit::{Code, Coded};
+use super::parse_layer;
+use crate::exit::Code;
 
 /// The list for `--help`.
 pub const HELP: &str = "\
@@ -39,7 +40,7 @@ Mount options (-o):
 Options that mount(8) handles itself (defaults, auto, user, nofail, x-...) pass.";
 
 /// What was asked with `-o`.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Options {
     /// For the mount itself.
     pub mount: MountOptions,
@@ -55,34 +56,20 @@ pub struct Options {
     pub log: Option<PathBuf>,
 }
 
-impl Default for Options {
-    fn default() -> Self {
-        Self {
-            mount: MountOptions::default(),
-            layers: Vec::new(),
-            non_empty: false,
-            replace: false,
-            busy_timeout: Duration::from_secs(3),
-            log: None,
-        }
-    }
-}
-
 impl Options {
     /// Reads the options of any number of `-o`.
     ///
     /// # Errors
     /// Names the option. Unknown ones pass with `sloppy`, as mount(8) asks for.
     pub fn parse(given: &[String], sloppy: bool) -> Result<Self> {
-        let mut options = Self::default();
+        let mut options = Self { busy_timeout: Duration::from_secs(3), ..Self::default() };
         let words = given.iter().flat_map(|list| list.split(',')).filter(|word| !word.is_empty());
         for word in words {
-            let (key, value) = match word.split_once('=') {
-                Some((key, value)) => (key, Some(value)),
-                None => (word, None),
-            };
-            if !options.set(key, value)? && !sloppy {
-                return Err(unknown(word));
+            let (key, value) = word.split_once('=').map_or((word, None), |(k, v)| (k, Some(v)));
+            let is_known = options.set(key, value);
+            if !is_known.with_context(|| format!("mount option {word}"))? && !sloppy {
+                let help = "`fslab mount --help` lists them";
+                bail_as!(BadInput, "unknown mount option '{word}'; {help}");
             }
         }
         Ok(options)
@@ -90,61 +77,47 @@ impl Options {
 
     /// Answers `false` for an option that isn't known.
     fn set(&mut self, key: &str, value: Option<&str>) -> Result<bool> {
-        match value {
-            None => refuse(key).map(|()| self.set_flag(key)),
-            Some(value) => {
-                self.set_value(key, value).with_context(|| format!("mount option {key}={value}"))
-            }
-        }
-    }
-
-    fn set_flag(&mut self, key: &str) -> bool {
         let mount = &mut self.mount;
-        match key {
-            "ro" => mount.read_only = true,
-            "rw" => mount.read_only = false,
-            "relatime" => mount.access_times = AccessTimes::Relative,
-            "nodiratime" if mount.access_times != AccessTimes::Never => {
+        match (key, value) {
+            ("ro" | "rw", None) => mount.read_only = key == "ro",
+            ("relatime", None) => mount.access_times = AccessTimes::Relative,
+            ("nodiratime", None) if mount.access_times != AccessTimes::Never => {
                 mount.access_times = AccessTimes::RelativeOfFiles;
             }
-            "nodiratime" => {}
-            "noatime" => mount.access_times = AccessTimes::Never,
-            "atime" | "diratime" | "norelatime" => mount.access_times = AccessTimes::Usual,
-            "sync" => mount.synchronous = Some(Synchronous::Everything),
-            "dirsync" => mount.synchronous = mount.synchronous.or(Some(Synchronous::Names)),
-            "async" => mount.synchronous = None,
-            "suid" => mount.set_id = true,
-            "nosuid" => mount.set_id = false,
-            "dev" => mount.devices = true,
-            "nodev" => mount.devices = false,
-            "exec" => mount.execute = true,
-            "noexec" => mount.execute = false,
-            "allow_other" => mount.allow_other = Some(true),
-            "allow_self" => mount.allow_other = Some(false),
-            "writeback" => mount.writeback = true,
-            "idmap" => mount.id_maps = true,
-            "nonempty" => self.non_empty = true,
-            "replace" => self.replace = true,
+            ("nodiratime", None) => {}
+            ("noatime", None) => mount.access_times = AccessTimes::Never,
+            ("atime" | "diratime" | "norelatime", None) => mount.access_times = AccessTimes::Usual,
+            ("strictatime", None) => bail_as!(
+                BadInput,
+                "reads that the kernel answers from memory never reach fslab; relatime is possible"
+            ),
+            ("lazytime", None) => bail_as!(
+                BadInput,
+                "times are written by the file system of LOWER: mount that one with lazytime"
+            ),
+            ("sync", None) => mount.synchronous = Some(Synchronous::Everything),
+            ("dirsync", None) => mount.synchronous = mount.synchronous.or(Some(Synchronous::Names)),
+            ("async", None) => mount.synchronous = None,
+            ("suid" | "nosuid", None) => mount.set_id = key == "suid",
+            ("dev" | "nodev", None) => mount.devices = key == "dev",
+            ("exec" | "noexec", None) => mount.execute = key == "exec",
+            ("allow_other" | "allow_self", None) => mount.allow_other = Some(key == "allow_other"),
+            ("writeback", None) => mount.writeback = true,
+            ("idmap", None) => mount.id_maps = true,
+            ("nonempty", None) => self.non_empty = true,
+            ("replace", None) => self.replace = true,
             // The kernel always checks permissions here.
-            "default_permissions" => {}
-            other => return is_for_mount_8(other),
-        }
-        true
-    }
-
-    fn set_value(&mut self, key: &str, value: &str) -> Result<bool> {
-        let mount = &mut self.mount;
-        match key {
-            "entry_timeout" => mount.entry_timeout = duration(value)?,
-            "attr_timeout" => mount.attr_timeout = duration(value)?,
-            "busy_timeout" => self.busy_timeout = duration(value)?,
-            "idle_timeout" => mount.idle_timeout = Some(duration(value)?),
-            "poll" => mount.poll = duration(value)?,
-            "transport" => mount.transport = transport(value)?,
-            "threads" => mount.threads = Some(count(value)?),
-            "layer" => self.layers.push(super::parse_layer(&value.replace(';', ","))?),
-            "log" => self.log = Some(value.into()),
-            other => return Ok(is_for_mount_8(other)),
+            ("default_permissions", None) => {}
+            ("entry_timeout", Some(value)) => mount.entry_timeout = duration(value)?,
+            ("attr_timeout", Some(value)) => mount.attr_timeout = duration(value)?,
+            ("busy_timeout", Some(value)) => self.busy_timeout = duration(value)?,
+            ("idle_timeout", Some(value)) => mount.idle_timeout = Some(duration(value)?),
+            ("poll", Some(value)) => mount.poll = duration(value)?,
+            ("transport", Some(value)) => mount.transport = transport(value)?,
+            ("threads", Some(value)) => mount.threads = Some(count(value)?),
+            ("layer", Some(value)) => self.layers.push(parse_layer(&value.replace(';', ","))?),
+            ("log", Some(value)) => self.log = Some(value.into()),
+            _ => return Ok(is_for_mount_8(key)),
         }
         Ok(true)
     }
@@ -152,63 +125,29 @@ impl Options {
 
 /// Options that stand in /etc/fstab for mount(8) or systemd and mean nothing here.
 fn is_for_mount_8(key: &str) -> bool {
-    const NAMES: &[&str] = &[
-        "defaults",
-        "auto",
-        "noauto",
-        "user",
-        "nouser",
-        "users",
-        "group",
-        "owner",
-        "nofail",
-        "_netdev",
-        "comment",
-        "nostrictatime",
-        "nolazytime",
-    ];
-    NAMES.contains(&key) || key.starts_with("x-")
-}
-
-/// Options of other file systems that can't be kept here.
-fn refuse(key: &str) -> Result<()> {
-    let why = match key {
-        "strictatime" => {
-            "reads that the kernel answers from memory never reach fslab; relatime is possible"
-        }
-        "lazytime" => "times are written by the file system of LOWER: mount that one with lazytime",
-        _ => return Ok(()),
-    };
-    Err(Coded { code: Code::BadInput, message: format!("mount option {key}: {why}") }.into())
-}
-
-fn unknown(word: &str) -> anyhow::Error {
-    let message = format!("unknown mount option '{word}'; `fslab mount --help` lists them");
-    Coded { code: Code::BadInput, message }.into()
+    const NAMES: &str = "defaults auto noauto user nouser users group owner nofail _netdev comment \
+                         nostrictatime nolazytime";
+    NAMES.split(' ').any(|name| name == key) || key.starts_with("x-")
 }
 
 fn duration(text: &str) -> Result<Duration> {
-    crate::units::parse_duration(text)
-        .map_err(|message| Coded { code: Code::BadInput, message }.into())
+    crate::units::parse_duration(text).map_err(|message| Code::BadInput.error(message))
 }
 
 fn transport(text: &str) -> Result<TransportChoice> {
-    match text {
-        "auto" => Ok(TransportChoice::Auto),
-        "device" => Ok(TransportChoice::Device),
-        "uring" => Ok(TransportChoice::Uring),
-        _ => {
-            let message = format!("'{text}' is none of device, uring, auto");
-            Err(Coded { code: Code::BadInput, message }.into())
-        }
-    }
+    Ok(match text {
+        "auto" => TransportChoice::Auto,
+        "device" => TransportChoice::Device,
+        "uring" => TransportChoice::Uring,
+        _ => bail_as!(BadInput, "'{text}' is none of auto, device, uring"),
+    })
 }
 
 fn count(text: &str) -> Result<usize> {
-    text.parse().ok().filter(|count| (1..=256).contains(count)).ok_or_else(|| {
-        let message = format!("'{text}' is no number from 1 to 256");
-        Coded { code: Code::BadInput, message }.into()
-    })
+    match text.parse() {
+        Ok(count @ 1..=256) => Ok(count),
+        _ => bail_as!(BadInput, "'{text}' is no number from 1 to 256"),
+    }
 }
 
 #[cfg(test)]

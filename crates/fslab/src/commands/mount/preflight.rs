@@ -6,17 +6,11 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 use fslab_layers::{LayerChoice, Leaf};
 use fslab_sys::dead_mount::{self, DeadMount};
-use fslab_sys::mounts;
+use fslab_sys::mounts::{self, MountEntry};
 use rustix::fs::Access;
 use rustix::io::Errno;
 
-use crate::exit::{Code, Coded};
-
-/// The mount of fslab at a place whose daemon is dead, where there is one.
-pub fn dead(mount_point: &Path) -> Option<DeadMount> {
-    // What can't be asked about is said by who looks at the place next.
-    DeadMount::on(mount_point, "fuse.fslab").ok().flatten()
-}
+use crate::commands::places;
 
 /// Where a mount is to be, and over what.
 pub struct Places<'a> {
@@ -45,7 +39,12 @@ impl Places<'_> {
             }
             usable(&source, Access::EXEC_OK, "the lower directory")?;
             if source == target {
-                return not_twice(&target);
+                return match mounted_on(&target)? {
+                    Some(mount) if mount.file_system == "fuse.fslab" => {
+                        bail_as!(BadInput, "{} is mounted by fslab already", target.display())
+                    }
+                    _ => Ok(()),
+                };
             }
             apart(&source, &target)?;
         }
@@ -58,26 +57,22 @@ impl Places<'_> {
     /// # Errors
     /// One line that names layer, option and place.
     pub fn check_layers(&self, layers: &[LayerChoice]) -> Result<()> {
-        let mount_point = self.directory(self.mount_point, "the mount point")?;
-        let lower = self.lower.directory();
-        let lower = lower.map(|path| self.directory(path, "the lower directory")).transpose()?;
+        let mut outer = vec![("the mount point", self.mount_point)];
+        outer.extend(self.lower.directory().map(|path| ("the lower directory", path.as_path())));
+        let real = |(role, path)| Ok((role, self.directory(path, role)?));
+        let outer = outer.into_iter().map(real).collect::<Result<Vec<_>>>()?;
         for layer in layers {
             for (option, place) in layer.places() {
-                let refuse = |outer: &Path, role: &str| {
-                    refuse(format!(
+                let real = places::resolved(place)?;
+                if let Some((role, outer)) = outer.iter().find(|(_, path)| real.starts_with(path)) {
+                    bail_as!(
+                        BadInput,
                         "layer '{}': {option}={} lies inside {role} {}; choose a place outside of \
                          it",
                         layer.spec().name,
                         place.display(),
                         outer.display()
-                    ))
-                };
-                let place = resolved(place)?;
-                if place.starts_with(&mount_point) {
-                    return refuse(&mount_point, "the mount point");
-                }
-                if let Some(lower) = lower.as_deref().filter(|lower| place.starts_with(lower)) {
-                    return refuse(lower, "the lower directory");
+                    );
                 }
             }
         }
@@ -92,32 +87,18 @@ impl Places<'_> {
     }
 }
 
-/// An absolute path without links, of something that need not be there yet.
-fn resolved(path: &Path) -> Result<PathBuf> {
-    let path = std::path::absolute(path)?;
-    let there = path.ancestors().find_map(|ancestor| {
-        let real = ancestor.canonicalize().ok()?;
-        Some(real.join(path.strip_prefix(ancestor).ok()?))
-    });
-    Ok(there.unwrap_or(path))
-}
-
-fn refuse<T>(message: String) -> Result<T> {
-    Err(Coded { code: Code::BadInput, message }.into())
-}
-
 fn directory(path: &Path, role: &str) -> Result<PathBuf> {
     let shown = path.display();
     match path.metadata() {
         Ok(metadata) if metadata.is_dir() => {
             path.canonicalize().with_context(|| format!("{role} {shown}"))
         }
-        Ok(_) => refuse(format!("{role} {shown} is not a directory")),
+        Ok(_) => bail_as!(BadInput, "{role} {shown} is not a directory"),
         Err(error) if dead_mount::tells_of_one(&error) => {
-            refuse(format!("{role} {shown} is a mount whose daemon is dead; {}", advice(path)))
+            bail_as!(BadInput, "{role} {shown} is a mount whose daemon is dead; {}", advice(path))
         }
         Err(error) if error.kind() == ErrorKind::NotFound => {
-            refuse(format!("{role} {shown} does not exist"))
+            bail_as!(BadInput, "{role} {shown} does not exist")
         }
         Err(error) => Err(error).with_context(|| format!("{role} {shown}")),
     }
@@ -134,9 +115,8 @@ fn advice(path: &Path) -> String {
     let owner = mount.ok().flatten().and_then(|mount| mount.option("user_id")?.parse().ok());
     match owner {
         Some(owner) if owner == own => format!("run `fslab umount {shown}` first"),
-        Some(0) => format!("ask root to run `fslab umount {shown}`"),
+        Some(0) | None => format!("ask root to run `fslab umount {shown}`"),
         Some(owner) => format!("ask root or user {owner} to run `fslab umount {shown}`"),
-        None => format!("ask root to run `fslab umount {shown}`"),
     }
 }
 
@@ -144,12 +124,13 @@ fn advice(path: &Path) -> String {
 /// what is asked for by name), and the helper of ordinary users mounts where they may write.
 fn usable(path: &Path, wanted: Access, role: &str) -> Result<()> {
     match rustix::fs::access(path, wanted) {
-        Err(error) if error == Errno::ACCESS || error == Errno::ROFS => refuse(format!(
+        Err(error) if error == Errno::ACCESS || error == Errno::ROFS => bail_as!(
+            BadInput,
             "{role} {}: user {} may not {} it: {error}",
             path.display(),
             rustix::process::geteuid().as_raw(),
             if wanted.contains(Access::WRITE_OK) { "write to" } else { "enter" },
-        )),
+        ),
         checked => checked.with_context(|| format!("{role} {}", path.display())),
     }
 }
@@ -158,43 +139,42 @@ fn usable(path: &Path, wanted: Access, role: &str) -> Result<()> {
 fn apart(source: &Path, target: &Path) -> Result<()> {
     let (lower, point) = (source.display(), target.display());
     if source.starts_with(target) {
-        return refuse(format!(
+        bail_as!(
+            BadInput,
             "the lower directory {lower} lies inside the mount point {point}, which would hide it"
-        ));
+        );
     }
     if target.starts_with(source) {
-        return refuse(format!(
+        bail_as!(
+            BadInput,
             "the mount point {point} lies inside the lower directory {lower}, which would contain \
              itself without end"
-        ));
+        );
     }
     Ok(())
 }
 
-fn not_twice(target: &Path) -> Result<()> {
-    match mounts::mounted_on(target).context("can't read the list of mounts")? {
-        Some(mount) if mount.file_system == "fuse.fslab" => {
-            refuse(format!("{} is mounted by fslab already", target.display()))
-        }
-        _ => Ok(()),
-    }
+fn mounted_on(target: &Path) -> Result<Option<MountEntry>> {
+    mounts::mounted_on(target).context("can't read the list of mounts")
 }
 
 fn unused(target: &Path) -> Result<()> {
     let shown = target.display();
-    if let Some(mount) = mounts::mounted_on(target).context("can't read the list of mounts")? {
-        return refuse(format!(
+    if let Some(mount) = mounted_on(target)? {
+        bail_as!(
+            BadInput,
             "the mount point {shown} has {} mounted on it already; unmount that, or use -o \
              nonempty",
             mount.file_system
-        ));
+        );
     }
     let mut entries = target.read_dir().with_context(|| format!("the mount point {shown}"))?;
     match entries.next() {
-        Some(_) => refuse(format!(
+        Some(_) => bail_as!(
+            BadInput,
             "the mount point {shown} is not empty; the mount would hide what is in it (use -o \
              nonempty to do so)"
-        )),
+        ),
         None => Ok(()),
     }
 }

@@ -25,7 +25,10 @@ use crate::runtime::{self, Socket};
 pub fn serve(plan: Plan, ready: impl FnOnce(Option<File>) -> Result<()>) -> Result<()> {
     // Every open file takes a descriptor here too.
     runtime::raise_descriptor_limit();
-    survive_file_size_limit()?;
+    // The limit of who mounts on the size of files is not that of who writes, whom the kernel has
+    // checked: with a handler the daemon gets an error, without one it would be killed.
+    let handled = signal_hook::flag::register(SIGXFSZ, Arc::new(AtomicBool::new(false)));
+    handled.context("can't handle SIGXFSZ")?;
     let Plan { stack, options, mount_point, dead } = plan;
     let log = options.log.as_deref().map(open_log).transpose()?;
     // Before there is a mount that a signal could leave behind.
@@ -44,7 +47,8 @@ pub fn serve(plan: Plan, ready: impl FnOnce(Option<File>) -> Result<()>) -> Resu
     };
     say_cautions(&stack);
     // What may fail fails before there is a mount.
-    let told = Told::prepare(context, &mount_point)?;
+    let place = mounts::place_of(&mount_point).context("can't find the mount point")?;
+    let sockets = place_for_sockets(&context)?;
     let session = fslab_fuse::mount(file_system, &mount_point, &mount_options)?;
     let guard = DetachOnPanic(session.unmounter());
     if let Some(dead) = dead {
@@ -53,8 +57,8 @@ pub fn serve(plan: Plan, ready: impl FnOnce(Option<File>) -> Result<()>) -> Resu
             format!("can't take the place of the dead mount on {}", dead.place().display())
         })?;
     }
-    let served = told.serve(session.device());
-    let (ending, names) = served.inspect_err(|_| detach_or_say(&session.unmounter()))?;
+    let answered = answer(context, &place, session.device(), sockets.as_deref());
+    let (ending, names) = answered.inspect_err(|_| detach_or_say(&session.unmounter()))?;
     say_what_was_asked_and_refused(&session, &mount_options);
     let breaker = session.breaker();
     detach_on_signals(signals, session.unmounter(), breaker.clone())?;
@@ -96,49 +100,37 @@ fn say_cautions(stack: &Stack) {
     }
 }
 
-/// What is told about a mount, and where it will be asked for.
-struct Told {
-    context: StackContext,
-    mount_point: PathBuf,
-    /// `None` where there is no place for sockets, and no layer needs one.
-    directory: Option<PathBuf>,
-}
-
 /// By what a mount is found while it is mounted; removed when dropped.
-struct Names {
-    _sockets: Vec<Socket>,
-    _note: Option<Note>,
+type Names = (Vec<Socket>, Option<Note>);
+
+/// Where a mount will be asked; `None` where there is no place for sockets, and no layer needs one.
+fn place_for_sockets(context: &StackContext) -> Result<Option<PathBuf>> {
+    let is_needed = context.has_reporters() || !context.services().is_empty();
+    match runtime::prepare() {
+        Err(error) if !is_needed => {
+            tracing::info!("`fslab umount` will not learn how the daemon ended: {error:#}");
+            Ok(None)
+        }
+        directory => directory.map(Some),
+    }
 }
 
-impl Told {
-    fn prepare(context: StackContext, mount_point: &Path) -> Result<Self> {
-        let mount_point = mounts::place_of(mount_point).context("can't find the mount point")?;
-        let is_needed = context.has_reporters() || !context.services().is_empty();
-        let directory = match runtime::prepare() {
-            Err(error) if !is_needed => {
-                tracing::info!("`fslab umount` will not learn how the daemon ended: {error:#}");
-                None
-            }
-            directory => Some(directory?),
-        };
-        Ok(Self { context, mount_point, directory })
+fn answer(
+    context: StackContext,
+    mount_point: &Path,
+    device: (u32, u32),
+    directory: Option<&Path>,
+) -> Result<(Option<Ending>, Names)> {
+    let places = mounts::of_device(device).context("can't read the mounts")?;
+    let note = places.first().and_then(Note::of);
+    let Some(directory) = directory else { return Ok((None, (Vec::new(), note))) };
+    let mut sockets = services::serve(&context, device, directory)?;
+    if context.has_reporters() {
+        sockets.push(reports::serve(context, mount_point, device, directory)?);
     }
-
-    fn serve(self, device: (u32, u32)) -> Result<(Option<Ending>, Names)> {
-        let places = mounts::of_device(device).context("can't read the mounts")?;
-        let note = places.first().and_then(Note::of);
-        let Some(directory) = self.directory else {
-            return Ok((None, Names { _sockets: Vec::new(), _note: note }));
-        };
-        let mut sockets = services::serve(&self.context, device, &directory)?;
-        if self.context.has_reporters() {
-            let (context, place) = (self.context, &self.mount_point);
-            sockets.push(reports::serve(context, place, device, &directory)?);
-        }
-        let (ending, socket) = Ending::offer(device, &directory)?;
-        sockets.push(socket);
-        Ok((Some(ending), Names { _sockets: sockets, _note: note }))
-    }
+    let (ending, socket) = Ending::offer(device, directory)?;
+    sockets.push(socket);
+    Ok((Some(ending), (sockets, note)))
 }
 
 fn open_log(path: &Path) -> Result<File> {
@@ -163,13 +155,6 @@ fn say_what_was_asked_and_refused(session: &Session, options: &MountOptions) {
     if options.id_maps && !granted.id_maps() {
         tracing::warn!("the kernel allows no id-mapped mounts of FUSE (Linux 6.12 does)");
     }
-}
-
-/// The limit of who mounts on the size of files is not that of who writes, whom the kernel has
-/// checked: with a handler the daemon gets an error, without one it would be killed.
-fn survive_file_size_limit() -> Result<()> {
-    let handled = signal_hook::flag::register(SIGXFSZ, Arc::new(AtomicBool::new(false)));
-    handled.map(drop).context("can't handle SIGXFSZ")
 }
 
 /// A panic of the main thread must not leave a mount behind that nobody serves.
@@ -206,11 +191,8 @@ fn detach_on_signals(mut signals: Signals, unmounter: Unmounter, breaker: Breake
             }
         }
     };
-    std::thread::Builder::new()
-        .name("fslab-signals".to_owned())
-        .spawn(handle)
-        .context("can't start a thread")?;
-    Ok(())
+    let thread = std::thread::Builder::new().name("fslab-signals".to_owned());
+    thread.spawn(handle).map(drop).context("can't start a thread")
 }
 
 fn unmount_or_detach(unmounter: &Unmounter) {

@@ -10,11 +10,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use fslab_layers::{Service, StackContext};
 
-use super::reports::may_ask;
-use crate::runtime::{self, Socket};
+use crate::runtime::Socket;
 
 /// No question of ours is longer.
 const QUESTION_BYTES_MAX: u64 = 64 << 20;
@@ -23,45 +22,28 @@ const QUESTION_BYTES_MAX: u64 = 64 << 20;
 const WRITE_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Answers from now on for the layers of a mount that can be asked; `directory` is from
-/// [`runtime::prepare`].
+/// [`runtime::prepare`](crate::runtime::prepare).
 ///
 /// # Errors
 /// Where a socket can't be made.
 pub fn serve(context: &StackContext, device: (u32, u32), directory: &Path) -> Result<Vec<Socket>> {
-    let services = context.services();
-    services.into_iter().map(|service| serve_one(service, device, directory)).collect()
-}
-
-fn serve_one(service: Arc<dyn Service>, device: (u32, u32), directory: &Path) -> Result<Socket> {
-    let path = directory.join(runtime::service_socket_name(device, service.name()));
-    let listening = Socket::listen(directory, &path);
-    let (socket, listener) = listening.with_context(|| path.display().to_string())?;
-    let answer = move || {
-        for stream in listener.incoming() {
+    let serve = |service: Arc<dyn Service>| {
+        Socket::answer(directory, device, service.name(), move |stream| {
             let service = Arc::clone(&service);
-            let asked = stream.and_then(|stream| {
-                let thread = std::thread::Builder::new().name("fslab-service".to_owned());
-                thread.spawn(move || answer_or_say(&stream, &*service))
-            });
-            if let Err(error) = asked {
-                tracing::warn!(%error, "a layer could not be asked");
-            }
-        }
+            let work = move || {
+                if let Err(error) = answer(&stream, &*service) {
+                    tracing::debug!(%error, "answering for layer {}", service.name());
+                }
+            };
+            let thread = std::thread::Builder::new().name("fslab-service".to_owned()).spawn(work);
+            let say = |error: &_| tracing::warn!(%error, "a layer could not be asked");
+            thread.inspect_err(say).map(drop)
+        })
     };
-    std::thread::Builder::new().name("fslab-services".to_owned()).spawn(answer)?;
-    Ok(socket)
-}
-
-fn answer_or_say(stream: &UnixStream, service: &dyn Service) {
-    if let Err(error) = answer(stream, service) {
-        tracing::debug!(%error, "answering for layer {}", service.name());
-    }
+    context.services().into_iter().map(serve).collect()
 }
 
 fn answer(stream: &UnixStream, service: &dyn Service) -> std::io::Result<()> {
-    if !may_ask(stream)? {
-        return Ok(());
-    }
     stream.set_write_timeout(Some(WRITE_TIMEOUT))?;
     let mut question = String::new();
     BufReader::new(stream).take(QUESTION_BYTES_MAX).read_line(&mut question)?;

@@ -48,10 +48,7 @@ impl Note {
         mount: &MountEntry,
         living: impl FnOnce() -> io::Result<HashSet<Vec<u8>>>,
     ) -> io::Result<Self> {
-        match fs::DirBuilder::new().mode(0o755).create(directory) {
-            Err(error) if error.kind() != ErrorKind::AlreadyExists => return Err(error),
-            _ => {}
-        }
+        fs::DirBuilder::new().mode(0o755).recursive(true).create(directory)?;
         let note = Self { directory: directory.to_owned(), line: line_of(mount) };
         let locked = note.locked()?;
         // Asked with the lock held: whoever has noted a mount since is among them.

@@ -5,12 +5,14 @@ use std::time::Duration;
 
 use anyhow::Result;
 use fslab_compare::Error;
-use fslab_probe::original::{FOUR, Means, OnFileSystem, reproduce};
+use fslab_probe::matrix::How;
+use fslab_probe::original::{FOUR, OnFileSystem, reproduce};
 use fslab_probe::timing::Validation;
 use fslab_probe::timing::validation::Extent;
 use serde_json::{Value, json};
 
 use super::show;
+use crate::output::plain_table;
 
 /// The original slept up to ten seconds; this many sleeps of up to two say more.
 pub(super) const EXTENT: Extent = Extent { longest_sleep: Duration::from_millis(2048), repeats: 3 };
@@ -22,17 +24,17 @@ const COMMAND: &str = "prober";
 /// Finds them, and prints the answer as JSON or beside the paper's claims. `clock` is what is known
 /// of the clock, or why nothing is timed.
 pub(super) fn run(
-    means: &Means<'_>,
+    how: &How<'_>,
     clock: std::result::Result<&Validation, &str>,
     as_json: bool,
 ) -> Result<()> {
     let not_timed = clock.err();
-    let mut found = reproduce(means)?;
+    let mut found = reproduce(how)?;
     if let Some(lacking) = lacking(&mut found) {
         return Err(lacking.into());
     }
     let mut answer = json!({
-        "images_in": means.memory_directory,
+        "images_in": how.fast_directory,
         "file_systems": found.iter().map(|one| file_system(one, not_timed)).collect::<Vec<_>>(),
     });
     match clock {
@@ -62,13 +64,13 @@ fn lacking(found: &mut [OnFileSystem]) -> Option<Error> {
 
 /// What was found on each file system, counted and timed.
 fn side_by_side(found: &[OnFileSystem], not_timed: Option<&str>) -> comfy_table::Table {
-    let mut table = show::plain(&["attribute", "file system", "counted", "timed"]);
+    let mut table = plain_table(["attribute", "file system", "counted", "timed"]);
     for (index, attribute) in FOUR.iter().enumerate() {
         for one in found {
             let (counted, timed) = match &one.answers[index] {
                 Ok(answer) => {
                     let timed = not_timed.map_or_else(|| show::by_timing(answer), str::to_owned);
-                    (show::by_counting(answer), timed)
+                    (show::found(&answer.finding), timed)
                 }
                 Err(error) => (error.to_string(), String::new()),
             };

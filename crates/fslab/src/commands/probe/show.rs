@@ -2,23 +2,26 @@
 
 use std::path::Path;
 
-use comfy_table::{ContentArrangement, Table, presets};
+use comfy_table::Table;
 use fslab_probe::timing::Validation;
-use fslab_probe::{Answer, Comparison, Confidence, Method};
+use fslab_probe::{Answer, Comparison, Confidence, Finding, Method};
 use serde_json::json;
+
+use crate::output::plain_table;
 
 /// A table; with a column for timing where that was asked.
 pub(super) fn as_table(answers: &[Answer], explain: bool) -> Table {
     let timed = answers.iter().any(|answer| answer.timing.is_some());
     let mut header = vec!["attribute", "value", "sure by"];
     header.extend(timed.then_some("by timing"));
-    let mut table = plain(&header);
+    let mut table = plain_table(header);
     for answer in answers {
         let sureness = match &answer.finding.answer {
-            Ok((_, confidence)) => sureness(*confidence),
+            Ok((_, Confidence::Agreed)) => "two methods",
+            Ok((_, Confidence::Single)) => "one method",
             Err(_) => "",
         };
-        let value = by_counting(answer);
+        let value = found(&answer.finding);
         let mut row = vec![answer.attribute.name.to_owned(), value, sureness.to_owned()];
         row.extend(timed.then(|| by_timing(answer)));
         table.add_row(row);
@@ -32,40 +35,31 @@ pub(super) fn as_table(answers: &[Answer], explain: bool) -> Table {
     table
 }
 
-/// A table without lines.
-pub(super) fn plain(header: &[&str]) -> Table {
-    let mut table = Table::new();
-    table
-        .load_style(presets::NOTHING)
-        .set_content_arrangement(ContentArrangement::Dynamic)
-        .set_header(header);
-    table
-}
-
-fn sureness(confidence: Confidence) -> &'static str {
-    match confidence {
-        Confidence::Agreed => "two methods",
-        Confidence::Single => "one method",
+/// What was counted, or why nothing was.
+pub(super) fn found(finding: &Finding) -> String {
+    match &finding.answer {
+        Ok((value, _)) => value.to_string(),
+        Err(reason) => format!("not applicable: {reason}"),
     }
 }
 
-/// What was counted, or why nothing was.
-pub(super) fn by_counting(answer: &Answer) -> String {
-    match &answer.finding.answer {
-        Ok((value, _)) => value.to_string(),
-        Err(reason) => format!("not applicable: {reason}"),
+/// What was timed, or why nothing was.
+pub(super) fn timed(method: &Method) -> String {
+    match &method.outcome {
+        Ok(value) => value.to_string(),
+        Err(reason) => format!("refused: {reason}"),
     }
 }
 
 /// What was timed, and how it compares with what was counted.
 pub(super) fn by_timing(answer: &Answer) -> String {
     let Some(method) = &answer.timing else { return String::new() };
-    match (&method.outcome, answer.comparison()) {
-        (Ok(value), Some(Comparison::Agree)) => format!("{value}: agrees"),
-        (Ok(value), Some(Comparison::Differ)) => format!("{value}: DIFFERS"),
-        (Ok(value), _) => value.to_string(),
-        (Err(reason), _) => format!("refused: {reason}"),
-    }
+    let verdict = match answer.comparison().filter(|_| method.outcome.is_ok()) {
+        Some(Comparison::Agree) => ": agrees",
+        Some(Comparison::Differ) => ": DIFFERS",
+        _ => "",
+    };
+    timed(method) + verdict
 }
 
 fn explained(method: &Method) -> String {
@@ -110,11 +104,7 @@ pub(super) fn as_json(
     validation: Option<&Validation>,
 ) -> serde_json::Value {
     let attributes: Vec<_> = answers.iter().map(answer_as_json).collect();
-    let mut all = json!({
-        "path": path,
-        "file_system": file_system,
-        "attributes": attributes,
-    });
+    let mut all = json!({ "path": path, "file_system": file_system, "attributes": attributes });
     if let Some(validation) = validation {
         all["cycle_counter"] = json!(validation);
     }

@@ -11,22 +11,8 @@ use fslab_probe::truth::{Truth, Verdict};
 use fslab_sys::signals::Interrupt;
 use fslab_sys::usage::Instant;
 
-use super::{bad_input, cells, show};
-use crate::output::output;
-
-/// Which cells of the matrix.
-pub(super) struct Only<'a> {
-    /// Those of the short matrix.
-    pub short: bool,
-    /// Those whose names contain this.
-    pub cells: Option<&'a str>,
-}
-
-impl Only<'_> {
-    fn has(&self, cell: &Cell) -> bool {
-        (!self.short || cell.is_short()) && self.cells.is_none_or(|text| cell.name().contains(text))
-    }
-}
+use super::{cells, show};
+use crate::output::{output, plain_table};
 
 /// Judges the answers on one file system.
 pub(super) fn directory(
@@ -38,11 +24,11 @@ pub(super) fn directory(
     let judged = judge(path, options, timing, interrupt)?;
     let mut header = vec!["attribute", "found", "is", "verdict"];
     header.extend(timing.is_some().then_some("by timing"));
-    let mut table = show::plain(&header);
+    let mut table = plain_table(header);
     for one in &judged {
         let mut row = vec![
             one.attribute.to_owned(),
-            found(one),
+            show::found(&one.finding),
             truth(&one.truth),
             verdict(one.verdict).to_owned(),
         ];
@@ -50,27 +36,41 @@ pub(super) fn directory(
         table.add_row(row);
     }
     say!("{table}");
-    refuse_wrong(judged.iter().map(wrong).sum())
+    let timed = judged.iter().filter_map(Judged::timing_verdict);
+    let [.., wrong] = counts(judged.iter().map(|one| one.verdict).chain(timed));
+    refuse_wrong(wrong)
 }
 
-/// Judges the answers on every file system of the matrix.
-pub(super) fn matrix(how: &How<'_>, only: &Only<'_>) -> Result<()> {
-    let cells: Vec<Cell> = cells::all().into_iter().filter(|cell| only.has(cell)).collect();
+/// Judges the answers on every file system of the matrix, or of the short one, whose name contains
+/// a text.
+pub(super) fn matrix(how: &How<'_>, short: bool, text: &str) -> Result<()> {
+    let is_wanted = |cell: &Cell| (!short || cell.short) && cell.name().contains(text);
+    let cells: Vec<Cell> = cells::all().into_iter().filter(is_wanted).collect();
     if cells.is_empty() {
-        let text = only.cells.unwrap_or_default();
-        bail!(bad_input(format!("no cell's name contains '{text}'")));
+        bail_as!(BadInput, "no cell's name contains '{text}'");
     }
-    let mut out = output();
-    let start = Instant::now();
+    let (mut out, start) = (output(), Instant::now());
     let (mut sum_wrong, mut sum_missed) = (0, 0);
     for cell in &cells {
         let judged = cell.verify(how)?;
-        write_cell(&mut out, cell, &judged)?;
-        sum_wrong += judged.iter().map(wrong).sum::<usize>();
-        sum_missed += judged.iter().filter(|one| one.verdict == Verdict::NotFound).count();
+        let [right, missed, wrong] = counts(judged.iter().map(|one| one.verdict));
+        write!(out, "{}: {right} right, {missed} not found, {wrong} wrong", cell.name())?;
+        let timed_counts = counts(judged.iter().filter_map(Judged::timing_verdict));
+        let [right, refused, timed_wrong] = timed_counts;
+        if timed_counts != [0; 3] {
+            write!(out, "; timed: {right} right, {refused} refused, {timed_wrong} wrong")?;
+        }
+        writeln!(out)?;
+        for one in judged.iter().filter(|one| one.verdict != Verdict::Right) {
+            let (found, truth) = (show::found(&one.finding), truth(&one.truth));
+            writeln!(out, "  {}: found {found}, is {truth}", one.attribute)?;
+        }
+        for one in judged.iter().filter(|one| one.timing_verdict() == Some(Verdict::Wrong)) {
+            writeln!(out, "  {}: timed {}, is {}", one.attribute, timed(one), truth(&one.truth))?;
+        }
+        (sum_wrong, sum_missed) = (sum_wrong + wrong + timed_wrong, sum_missed + missed);
     }
-    let seconds = start.elapsed().as_secs();
-    let count = cells.len();
+    let (count, seconds) = (cells.len(), start.elapsed().as_secs());
     writeln!(
         out,
         "{count} file systems in {seconds} s: {sum_wrong} wrong, {sum_missed} not found"
@@ -78,36 +78,10 @@ pub(super) fn matrix(how: &How<'_>, only: &Only<'_>) -> Result<()> {
     refuse_wrong(sum_wrong)
 }
 
-fn write_cell(out: &mut dyn Write, cell: &Cell, judged: &[Judged]) -> Result<()> {
-    let of = |verdict| judged.iter().filter(move |one| one.verdict == verdict).count();
-    write!(
-        out,
-        "{}: {} right, {} not found, {} wrong",
-        cell.name(),
-        of(Verdict::Right),
-        of(Verdict::NotFound),
-        of(Verdict::Wrong)
-    )?;
-    let timed_verdicts: Vec<_> = judged.iter().filter_map(Judged::timing_verdict).collect();
-    if !timed_verdicts.is_empty() {
-        let of = |verdict| timed_verdicts.iter().filter(|one| **one == verdict).count();
-        let (right, wrong) = (of(Verdict::Right), of(Verdict::Wrong));
-        write!(out, "; timed: {right} right, {} refused, {wrong} wrong", of(Verdict::NotFound))?;
-    }
-    writeln!(out)?;
-    for one in judged.iter().filter(|one| one.verdict != Verdict::Right) {
-        let truth = truth(&one.truth);
-        writeln!(out, "  {}: found {}, is {truth}", one.attribute, found(one))?;
-    }
-    for one in judged.iter().filter(|one| one.timing_verdict() == Some(Verdict::Wrong)) {
-        writeln!(out, "  {}: timed {}, is {}", one.attribute, timed(one), truth(&one.truth))?;
-    }
-    Ok(())
-}
-
-fn wrong(judged: &Judged) -> usize {
-    let verdicts = [Some(judged.verdict), judged.timing_verdict()];
-    verdicts.into_iter().filter(|verdict| *verdict == Some(Verdict::Wrong)).count()
+/// How many are right, not found, and wrong.
+fn counts(verdicts: impl Iterator<Item = Verdict> + Clone) -> [usize; 3] {
+    [Verdict::Right, Verdict::NotFound, Verdict::Wrong]
+        .map(|wanted| verdicts.clone().filter(|verdict| *verdict == wanted).count())
 }
 
 fn refuse_wrong(wrong: usize) -> Result<()> {
@@ -117,19 +91,8 @@ fn refuse_wrong(wrong: usize) -> Result<()> {
     Ok(())
 }
 
-fn found(judged: &Judged) -> String {
-    match &judged.finding.answer {
-        Ok((value, _)) => value.to_string(),
-        Err(reason) => format!("not applicable: {reason}"),
-    }
-}
-
 fn timed(judged: &Judged) -> String {
-    match judged.timing.as_ref().map(|method| &method.outcome) {
-        None => String::new(),
-        Some(Ok(value)) => value.to_string(),
-        Some(Err(reason)) => format!("refused: {reason}"),
-    }
+    judged.timing.as_ref().map_or_else(String::new, show::timed)
 }
 
 fn truth(truth: &Truth) -> String {

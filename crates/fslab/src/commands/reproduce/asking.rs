@@ -9,39 +9,29 @@ use serde_json::Value;
 
 /// The answer of a command, or why there is none. Images that it makes are in `work_dir`, if not
 /// where temporary files are.
-pub(super) fn ask(
-    command: &Command,
-    work_dir: Option<&Path>,
-) -> std::result::Result<Value, String> {
-    let written = run(&command.run, |process| {
-        if let Some(directory) = work_dir {
-            process.env("TMPDIR", directory);
-        }
-    })?;
+pub(super) fn ask(command: &Command, work_dir: Option<&Path>) -> Result<Value, String> {
+    let temporary = work_dir.map(|directory| ("TMPDIR", directory));
+    let written = run(&command.run, |process| process.envs(temporary))?;
     serde_json::from_slice(&written)
         .map_err(|error| format!("`fslab {}` answered no JSON: {error}", command.run.join(" ")))
 }
 
 /// Lets a command make files in a folder, or answers why it could not.
-pub(super) fn make(arguments: &[String], folder: &Path) -> std::result::Result<(), String> {
-    run(arguments, |process| {
-        process.current_dir(folder);
-    })
-    .map(drop)
+pub(super) fn make(arguments: &[String], folder: &Path) -> Result<(), String> {
+    run(arguments, |process| process.current_dir(folder)).map(drop)
 }
 
 /// What a command writes to its standard output.
 fn run(
     arguments: &[String],
-    set_up: impl FnOnce(&mut Process),
-) -> std::result::Result<Vec<u8>, String> {
+    set_up: impl FnOnce(&mut Process) -> &mut Process,
+) -> Result<Vec<u8>, String> {
     let line = format!("fslab {}", arguments.join(" "));
     eprintln!("command: {line}");
     let program = std::env::current_exe().map_err(|error| format!("finding fslab: {error}"))?;
     let mut process = Process::new(program);
-    process.args(arguments).stdin(Stdio::null());
-    set_up(&mut process);
-    let output = process.output().map_err(|error| format!("starting `{line}`: {error}"))?;
+    let output = set_up(process.args(arguments).stdin(Stdio::null())).output();
+    let output = output.map_err(|error| format!("starting `{line}`: {error}"))?;
     if output.status.success() { Ok(output.stdout) } else { Err(reason(&line, &output.stderr)) }
 }
 

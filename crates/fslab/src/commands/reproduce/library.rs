@@ -47,12 +47,15 @@ pub(super) struct Library {
     /// In the form that is asked for.
     pub plans: Vec<(&'static Text, Plan)>,
     pub form: Form,
+    /// All plans in full, by their names.
+    full: BTreeMap<String, Plan>,
 }
 
 impl Library {
     /// Reads one paper, or all.
     pub fn open(name: &str, form: Form) -> Result<Self> {
-        let full = plans(Form::Full)?;
+        let full = PLANS.iter().map(|text| Ok((text.name.to_owned(), parse(text, Form::Full)?)));
+        let full: BTreeMap<String, Plan> = full.collect::<Result<_>>()?;
         let wanted = PAPERS.iter().filter(|paper| [paper.name, ALL].contains(&name));
         let papers = wanted.map(|paper| {
             let file = format!("docs/reproduce/{}.toml", paper.name);
@@ -62,12 +65,12 @@ impl Library {
         let named = plans_of(&papers);
         let texts = PLANS.iter().filter(|text| named.contains(text.name));
         let plans = texts.map(|text| Ok((text, parse(text, form)?))).collect::<Result<_>>()?;
-        Ok(Self { papers, plans, form })
+        Ok(Self { papers, plans, form, full })
     }
 
-    /// The rounds of each plan's full form.
-    pub fn rounds(&self) -> Result<Vec<u32>> {
-        self.plans.iter().map(|(text, _)| Ok(parse(text, Form::Full)?.rounds)).collect()
+    /// The rounds of a plan's full form.
+    pub fn rounds(&self, name: &str) -> u32 {
+        self.full[name].rounds
     }
 
     /// The commands that are asked, each once.
@@ -107,10 +110,6 @@ impl Library {
 /// The plans that papers name.
 pub(super) fn plans_of(papers: &[Paper]) -> BTreeSet<String> {
     papers.iter().flat_map(Paper::queries).map(|query| query.plan.clone()).collect()
-}
-
-fn plans(form: Form) -> Result<BTreeMap<String, Plan>> {
-    PLANS.iter().map(|text| Ok((text.name.to_owned(), parse(text, form)?))).collect()
 }
 
 fn parse(text: &Text, form: Form) -> Result<Plan> {

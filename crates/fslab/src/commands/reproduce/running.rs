@@ -2,23 +2,23 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
 use fslab_compare::plan::Form;
-use fslab_compare::samples_path;
+use fslab_compare::{Plan, samples_path};
 use fslab_report::sample::{self, EndReason, Record};
 use fslab_reproduce::{Answers, Ran};
 use fslab_sys::signals::Interrupt;
 use fslab_sys::usage::Instant;
 
-use super::super::compare::Wanted;
+use super::super::compare::Args as Cells;
 use super::asking;
 use super::library::{Library, PLANS};
 use super::preparing;
 use crate::commands::places;
-use crate::exit::{Code, Coded, one_line};
+use crate::exit::one_line;
 
 /// What the commands and plans of a quick run may take together, in minutes, unless told otherwise.
 /// Each plan may go on to the end of its first round.
@@ -45,6 +45,19 @@ pub(super) struct Done {
 }
 
 impl Done {
+    /// Runs cells of a plan and takes what came of it; returns how that ended, unless by an error.
+    fn run(&mut self, wanted: Wanted, goes_on: bool) -> Option<EndReason> {
+        let Wanted { name, cells, plan, out } = wanted;
+        let samples = samples_path(&out);
+        let (reason, failure) = match cells.run_cells(plan, out, goes_on) {
+            Ok(reason) => (Some(reason), None),
+            Err(error) => (None, Some(one_line(&error))),
+        };
+        self.interrupted = reason == Some(EndReason::Interrupted);
+        self.take(name, kept(&samples, failure));
+        reason
+    }
+
     /// Takes what came of a plan, and says at once what is wrong with it.
     fn take(&mut self, name: &str, ran: Ran) {
         let trouble = match &ran {
@@ -78,16 +91,12 @@ impl Campaign<'_> {
         let mut done = self.ask(library)?;
         for index in 0..library.plans.len() {
             let wanted = self.wanted(library, index, start.elapsed())?;
-            let name = wanted.name;
             if done.interrupted {
                 let reason = "the run was interrupted before this plan".to_owned();
-                done.ran.insert(name.to_owned(), Ran::Not(reason));
-                continue;
+                done.ran.insert(wanted.name.to_owned(), Ran::Not(reason));
+            } else {
+                done.run(wanted, false);
             }
-            let samples = samples_path(&wanted.cells.out);
-            let ended = wanted.cells.run();
-            done.interrupted = matches!(ended, Ok(EndReason::Interrupted));
-            done.take(name, kept(&samples, ended.err().map(|error| one_line(&error))));
         }
         if library.form == Form::Quick {
             self.use_rest(library, start, &mut done)?;
@@ -97,29 +106,22 @@ impl Campaign<'_> {
 
     /// Gives what the plans left of the minutes to those with the fewest rounds.
     fn use_rest(&self, library: &Library, start: Instant, done: &mut Done) -> Result<()> {
-        let most = library.rounds()?;
         let mut stuck = BTreeSet::new();
         while !done.interrupted {
             let left = Duration::from_secs(self.minutes * 60).saturating_sub(start.elapsed());
             let names = library.plans.iter().map(|(text, _)| text.name).enumerate();
-            let spent = names.zip(&most).filter_map(|((index, name), most)| {
+            let spent = names.filter_map(|(index, name)| {
                 let Some(Ran::Records(_, records)) = done.ran.get(name) else { return None };
-                let spent = Spent::of(index, records, *most)?;
+                let spent = Spent::of(index, records, library.rounds(name))?;
                 (!stuck.contains(&index)).then_some(spent)
             });
             let Some((index, rounds)) = Spent::next(spent.collect(), left) else { break };
             let mut wanted = self.wanted(library, index, Duration::ZERO)?;
-            wanted.cells.goes_on = true;
-            let plan = &mut wanted.cells.plan;
-            (plan.rounds, plan.rounds_max) = (rounds, rounds);
-            plan.time_limit_seconds = Some(left.as_secs());
-            let samples = samples_path(&wanted.cells.out);
-            let ended = wanted.cells.run();
-            if !matches!(ended, Ok(EndReason::Finished)) {
+            (wanted.plan.rounds, wanted.plan.rounds_max) = (rounds, rounds);
+            wanted.plan.time_limit_seconds = Some(left.as_secs());
+            if done.run(wanted, true) != Some(EndReason::Finished) {
                 stuck.insert(index);
             }
-            done.interrupted = matches!(ended, Ok(EndReason::Interrupted));
-            done.take(wanted.name, kept(&samples, ended.err().map(|error| one_line(&error))));
         }
         Ok(())
     }
@@ -127,12 +129,12 @@ impl Campaign<'_> {
     fn make_out(&self, library: &Library) -> Result<()> {
         let plans = self.out.join(PLAN_FILES);
         if plans.exists() {
-            let message = format!(
+            bail_as!(
+                BadInput,
                 "{} holds an earlier run; choose another --out, or show that one again with \
                  --samples",
                 self.out.display()
             );
-            return Err(Coded { code: Code::BadInput, message }.into());
         }
         places::make_out(self.out, super::is_own)?;
         fs::create_dir_all(&plans).with_context(|| plans.display().to_string())?;
@@ -148,7 +150,7 @@ impl Campaign<'_> {
     }
 
     /// A plan with the share that it may take of the time that is left after so much.
-    fn wanted(&self, library: &Library, index: usize, taken: Duration) -> Result<NamedCells> {
+    fn wanted(&self, library: &Library, index: usize, taken: Duration) -> Result<Wanted> {
         let (text, plan) = &library.plans[index];
         let mut plan = plan.clone();
         preparing::point_to(&mut plan, self.out, &library.preparations())?;
@@ -160,18 +162,14 @@ impl Campaign<'_> {
             let share = plan.time_limit_seconds.map_or(share, |limit| limit.min(share));
             plan.time_limit_seconds = Some(share);
         }
-        let (targets, workloads) = library.cells(text.name, &plan);
-        let cells = Wanted {
-            path: self.plan_file(text.name),
-            plan,
-            targets,
-            workloads,
-            out: self.out.join(text.name),
-            work_dir: self.work_dir.map(Path::to_owned),
-            seed: self.seed,
-            goes_on: false,
-        };
-        Ok(NamedCells { name: text.name, cells })
+        let cells = Cells::of_cells(
+            self.plan_file(text.name),
+            library.form,
+            library.cells(text.name, &plan),
+            self.work_dir.map(Path::to_owned),
+            self.seed,
+        );
+        Ok(Wanted { name: text.name, cells, plan, out: self.out.join(text.name) })
     }
 
     fn ask(&self, library: &Library) -> Result<Done> {
@@ -197,9 +195,12 @@ impl Campaign<'_> {
     }
 }
 
-struct NamedCells {
+/// Cells of a plan that claims ask for, and where their samples go.
+struct Wanted {
     name: &'static str,
-    cells: Wanted,
+    cells: Cells,
+    plan: Plan,
+    out: PathBuf,
 }
 
 /// What the rounds of a plan took.
@@ -247,19 +248,23 @@ pub(super) fn estimates(library: &Library, minutes: u64) -> Result<Vec<(&'static
     let campaign = Campaign { out: Path::new("."), work_dir: None, seed: 0, minutes };
     let wanted = |index| campaign.wanted(library, index, Duration::ZERO);
     let wanted = (0..library.plans.len()).map(wanted);
-    wanted.map(|wanted| wanted.map(|wanted| (wanted.name, wanted.cells.estimate()))).collect()
+    wanted.map(|one| one.map(|one| (one.name, one.cells.estimate(&one.plan)))).collect()
 }
 
 /// What an earlier run left in its directory. Samples that can't be read cost their own plan only.
 pub(super) fn read_again(directory: &Path) -> Result<Done> {
-    let answers = read_answers(&directory.join(ANSWERS))?;
+    let path = directory.join(ANSWERS);
+    let name = || path.display().to_string();
+    let answers = match path.exists() {
+        true => serde_json::from_slice(&fs::read(&path).with_context(name)?).with_context(name)?,
+        false => Answers::new(),
+    };
     let mut done = Done { ran: BTreeMap::new(), answers, interrupted: false, failed: Vec::new() };
     let samples = |name: &str| samples_path(&directory.join(name));
     let (there, missing): (Vec<&str>, Vec<&str>) =
         PLANS.iter().map(|plan| plan.name).partition(|name| samples(name).exists());
     if done.answers.is_empty() && there.is_empty() {
-        let message = format!("{}: no samples of any plan are below it", directory.display());
-        return Err(Coded { code: Code::BadInput, message }.into());
+        bail_as!(BadInput, "{}: no samples of any plan are below it", directory.display());
     }
     for name in missing {
         let reason = format!("there is no {}", samples(name).display());
@@ -269,15 +274,6 @@ pub(super) fn read_again(directory: &Path) -> Result<Done> {
         done.take(name, kept(&samples(name), None));
     }
     Ok(done)
-}
-
-fn read_answers(path: &Path) -> Result<Answers> {
-    if !path.exists() {
-        return Ok(Answers::new());
-    }
-    let name = || path.display().to_string();
-    let text = fs::read(path).with_context(name)?;
-    serde_json::from_slice(&text).with_context(name)
 }
 
 /// What a run left: its samples, even where an error ended it.

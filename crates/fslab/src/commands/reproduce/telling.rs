@@ -7,32 +7,32 @@ use fslab_reproduce::{Basis, Claim, Paper, Ran};
 use super::library::Library;
 use super::running::{Done, estimates};
 
-/// The plans with what they take, and the claims with what they are read from; a quick run may take
-/// so many minutes.
-pub(super) fn describe(library: &Library, minutes: u64) -> Result<String> {
-    let mut text = String::from("plans:\n");
+/// Says what the plans take, and what the claims are read from; a quick run may take so many
+/// minutes.
+pub(super) fn describe(library: &Library, minutes: u64) -> Result<()> {
+    say!("plans:");
     for ((_, plan), (name, estimate)) in library.plans.iter().zip(estimates(library, minutes)?) {
-        text.push_str(&format!("  {name}: {}; {}\n", plan.name, estimate.trim()));
+        say!("  {name}: {}; {}", plan.name, estimate.trim());
         for target in &plan.targets {
             if let Some(needs) = &target.needs {
-                text.push_str(&format!("    {} needs {needs}\n", target.name));
+                say!("    {} needs {needs}", target.name);
             }
         }
     }
     for preparation in library.preparations() {
-        text.push_str(&format!("  {} is made, where there is none\n", preparation.file));
+        say!("  {} is made, where there is none", preparation.file);
     }
     for command in library.commands() {
-        text.push_str(&format!("  command {}: fslab {}\n", command.name, command.run.join(" ")));
+        say!("  command {}: fslab {}", command.name, command.run.join(" "));
     }
     if library.form == Form::Quick {
-        text.push_str(&format!("  no new round is begun after {minutes} minutes in all\n"));
+        say!("  no new round is begun after {minutes} minutes in all");
     }
     for paper in &library.papers {
-        text.push_str(&format!("\n{}: {} ({})\n", paper.name, paper.title, tally(paper)));
-        paper.claims.iter().for_each(|claim| text.push_str(&format!("  {}\n", line(claim))));
+        say!("\n{}: {} ({})", paper.name, paper.title, tally(paper));
+        paper.claims.iter().for_each(|claim| say!("  {}", line(claim)));
     }
-    Ok(text)
+    Ok(())
 }
 
 fn tally(paper: &Paper) -> String {
@@ -64,19 +64,19 @@ fn line(claim: &Claim) -> String {
 }
 
 /// In which form plans were run.
-pub(super) fn form(done: &Done) -> String {
+pub(super) fn form(done: &Done) -> &'static str {
     let forms = |wanted: Form| done.ran.values().filter_map(Ran::form).any(|form| form == wanted);
     match (forms(Form::Quick), forms(Form::Full)) {
-        (true, true) => "Some plans were run in their quick form, with smaller sizes and fewer \
-                         rounds than the paper's; see each plan's own report."
-            .to_owned(),
-        (true, false) => {
-            "Quick: the plans' short forms were run, with smaller sizes, fewer rounds \
-                          and fewer kinds of data than the paper's. What each shrank is in its \
-                          `quick` keys, shown in the plan's own report."
-                .to_owned()
+        (true, true) => {
+            "Some plans were run in their quick form, with smaller sizes and fewer rounds than the \
+             paper's; see each plan's own report."
         }
-        (false, true) => "Full: the sizes are the paper's own.".to_owned(),
-        (false, false) => "No plan was run.".to_owned(),
+        (true, false) => {
+            "Quick: the plans' short forms were run, with smaller sizes, fewer rounds and fewer \
+             kinds of data than the paper's. What each shrank is in its `quick` keys, shown in the \
+             plan's own report."
+        }
+        (false, true) => "Full: the sizes are the paper's own.",
+        (false, false) => "No plan was run.",
     }
 }

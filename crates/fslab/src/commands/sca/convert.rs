@@ -1,17 +1,15 @@
 //! `fslab sca encode` and `decode`: trees converted in place, while nothing is mounted.
 
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicU64, Ordering};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use fslab_layers::LayerChoice;
 use fslab_sca::convert::{self, Conversion, Direction, Outcome};
 use fslab_vfs::Size;
 use indicatif::ProgressBar;
+use parking_lot::Mutex;
 
 use crate::commands::mount::parse_layer;
-use crate::exit::{Code, Coded};
 use crate::stack_context;
 use crate::units::counted;
 
@@ -47,12 +45,12 @@ pub struct Decode {
 /// What became of all files.
 #[derive(Default)]
 struct Totals {
-    converted: AtomicU64,
-    already: AtomicU64,
-    lookalikes: AtomicU64,
-    before_bytes: AtomicU64,
-    after_bytes: AtomicU64,
-    kept: Mutex<u64>,
+    converted: u64,
+    already: u64,
+    lookalikes: u64,
+    kept: u64,
+    before_bytes: u64,
+    after_bytes: u64,
 }
 
 impl Encode {
@@ -91,54 +89,50 @@ fn expect(tree: &Path, layer: &LayerChoice) -> Result<()> {
 }
 
 fn convert(tree: &Path, layer: &LayerChoice, direction: Direction, threads: usize) -> Result<()> {
-    let (totals, bar) = (Totals::default(), super::spinner()?);
+    let (totals, bar) = (Mutex::new(Totals::default()), super::spinner()?);
     let conversion = Conversion::open(tree, layer, direction, &stack_context::of_program())?;
     conversion
-        .run(threads, &|path, outcome| totals.add(path, outcome, &bar))
+        .run(threads, &|path, outcome| totals.lock().add(path, outcome, &bar))
         .with_context(|| format!("{}: run the command again to resume", tree.display()))?;
     bar.finish_and_clear();
-    totals.show(direction)
+    totals.into_inner().show(direction)
 }
 
 impl Totals {
-    fn add(&self, path: &Path, outcome: &Outcome, bar: &ProgressBar) {
+    fn add(&mut self, path: &Path, outcome: &Outcome, bar: &ProgressBar) {
         bar.set_message(path.display().to_string());
         bar.tick();
         match outcome {
             Outcome::Converted { before_bytes, after_bytes } => {
-                self.converted.fetch_add(1, Ordering::Relaxed);
-                self.before_bytes.fetch_add(*before_bytes, Ordering::Relaxed);
-                self.after_bytes.fetch_add(*after_bytes, Ordering::Relaxed);
+                self.converted += 1;
+                self.before_bytes += before_bytes;
+                self.after_bytes += after_bytes;
             }
-            Outcome::Already => drop(self.already.fetch_add(1, Ordering::Relaxed)),
-            Outcome::Lookalike => drop(self.lookalikes.fetch_add(1, Ordering::Relaxed)),
+            Outcome::Already => self.already += 1,
+            Outcome::Lookalike => self.lookalikes += 1,
             Outcome::Kept(why) => {
-                // One line at a time, whichever thread it comes from.
-                let mut kept = self.kept.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-                *kept += 1;
+                self.kept += 1;
                 bar.suspend(|| say!("{}: not converted: {why}", path.display()));
             }
         }
     }
 
     fn show(self, direction: Direction) -> Result<()> {
-        let (before, after) = (self.before_bytes.into_inner(), self.after_bytes.into_inner());
+        let (before, after) = (self.before_bytes, self.after_bytes);
         let done = if direction == Direction::Encode { "encoded" } else { "decoded" };
-        let (converted, already) = (self.converted.into_inner(), self.already.into_inner());
-        say!("{} {done}, {already} already {done} or empty", counted(converted, "file"));
-        let lookalikes = self.lookalikes.into_inner();
-        if lookalikes > 0 {
-            let files = counted(lookalikes, "file");
+        let (converted, already) = (counted(self.converted, "file"), self.already);
+        say!("{converted} {done}, {already} already {done} or empty");
+        if self.lookalikes > 0 {
+            let files = counted(self.lookalikes, "file");
             say!("{files} left as content: they look encoded, but this tree is decoded already");
         }
         say!("space: {} before, {} now ({})", size(before), size(after), share(before, after));
-        let kept = self.kept.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
-        if kept == 0 {
-            return Ok(());
+        match self.kept {
+            0 => Ok(()),
+            kept => {
+                bail!("{} not converted; run the command again to retry", counted(kept, "file"))
+            }
         }
-        let message =
-            format!("{} not converted; run the command again to retry", counted(kept, "file"));
-        Err(Coded { code: Code::Failure, message }.into())
     }
 }
 

@@ -8,8 +8,8 @@ use fslab_sca::{Packed, Tool};
 use fslab_vfs::Size;
 use indicatif::ProgressBar;
 
-use super::Unknown;
-use crate::exit::{Code, Coded};
+use super::code_of_unknown;
+use crate::exit::Code;
 use crate::units::counted;
 
 /// What became of all files.
@@ -18,7 +18,8 @@ struct Totals {
     packed: u64,
     already: u64,
     given_up: u64,
-    unknown: Unknown,
+    /// Exit codes of those with which nothing could be done.
+    unknown: Vec<Code>,
     freed_bytes: u64,
 }
 
@@ -28,11 +29,8 @@ pub fn run(paths: &[PathBuf]) -> Result<()> {
     let bar = super::spinner()?;
     let mut totals = Totals::default();
     for path in paths {
-        if path.is_dir() {
-            pack_tree(path, &bar, &mut totals);
-        } else {
-            pack(path, &bar, &mut totals);
-        }
+        let pack = if path.is_dir() { pack_tree } else { pack };
+        pack(path, &bar, &mut totals);
     }
     bar.finish_and_clear();
     say!(
@@ -41,57 +39,52 @@ pub fn run(paths: &[PathBuf]) -> Result<()> {
         Size::of(totals.freed_bytes),
         totals.already
     );
-    let left = totals.given_up + totals.unknown.count;
+    let left = totals.given_up + totals.unknown.len() as u64;
     if left == 0 {
         return Ok(());
     }
-    let message = format!(
-        "{} could not be packed and stay as they were; see `fslab sca check`",
-        counted(left, "file")
-    );
-    let code = if totals.given_up > 0 { Code::Failure } else { totals.unknown.code() };
-    Err(Coded { code, message }.into())
+    let code = totals.unknown.first().filter(|_| totals.given_up == 0).unwrap_or(&Code::Failure);
+    let files = counted(left, "file");
+    Err(code
+        .error(format!("{files} could not be packed and stay as they were; see `fslab sca check`")))
 }
 
 fn pack_tree(directory: &Path, bar: &ProgressBar, totals: &mut Totals) {
     if let Err(error) = pack_entries(directory, bar, totals) {
-        bar.suspend(|| totals.unknown.note(directory, &error));
+        bar.suspend(|| totals.unknown.push(code_of_unknown(directory, &error)));
     }
 }
 
 fn pack_entries(directory: &Path, bar: &ProgressBar, totals: &mut Totals) -> Result<()> {
-    let shown = directory.display();
-    let entries = std::fs::read_dir(directory).with_context(|| format!("can't list {shown}"))?;
-    for entry in entries {
-        let entry = entry.with_context(|| format!("can't list {shown}"))?;
+    let cant = || format!("can't list {}", directory.display());
+    for entry in std::fs::read_dir(directory).with_context(cant)? {
+        let entry = entry.with_context(cant)?;
         if fslab_vfs::is_lock_file_name(&entry.file_name()) {
             continue;
         }
         // Symbolic links are neither: nothing outside the tree is touched.
-        let kind = entry.file_type().with_context(|| format!("can't list {shown}"))?;
+        let kind = entry.file_type().with_context(cant)?;
         if kind.is_dir() {
             pack_tree(&entry.path(), bar, totals);
-        } else if kind.is_file() && !is_plain(&entry.path()) {
-            pack(&entry.path(), bar, totals);
+        } else if kind.is_file() {
+            // Others than stored files are passed over; it is closed again before it is packed.
+            let is_plain = matches!(Tool::open(&entry.path()), Err(Error::NoStoredFile { .. }));
+            if !is_plain {
+                pack(&entry.path(), bar, totals);
+            }
         }
     }
     Ok(())
 }
 
-/// Whether a file is surely no stored file.
-fn is_plain(path: &Path) -> bool {
-    matches!(Tool::open(path), Err(Error::NoStoredFile { .. }))
-}
-
 fn pack(path: &Path, bar: &ProgressBar, totals: &mut Totals) {
     bar.set_message(path.display().to_string());
-    if let Err(error) = try_to_pack(path, bar, totals) {
-        bar.suspend(|| totals.unknown.note(path, &error.into()));
-    }
-}
-
-fn try_to_pack(path: &Path, bar: &ProgressBar, totals: &mut Totals) -> Result<(), Error> {
-    let done = fslab_sca::pack(path, &|_| bar.tick())?;
+    let done = match fslab_sca::pack(path, &|_| bar.tick()) {
+        Ok(done) => done,
+        Err(error) => {
+            return bar.suspend(|| totals.unknown.push(code_of_unknown(path, &error.into())));
+        }
+    };
     match done.outcome {
         Packed::Now => totals.packed += 1,
         Packed::Already => totals.already += 1,
@@ -101,5 +94,4 @@ fn try_to_pack(path: &Path, bar: &ProgressBar, totals: &mut Totals) -> Result<()
         }
     }
     totals.freed_bytes += done.before_bytes.saturating_sub(done.after_bytes);
-    Ok(())
 }

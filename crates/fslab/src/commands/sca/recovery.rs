@@ -12,18 +12,17 @@ use std::time::SystemTime;
 
 use anyhow::{Context, Result, ensure};
 use fslab_layers::{LayerChoice, Leaf, Stack};
-use fslab_stats::{RatioInterval, paired_ratio};
+use fslab_stats::paired_ratio;
 use fslab_sys::page_cache;
 use fslab_sys::signals::Interrupt;
 use fslab_sys::usage::Instant;
 use fslab_vfs::Size;
-use fslab_vfs::{Credentials, FileSystem, Handle, Ino, Name, OpenMode, Request, WriteOptions};
+use fslab_vfs::{Credentials, FileSystem, Ino, Name, OpenMode, Request, WriteOptions};
 use indicatif::ProgressBar;
 use rustix::fs::Advice;
 use serde_json::{Value, json};
 
 use crate::commands::mount::parse_layer;
-use crate::exit::{Code, Coded};
 
 const NAME: &str = "file";
 
@@ -54,11 +53,8 @@ pub struct Recovery {
     json: bool,
 }
 
-/// Times of one round, in seconds.
-struct Round {
-    recovery: f64,
-    reading: f64,
-}
+/// Times of one round, in seconds: to find the file, and to read it.
+type Round = (f64, f64);
 
 impl Recovery {
     /// Makes the file, times, and tells.
@@ -97,8 +93,8 @@ impl Recovery {
             let mean = |of: fn(&Round) -> f64| {
                 rounds.iter().map(of).sum::<f64>() / rounds.len().max(1) as f64 * 1e3
             };
-            let (recovery, reading) = (mean(|round| round.recovery), mean(|round| round.reading));
-            let interval = ratio(rounds).map_or_else(String::new, |found| {
+            let (recovery, reading) = (mean(|round| round.0), mean(|round| round.1));
+            let interval = paired_ratio(rounds, 0).map_or_else(String::new, |found| {
                 format!(": 1/{:.0} of it [{:.4}, {:.4}]", 1.0 / found.ratio, found.low, found.high)
             });
             say!("{name}: found in {recovery:.2} ms, read in {reading:.1} ms{interval}");
@@ -116,11 +112,8 @@ struct Work<'a> {
 impl Work<'_> {
     /// Ends the work where a signal asks for that: what was made is removed by whoever made it.
     fn check(&self) -> Result<()> {
-        if !self.interrupt.is_raised() {
-            return Ok(());
-        }
-        let message = "interrupted; nothing is left".to_owned();
-        Err(Coded { code: Code::Failure, message }.into())
+        ensure!(!self.interrupt.is_raised(), "interrupted; nothing is left");
+        Ok(())
     }
 
     /// Tells how far it is.
@@ -148,7 +141,8 @@ impl Work<'_> {
         for offset in (0..size.bytes()).step_by(REQUEST_BYTES) {
             self.go_on(format!("written: {} of {size}", Size::of(offset)))?;
             let length = REQUEST_BYTES.min((size.bytes() - offset) as usize);
-            write_all(&*layer, (&request, ino, handle), offset, &words.text(length))?;
+            let options = WriteOptions::default();
+            layer.write_all(&request, ino, handle, offset, &words.text(length), options)?;
         }
         Ok(())
     }
@@ -156,10 +150,7 @@ impl Work<'_> {
     fn time(&self, stored: &Path, what: &str) -> Result<Vec<Round>> {
         let round = |number| {
             self.go_on(format!("{what}: round {} of {}", number + 1, self.asked.rounds))?;
-            Ok(Round {
-                recovery: self.seconds(stored, 1)?,
-                reading: self.seconds(stored, self.asked.size.bytes())?,
-            })
+            Ok((self.seconds(stored, 1)?, self.seconds(stored, self.asked.size.bytes())?))
         };
         (0..self.asked.rounds).map(round).collect()
     }
@@ -200,21 +191,6 @@ fn request() -> Request {
     let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
     let now = SystemTime::now().into();
     Request { credentials: Credentials { uid, gid }, umask: 0o022, now, ..Request::default() }
-}
-
-fn write_all(
-    layer: &dyn FileSystem,
-    (request, ino, handle): (&Request, Ino, Handle),
-    mut offset: u64,
-    mut data: &[u8],
-) -> Result<()> {
-    while !data.is_empty() {
-        let options = WriteOptions::default();
-        let written = layer.write(request, ino, handle, offset, data, options)?;
-        ensure!(written > 0, "nothing could be written at {offset}");
-        (offset, data) = (offset + written as u64, &data[written..]);
-    }
-    Ok(())
 }
 
 /// Made-up words, short and low-numbered ones the more frequent: text that never repeats, and
@@ -268,18 +244,11 @@ fn make_cold(stored: &Path) -> Result<()> {
     Ok(())
 }
 
-fn ratio(rounds: &[Round]) -> Option<RatioInterval> {
-    let pairs: Vec<(f64, f64)> =
-        rounds.iter().map(|round| (round.recovery, round.reading)).collect();
-    paired_ratio(&pairs, 0)
-}
-
 fn told(rounds: &[Round]) -> Value {
-    let ratio = ratio(rounds)
+    let ratio = paired_ratio(rounds, 0)
         .map(|found| json!({ "value": found.ratio, "low": found.low, "high": found.high }));
-    let times = |round: &Round| {
-        let (recovery, reading) = (round.recovery, round.reading);
-        json!({ "recovery_seconds": recovery, "reading_seconds": reading })
-    };
-    json!({ "ratio": ratio, "rounds": rounds.iter().map(times).collect::<Vec<_>>() })
+    let times = rounds.iter().map(
+        |(recovery, reading)| json!({ "recovery_seconds": recovery, "reading_seconds": reading }),
+    );
+    json!({ "ratio": ratio, "rounds": times.collect::<Vec<_>>() })
 }

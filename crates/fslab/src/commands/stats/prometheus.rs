@@ -6,112 +6,83 @@ use fslab_layers::{Latency, OperationReport, Report};
 /// which no bucket of a report straddles.
 const BOUNDS: std::ops::RangeInclusive<u32> = 10..=34;
 
+/// What follows the name of a family, further labels, and the value.
+type Sample = (&'static str, String, String);
+
+/// Families with samples for each operation: name, kind, help, and the samples of one.
+type Family = (&'static str, &'static str, &'static str, fn(&OperationReport) -> Vec<Sample>);
+
+const FAMILIES: [Family; 5] = [
+    ("fslab_operations_total", "counter", "Operations that ended.", |each| one(each.count)),
+    ("fslab_operations_in_flight", "gauge", "Operations being done now.", |each| {
+        one(each.in_flight)
+    }),
+    ("fslab_operation_bytes_total", "counter", "Bytes read, written or copied.", |each| {
+        one(each.bytes)
+    }),
+    ("fslab_operation_errors_total", "counter", "Operations that failed, by error.", errors),
+    ("fslab_operation_duration_seconds", "histogram", "How long operations took.", durations),
+];
+
 /// All layers of a mount.
 pub fn render(mount_point: &str, layers: &[Report]) -> String {
-    let mut page = Page { text: String::new(), mount_point, layers };
-    page.operations("fslab_operations_total", "counter", "Operations that ended.", |each| {
-        vec![(String::new(), each.count.to_string())]
-    });
-    let help = "Operations being done now.";
-    page.operations("fslab_operations_in_flight", "gauge", help, |each| {
-        vec![(String::new(), each.in_flight.to_string())]
-    });
-    let help = "Bytes read, written or copied.";
-    page.operations("fslab_operation_bytes_total", "counter", help, |each| {
-        vec![(String::new(), each.bytes.to_string())]
-    });
-    let help = "Operations that failed, by error.";
-    page.operations("fslab_operation_errors_total", "counter", help, |each| {
-        let of = |(name, count): (&String, &u64)| {
-            (format!(",errno=\"{}\"", escaped(name)), count.to_string())
-        };
-        each.errors.iter().map(of).collect()
-    });
-    page.latencies();
-    page.measures();
-    page.text
-}
-
-struct Page<'a> {
-    text: String,
-    mount_point: &'a str,
-    layers: &'a [Report],
-}
-
-impl<'a> Page<'a> {
-    fn head(&mut self, name: &str, kind: &str, help: &str) {
-        self.text.push_str(&format!("# HELP {name} {help}\n# TYPE {name} {kind}\n"));
-    }
-
-    /// A family with samples for each operation: further labels, and the value.
-    fn operations(
-        &mut self,
-        name: &str,
-        kind: &str,
-        help: &str,
-        samples: impl Fn(&OperationReport) -> Vec<(String, String)>,
-    ) {
-        self.head(name, kind, help);
-        for (labels, operation) in self.all() {
-            for (more, value) in samples(operation) {
-                self.text.push_str(&format!("{name}{{{labels}{more}}} {value}\n"));
-            }
-        }
-    }
-
-    fn latencies(&mut self) {
-        const NAME: &str = "fslab_operation_duration_seconds";
-        self.head(NAME, "histogram", "How long operations took.");
-        for (labels, operation) in self.all() {
-            for bound in BOUNDS {
-                let (le, below) = (seconds(1 << bound), below(&operation.latency, 1 << bound));
-                self.text.push_str(&format!("{NAME}_bucket{{{labels},le=\"{le}\"}} {below}\n"));
-            }
-            let all = below(&operation.latency, u64::MAX);
-            let sum = seconds(operation.latency.sum_ns);
-            self.text.push_str(&format!(
-                "{NAME}_bucket{{{labels},le=\"+Inf\"}} {all}\n\
-                 {NAME}_sum{{{labels}}} {sum}\n{NAME}_count{{{labels}}} {all}\n"
-            ));
-        }
-    }
-
-    fn measures(&mut self) {
-        for layer in self.layers {
-            for measure in &layer.measures {
-                let total = if measure.rising { "_total" } else { "" };
-                let kind = if measure.rising { "counter" } else { "gauge" };
-                let name = format!("fslab_layer_{}{total}", measure.name);
-                if !self.text.contains(&format!("# TYPE {name} ")) {
-                    self.head(&name, kind, &measure.help);
+    let mut text = String::new();
+    for (name, kind, help, samples) in FAMILIES {
+        text.push_str(&head(name, kind, help));
+        for layer in layers {
+            let labels = labels(mount_point, layer);
+            for operation in &layer.operations {
+                let of = escaped(&operation.operation);
+                for (rest, more, value) in samples(operation) {
+                    text.push_str(&format!(
+                        "{name}{rest}{{{labels},operation=\"{of}\"{more}}} {value}\n"
+                    ));
                 }
-                let labels = self.labels(layer);
-                self.text.push_str(&format!("{name}{{{labels}}} {}\n", measure.value));
             }
         }
     }
-
-    /// Every operation of every layer, with its labels.
-    fn all(&self) -> Vec<(String, &'a OperationReport)> {
-        let layers: &'a [Report] = self.layers;
-        let of_layer = |layer: &'a Report| -> Vec<_> {
-            let labels = self.labels(layer);
-            let of = |operation: &OperationReport| {
-                format!("{labels},operation=\"{}\"", escaped(&operation.operation))
-            };
-            layer.operations.iter().map(|operation| (of(operation), operation)).collect()
-        };
-        layers.iter().flat_map(of_layer).collect()
+    for layer in layers {
+        for measure in &layer.measures {
+            let (total, kind) = if measure.rising { ("_total", "counter") } else { ("", "gauge") };
+            let name = format!("fslab_layer_{}{total}", measure.name);
+            if !text.contains(&format!("# TYPE {name} ")) {
+                text.push_str(&head(&name, kind, &measure.help));
+            }
+            let labels = labels(mount_point, layer);
+            text.push_str(&format!("{name}{{{labels}}} {}\n", measure.value));
+        }
     }
+    text
+}
 
-    fn labels(&self, layer: &Report) -> String {
-        format!(
-            "mount_point=\"{}\",layer=\"{}\",position=\"{}\"",
-            escaped(self.mount_point),
-            escaped(&layer.layer),
-            layer.position
-        )
-    }
+fn head(name: &str, kind: &str, help: &str) -> String {
+    format!("# HELP {name} {help}\n# TYPE {name} {kind}\n")
+}
+
+fn labels(mount_point: &str, layer: &Report) -> String {
+    let (mount_point, name) = (escaped(mount_point), escaped(&layer.layer));
+    format!("mount_point=\"{mount_point}\",layer=\"{name}\",position=\"{}\"", layer.position)
+}
+
+fn one(value: u64) -> Vec<Sample> {
+    vec![("", String::new(), value.to_string())]
+}
+
+fn errors(operation: &OperationReport) -> Vec<Sample> {
+    let label = |name: &str| format!(",errno=\"{}\"", escaped(name));
+    operation.errors.iter().map(|(name, count)| ("", label(name), count.to_string())).collect()
+}
+
+fn durations(operation: &OperationReport) -> Vec<Sample> {
+    let latency = &operation.latency;
+    let bucket = |le: String, bound_ns: u64| {
+        ("_bucket", format!(",le=\"{le}\""), below(latency, bound_ns).to_string())
+    };
+    let mut samples: Vec<_> = BOUNDS.map(|bound| bucket(seconds(1 << bound), 1 << bound)).collect();
+    samples.push(bucket("+Inf".to_owned(), u64::MAX));
+    samples.push(("_sum", String::new(), seconds(latency.sum_ns)));
+    samples.push(("_count", String::new(), below(latency, u64::MAX).to_string()));
+    samples
 }
 
 fn below(latency: &Latency, bound_ns: u64) -> u64 {

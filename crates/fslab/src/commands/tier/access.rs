@@ -7,7 +7,7 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, anyhow, bail};
 use fslab_sys::dead_mount::DeadMount;
 use fslab_sys::mounts::{self, MountEntry};
 use fslab_tier::command::{self, Command, Event};
@@ -16,8 +16,8 @@ use fslab_tier::stored::Marks;
 use fslab_tier::{Tier, own_request};
 use fslab_vfs::FileSystem;
 
-use super::bad;
-use crate::layers::around;
+use crate::commands::places;
+use crate::layers::{around, close_owners_tree};
 use crate::runtime;
 
 /// The name of the layer's service.
@@ -26,7 +26,7 @@ const SERVICE: &str = "tier";
 /// A tree that can be asked.
 pub enum Access {
     /// Its daemon.
-    Mounted(PathBuf, MountEntry),
+    Mounted(MountEntry),
     /// Its directory.
     Directory(PathBuf),
 }
@@ -35,20 +35,25 @@ impl Access {
     /// The tree that a path is in, and the path from its root.
     pub fn to(path: &Path) -> Result<(Self, Vec<u8>)> {
         let path = resolved(path)?;
-        if let Some(mount) = mount_around(&path)? {
+        let mounts = mounts::list().context("can't read the list of mounts")?;
+        let around = mounts.into_iter().filter(|mount| path.starts_with(&mount.target));
+        let nearest = around.max_by_key(|mount| mount.target.as_os_str().len());
+        if let Some(mount) = nearest.filter(|mount| mount.file_system == "fuse.fslab") {
             let inner = inner_path(&path, &mount.target);
-            return Ok((Self::Mounted(mount.target.clone(), mount), inner));
+            return Ok((Self::Mounted(mount), inner));
         }
-        let root = path.ancestors().find(|ancestor| is_tree(ancestor));
-        let root = root.ok_or_else(|| match is_missing(&path) {
-            true => not_there(&path),
-            false => bad(format!(
+        let mark = Marks::of_this_process().tree_name();
+        let is_tree =
+            |path: &&Path| rustix::fs::getxattr(*path, mark, &mut [0_u8; 4096][..]).is_ok();
+        let Some(root) = path.ancestors().find(is_tree) else {
+            must_be_there(&path)?;
+            bail_as!(
+                BadInput,
                 "{} is in no tree of a tier; `fslab tier init` makes one",
                 path.display()
-            )),
-        })?;
-        let inner = inner_path(&path, root);
-        Ok((Self::Directory(root.to_owned()), inner))
+            );
+        };
+        Ok((Self::Directory(root.to_owned()), inner_path(&path, root)))
     }
 
     /// The tree that all of some paths are in. Each must be there, before anything is done.
@@ -58,88 +63,84 @@ impl Access {
         for path in paths {
             let (found, inner) = Self::to(path)?;
             if access.as_ref().is_some_and(|access| access.root() != found.root()) {
-                return Err(bad("the paths are in different trees".to_owned()));
+                bail_as!(BadInput, "the paths are in different trees");
             }
             access = Some(found);
             all.push(inner);
         }
-        if let Some(missing) = paths.iter().find(|path| is_missing(path)) {
-            return Err(not_there(missing));
-        }
+        paths.iter().try_for_each(|path| must_be_there(path))?;
         Ok((access.context("no path is given")?, all))
     }
 
     fn root(&self) -> &Path {
         match self {
-            Self::Mounted(root, _) | Self::Directory(root) => root,
+            Self::Mounted(mount) => &mount.target,
+            Self::Directory(root) => root,
         }
     }
 
     /// Asks, and calls `told` with each thing that is told; `false` ends it.
     pub fn ask(&self, command: &Command, told: &mut dyn FnMut(Event) -> bool) -> Result<()> {
         match self {
-            Self::Mounted(root, mount) if mount.is_read_only && !command.only_asks() => {
-                let root = root.display();
-                Err(bad(format!("{root} is mounted read-only: nothing of the tier is changed")))
+            Self::Mounted(mount) if mount.is_read_only && !command.only_asks() => {
+                let root = mount.target.display();
+                bail_as!(BadInput, "{root} is mounted read-only: nothing of the tier is changed")
             }
-            Self::Mounted(root, mount) => ask_daemon(root, mount, command, told),
-            Self::Directory(root) => ask_here(root, command, told),
+            Self::Mounted(mount) => ask_daemon(mount, command, told),
+            Self::Directory(root) => {
+                let tier = open(root).inspect_err(|_| close_owners_tree(root))?;
+                let done = command::execute(&tier, command, &own_request(), told);
+                let ended = tier.shutdown();
+                told(crate::layers::ended(done));
+                Ok(ended?)
+            }
         }
     }
 }
 
-fn is_missing(path: &Path) -> bool {
-    let found = path.symlink_metadata();
-    found.is_err_and(|error| matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory))
-}
-
-fn not_there(path: &Path) -> anyhow::Error {
-    bad(format!("{} is not there", path.display()))
+fn must_be_there(path: &Path) -> Result<()> {
+    match path.symlink_metadata().map_err(|error| error.kind()) {
+        Err(ErrorKind::NotFound | ErrorKind::NotADirectory) => {
+            bail_as!(BadInput, "{} is not there", path.display())
+        }
+        _ => Ok(()),
+    }
 }
 
 /// An absolute path without links, but for the last name, which need not be there.
 fn resolved(path: &Path) -> Result<PathBuf> {
     let path = std::path::absolute(path)?;
-    let there = path.ancestors().skip(1).find_map(|ancestor| {
-        let real = ancestor.canonicalize().ok()?;
-        Some(real.join(path.strip_prefix(ancestor).ok()?))
-    });
-    let there = there.unwrap_or(path);
-    let is_link = there.symlink_metadata().is_ok_and(|found| found.is_symlink());
-    Ok(if is_link { there } else { there.canonicalize().unwrap_or(there) })
+    if let (Some(parent), Some(name)) = (path.parent(), path.file_name()) {
+        let there = places::resolved(parent)?.join(name);
+        if there.is_symlink() {
+            return Ok(there);
+        }
+    }
+    places::resolved(&path)
 }
 
 fn inner_path(path: &Path, root: &Path) -> Vec<u8> {
     path.strip_prefix(root).map_or(Vec::new(), |inner| inner.as_os_str().as_bytes().to_vec())
 }
 
-/// The mount of fslab that a path is in.
-fn mount_around(path: &Path) -> Result<Option<MountEntry>> {
-    let mounts = mounts::list().context("can't read the list of mounts")?;
-    let around = mounts.into_iter().filter(|mount| path.starts_with(&mount.target));
-    let nearest = around.max_by_key(|mount| mount.target.as_os_str().len());
-    Ok(nearest.filter(|mount| mount.file_system == "fuse.fslab"))
-}
-
-fn is_tree(path: &Path) -> bool {
-    let name = Marks::of_this_process().tree_name();
-    rustix::fs::getxattr(path, name, &mut [0_u8; 4096][..]).is_ok()
-}
-
 fn ask_daemon(
-    root: &Path,
     mount: &MountEntry,
     command: &Command,
     told: &mut dyn FnMut(Event) -> bool,
 ) -> Result<()> {
-    let owner = runtime::owner_to_ask(mount, root.display())?;
-    let name = runtime::service_socket_name(mount.device, SERVICE);
-    let socket = runtime::find_socket(owner, &name).ok_or_else(|| without_socket(root))?;
+    let shown = mount.target.display();
+    let Some(socket) = runtime::find_socket(mount, &shown, SERVICE)? else {
+        // Another daemon removes the socket of one that was killed.
+        if let Ok(Some(_)) = DeadMount::on(&mount.target, "fuse.fslab") {
+            bail!("the daemon of {shown} is dead; `fslab mount -o replace` takes its place");
+        }
+        bail_as!(BadInput, "{shown} is mounted without the layer tier");
+    };
     let mut stream = UnixStream::connect(&socket).map_err(|error| {
-        let (root, socket) = (root.display(), socket.display());
-        anyhow::anyhow!(
-            "the daemon of {root} does not answer on {socket}: {error}; where it is dead, \
-             `fslab mount -o replace` takes its place"
+        anyhow!(
+            "the daemon of {shown} does not answer on {}: {error}; where it is dead, \
+             `fslab mount -o replace` takes its place",
+            socket.display()
         )
     })?;
     let question = serde_json::to_string(command)? + "\n";
@@ -148,43 +149,16 @@ fn ask_daemon(
         let line = line.context("listening to the daemon")?;
         let event = serde_json::from_str(&line)
             .context("the daemon answers what this fslab does not understand")?;
-        if matches!(event, Event::End { .. }) {
-            told(event);
-            return Ok(());
-        }
-        if !told(event) {
+        let is_last = matches!(event, Event::End { .. });
+        if !told(event) || is_last {
             return Ok(());
         }
     }
-    anyhow::bail!("the daemon of {} ended before it had answered", root.display())
-}
-
-/// Another daemon removes the socket of one that was killed.
-fn without_socket(root: &Path) -> anyhow::Error {
-    let shown = root.display();
-    match DeadMount::on(root, "fuse.fslab") {
-        Ok(Some(_)) => anyhow::anyhow!(
-            "the daemon of {shown} is dead; `fslab mount -o replace` takes its place"
-        ),
-        _ => bad(format!("{shown} is mounted without the layer tier")),
-    }
-}
-
-fn ask_here(root: &Path, command: &Command, told: &mut dyn FnMut(Event) -> bool) -> Result<()> {
-    let tier = open(root)?;
-    let done = command::execute(&tier, command, &own_request(), told);
-    let ended = tier.shutdown();
-    told(crate::layers::ended(done));
-    Ok(ended?)
+    bail!("the daemon of {shown} ended before it had answered")
 }
 
 /// Opens the tree itself.
-pub fn open(root: &Path) -> Result<Arc<Tier>> {
-    let opened = open_tree(root);
-    opened.inspect_err(|_| crate::layers::close_owners_tree(root))
-}
-
-fn open_tree(root: &Path) -> Result<Arc<Tier>> {
+fn open(root: &Path) -> Result<Arc<Tier>> {
     let tree: Arc<dyn FileSystem> = Arc::new(super::own_tree(root)?);
     let home = Home::read(&crate::layers::home_of(&*tree)?)?;
     let around = around(&crate::stack_context::of_program());

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use fslab_tier::archive::{DirectoryArchive, Key};
 use fslab_tier::home::{
     ArchiveEntry, Home, InitOptions, Poison, SurvivingArchives, Umount, writer_of,
@@ -14,15 +14,15 @@ use fslab_tier::{Environment, own_request, poison, rebuild};
 use fslab_vfs::Size;
 use fslab_vfs::{FileSystem, LockMode, Timestamp};
 
-use super::{bad, parse_bundled, unusable};
-use crate::exit::{Code, Coded};
+use super::{parse_bundled, unusable};
+use crate::commands::places::resolved;
 use crate::layers::{around, close_owners_tree, home_of};
 use crate::output::harmless;
 use crate::units::parse_duration;
 
-/// What a new tier is to be.
+/// Arguments of `fslab tier init`.
 #[derive(Debug, clap::Args)]
-struct Wanted {
+pub struct Init {
     /// A directory that becomes an archive, on another disk; it is made where it is not there,
     /// but not what it lies in. Several may be given
     #[arg(long = "archive", value_name = "DIR", required = true)]
@@ -47,38 +47,46 @@ struct Wanted {
     key: Option<PathBuf>,
     /// Whether programs can enter the tree while it is not mounted: `closed` gives it mode 0400;
     /// with `open` it keeps its mode, and released files read as zeros
-    #[arg(long, value_name = "HOW", default_value = "closed", value_parser = parse_umount)]
+    #[arg(long, value_name = "HOW", default_value = "closed", value_parser = parse_word::<Umount>)]
     umount: Umount,
     /// What root reads in released files while the tree is not mounted: with `auto` a text that
     /// says so, where the file system can share blocks, as XFS and Btrfs can, and zeros elsewhere;
     /// with `off` zeros everywhere. The text does not lower what a quota, ls -s or du count
-    #[arg(long, value_name = "HOW", default_value = "auto", value_parser = parse_poison)]
+    #[arg(long, value_name = "HOW", default_value = "auto", value_parser = parse_word::<Poison>)]
     poison: Poison,
+    /// The directory whose files go to the archives
+    tree: PathBuf,
 }
 
-/// Reads what released files show below.
-fn parse_poison(text: &str) -> Result<Poison, String> {
-    match text {
-        "auto" => Ok(Poison::Auto),
-        "off" => Ok(Poison::Off),
-        _ => Err("it is 'auto' or 'off'".to_owned()),
+/// Reads a word as `tier.toml` has it.
+fn parse_word<T: serde::de::DeserializeOwned>(text: &str) -> Result<T, serde_json::Error> {
+    serde_json::from_value(text.into())
+}
+
+impl Init {
+    /// Makes the tier.
+    pub fn run(&self) -> Result<()> {
+        let lower = claimed(&self.tree)?;
+        let around = around(&crate::stack_context::of_program());
+        let wish = self.wish()?;
+        let home = Home::init(&self.home, &*lower, &wish, &around)?;
+        let (tree, tier) = (self.tree.display(), home.description.tier);
+        say!("tier {tier}; mount it with: fslab mount -l tier {tree} {tree}");
+        say_what_umount_leaves(&wish, around.marks, &self.tree, &lower);
+        let (copies, archives) = (wish.copies, wish.archives.len());
+        if archives > copies {
+            say!(
+                "each file goes to {copies} of {archives} archives: the others take copies only \
+                 where one is full or fails; for a copy in each, use --copies {archives}"
+            );
+        }
+        self.archives.iter().try_for_each(|archive| say_if_beside(archive, &self.tree))
     }
-}
 
-/// Reads how a tree is left at umount.
-fn parse_umount(text: &str) -> Result<Umount, String> {
-    match text {
-        "closed" => Ok(Umount::Closed),
-        "open" => Ok(Umount::Open),
-        _ => Err("it is 'closed' or 'open'".to_owned()),
-    }
-}
-
-impl Wanted {
-    fn wish(&self, tree: &Path) -> Result<InitOptions> {
-        must_lie_outside(tree, self.archives.iter().chain([&self.home]).chain(&self.key))?;
+    fn wish(&self) -> Result<InitOptions> {
+        must_lie_outside(&self.tree, self.archives.iter().chain([&self.home]).chain(&self.key))?;
         Ok(InitOptions {
-            archives: self.archives.iter().map(|path| resolved(path)).collect::<Result<_>>()?,
+            archives: all_resolved(&self.archives)?,
             copies: self.copies,
             zstd_level: self.zstd_level,
             bundled: self.bundle.bytes(),
@@ -90,36 +98,6 @@ impl Wanted {
     }
 }
 
-/// Arguments of `fslab tier init`.
-#[derive(Debug, clap::Args)]
-pub struct Init {
-    #[command(flatten)]
-    wanted: Wanted,
-    /// The directory whose files go to the archives
-    tree: PathBuf,
-}
-
-impl Init {
-    /// Makes the tier.
-    pub fn run(self) -> Result<()> {
-        let lower = claimed(&self.tree)?;
-        let around = around(&crate::stack_context::of_program());
-        let wish = self.wanted.wish(&self.tree)?;
-        let home = Home::init(&self.wanted.home, &*lower, &wish, &around)?;
-        let (tree, tier) = (self.tree.display(), home.description.tier);
-        say!("tier {tier}; mount it with: fslab mount -l tier {tree} {tree}");
-        say_what_umount_leaves(&wish, around.marks, &self.tree, &lower);
-        let (copies, archives) = (wish.copies, wish.archives.len());
-        if archives > copies {
-            say!(
-                "each file goes to {copies} of {archives} archives: the others take copies only \
-                 where one is full or fails; for a copy in each, use --copies {archives}"
-            );
-        }
-        self.wanted.archives.iter().try_for_each(|archive| say_if_beside(archive, &self.tree))
-    }
-}
-
 /// Says who can read released files while the tree is not mounted, and what they read.
 fn say_what_umount_leaves(
     wish: &InitOptions,
@@ -128,25 +106,23 @@ fn say_what_umount_leaves(
     lower: &Arc<dyn FileSystem>,
 ) {
     let is_poisoned = wish.poison == Poison::Auto && poison::is_possible(lower);
-    let what = if is_poisoned {
-        "released files as the text \"fslab: this file is in an archive\""
-    } else {
-        "released files as zeros"
+    let what = match is_poisoned {
+        true => "released files as the text \"fslab: this file is in an archive\"",
+        false => "released files as zeros",
     };
     let tree = tree.display();
-    match (wish.umount, marks) {
-        (Umount::Open, _) => {
-            say!("while it is not mounted, anyone who may read {tree} reads {what}")
-        }
-        (Umount::Closed, Marks::Trusted) => say!(
-            "from its first use on {tree} is closed (mode 0400): programs can't open its files \
-             except through the mount, but root can, and reads {what} there"
-        ),
-        (Umount::Closed, Marks::Own(_)) => say!(
-            "from its first use on {tree} is closed (mode 0400) while it is not mounted: programs \
-             can't open its files, but root can, and reads {what} there"
-        ),
+    if wish.umount == Umount::Open {
+        say!("while it is not mounted, anyone who may read {tree} reads {what}");
+        return;
     }
+    let (when, except) = match marks {
+        Marks::Trusted => ("", " except through the mount"),
+        Marks::Own(_) => (" while it is not mounted", ""),
+    };
+    say!(
+        "from its first use on {tree} is closed (mode 0400){when}: programs can't open its \
+         files{except}, but root can, and reads {what} there"
+    );
 }
 
 /// Arguments of `fslab tier key`.
@@ -195,14 +171,13 @@ pub struct Attach {
 
 impl Attach {
     /// Adds the archive.
-    pub fn run(self) -> Result<()> {
-        let tree = self.tree.clone();
+    pub fn run(&self) -> Result<()> {
         let done = self.attach();
-        close_owners_tree(&tree);
+        close_owners_tree(&self.tree);
         done
     }
 
-    fn attach(self) -> Result<()> {
+    fn attach(&self) -> Result<()> {
         must_lie_outside(&self.tree, [&self.archive].into_iter().chain(&self.key))?;
         let tree = claimed(&self.tree)?;
         let mut home = Home::read(&home_of(&*tree)?)?;
@@ -289,22 +264,38 @@ pub struct Rebuild {
 
 impl Rebuild {
     /// Makes the tree again.
-    pub fn run(self, json: bool) -> Result<()> {
-        let tree = self.tree.clone();
+    pub fn run(&self, json: bool) -> Result<()> {
         let done = self.rebuild(json);
-        close_owners_tree(&tree);
+        close_owners_tree(&self.tree);
         done
     }
 
-    fn rebuild(self, json: bool) -> Result<()> {
+    fn rebuild(&self, json: bool) -> Result<()> {
         let around = around(&crate::stack_context::of_program());
         // Before anything is made.
         let left = self.home.join("tier.toml").exists().then(|| Home::read(&self.home));
         let left = left.transpose()?;
-        let remains = self.remains(left.as_ref(), &around.identities)?;
-        make_directory(&self.tree)?;
+        must_lie_outside(&self.tree, self.archives.iter().chain([&self.home]).chain(&self.keys))?;
+        let (archives, keys) = (all_resolved(&self.archives)?, all_resolved(&self.keys)?);
+        let identities = &around.identities;
+        let remains = SurvivingArchives::open(&archives, &keys, left.as_ref(), identities)?;
+        // But none that it lies in.
+        match std::fs::create_dir(&self.tree) {
+            Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => {
+                return Err(unusable(&format!("can't make {}", self.tree.display()), error));
+            }
+            _ => {}
+        }
         let tree = claimed(&self.tree)?;
-        let home = home_again(&self.home, left, &*tree, &remains, &around)?;
+        // The home that is there for this tier, or a new one.
+        let home = match left {
+            Some(mut home) => {
+                home.adopt(&*tree, &around)?;
+                home.find_archives(&remains)?;
+                home
+            }
+            None => Home::again(&self.home, &*tree, &remains, &around)?,
+        };
         home.close_root(&*tree, around.marks)?;
         let (catalogue, archives) = (home.catalogue()?, &remains.archives);
         let request = own_request();
@@ -315,8 +306,7 @@ impl Rebuild {
         let of = (&around, remains.tier);
         let poison = home.description.poison == Poison::Auto;
         let options = rebuild::Options { before, trust: self.trust, poison };
-        let made = rebuild::rebuild_with(options, &tree, archives, &catalogue, of, &request);
-        let mut made = made?;
+        let mut made = rebuild::rebuild(options, &tree, archives, &catalogue, of, &request)?;
         made.problems.extend(remains.problems);
         // Who takes them over must be the only one who uses them.
         drop(remains.archives);
@@ -339,54 +329,15 @@ impl Rebuild {
         }
         report(&made, &refusals, json)
     }
-
-    fn remains(
-        &self,
-        left: Option<&Home>,
-        identities: &Arc<dyn fslab_tier::Identities>,
-    ) -> Result<SurvivingArchives> {
-        let places = self.archives.iter().chain([&self.home]).chain(&self.keys);
-        must_lie_outside(&self.tree, places)?;
-        let all = |paths: &[PathBuf]| paths.iter().map(|path| resolved(path)).collect();
-        let (archives, keys): (Result<Vec<_>>, Result<Vec<_>>) =
-            (all(&self.archives), all(&self.keys));
-        Ok(SurvivingArchives::open(&archives?, &keys?, left, identities)?)
-    }
 }
 
-/// Makes a directory unless it is there, but none that it lies in.
-fn make_directory(path: &Path) -> Result<()> {
-    match std::fs::create_dir(path) {
-        Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => {
-            Err(unusable(&format!("can't make {}", path.display()), error))
-        }
-        _ => Ok(()),
-    }
+fn all_resolved(paths: &[PathBuf]) -> Result<Vec<PathBuf>> {
+    paths.iter().map(|path| resolved(path)).collect()
 }
 
-/// The home that is there for this tier, or a new one.
-fn home_again(
-    path: &Path,
-    left: Option<Home>,
-    tree: &dyn FileSystem,
-    remains: &SurvivingArchives,
-    around: &Environment,
-) -> Result<Home> {
-    let Some(mut home) = left else { return Ok(Home::again(path, tree, remains, around)?) };
-    home.adopt(tree, around)?;
-    home.find_archives(remains)?;
-    Ok(home)
-}
-
-/// Tells what was made, and of archives that the new tree only reads.
+/// Tells what was made, and of archives that the new tree only reads; fails where something is not
+/// as it was.
 fn report(made: &rebuild::Rebuilt, refusals: &[(PathBuf, String)], json: bool) -> Result<()> {
-    let lists = [
-        ("an earlier state", &made.older),
-        ("in no archive", &made.lost),
-        ("something else is in its place", &made.unplaced),
-        ("problem", &made.problems),
-        ("not trusted", &made.left_out),
-    ];
     if json {
         let value = serde_json::json!({
             "directories": made.directories, "files": made.files, "added": made.added,
@@ -398,72 +349,70 @@ fn report(made: &rebuild::Rebuilt, refusals: &[(PathBuf, String)], json: bool) -
         });
         say!("{value}");
     } else {
-        for (what, list) in lists {
-            list.iter().for_each(|line| say!("{what}: {}", harmless(line)));
-        }
-        if made.tree_made.is_none() {
-            say!(
-                "no archived tree was found: files are where they were when they were archived, \
-                 and attributes of directories are not known"
-            );
-        }
-        say!("{}", figures(made));
-        if !made.left_out.is_empty() {
-            say!(
-                "set-id bits, capabilities and devices were left out, because whoever can write \
-                 to an archive that is not encrypted can plant them; to have them, rebuild into \
-                 an empty directory with --trust"
-            );
-        }
-        if made.earlier > 0 {
-            let earlier = made.earlier;
-            say!("{earlier} other versions can come back: `fslab tier versions`, `undelete`");
-        }
+        report_to_people(made);
         for (path, refusal) in refusals {
             say!("files can be read now; {} {refusal}", path.display());
         }
     }
-    told(made)
-}
-
-/// What was made, in one line.
-fn figures(made: &rebuild::Rebuilt) -> String {
-    let rebuild::Rebuilt { directories, others, links, younger, kept, .. } = made;
-    let files = made.files + made.added;
-    let younger = match made.tree_made {
-        Some(_) => format!("; {younger} younger than the archived tree"),
-        None => String::new(),
-    };
-    format!(
-        "made {files} files, {directories} directories, {others} others and {links} further \
-         names{younger}; {kept} were there and stay"
-    )
-}
-
-/// Fails where something is not as it was.
-fn told(made: &rebuild::Rebuilt) -> Result<()> {
     let [older, lost, unplaced, problems] =
         [&made.older, &made.lost, &made.unplaced, &made.problems].map(Vec::len);
     if older + lost + unplaced + problems == 0 {
         return Ok(());
     }
-    let message = format!(
+    bail!(
         "{older} files are in an earlier state, {lost} are in no archive, {unplaced} were not put \
          where something else is, and there were {problems} problems"
+    )
+}
+
+fn report_to_people(made: &rebuild::Rebuilt) {
+    let lists = [
+        ("an earlier state", &made.older),
+        ("in no archive", &made.lost),
+        ("something else is in its place", &made.unplaced),
+        ("problem", &made.problems),
+        ("not trusted", &made.left_out),
+    ];
+    for (what, list) in lists {
+        list.iter().for_each(|line| say!("{what}: {}", harmless(line)));
+    }
+    let rebuild::Rebuilt { directories, others, links, younger, kept, earlier, .. } = made;
+    let files = made.files + made.added;
+    let mut younger_files = String::new();
+    if made.tree_made.is_some() {
+        younger_files = format!("; {younger} younger than the archived tree");
+    } else {
+        say!(
+            "no archived tree was found: files are where they were when they were archived, \
+             and attributes of directories are not known"
+        );
+    }
+    say!(
+        "made {files} files, {directories} directories, {others} others and {links} further \
+         names{younger_files}; {kept} were there and stay"
     );
-    Err(Coded { code: Code::Failure, message }.into())
+    if !made.left_out.is_empty() {
+        say!(
+            "set-id bits, capabilities and devices were left out, because whoever can write \
+             to an archive that is not encrypted can plant them; to have them, rebuild into \
+             an empty directory with --trust"
+        );
+    }
+    if *earlier > 0 {
+        say!("{earlier} other versions can come back: `fslab tier versions`, `undelete`");
+    }
 }
 
 /// A directory that nobody else of this house uses.
 fn claimed(path: &Path) -> Result<Arc<dyn FileSystem>> {
     let shown = path.display();
     let tree = super::own_tree(path)?;
-    tree.lock_tree(LockMode::Passing).map_err(|error| match error.errno() {
-        fslab_vfs::Errno::BUSY => {
-            bad(format!("{shown} is in use by another fslab mount or tool; end that first"))
+    match tree.lock_tree(LockMode::Passing) {
+        Err(error) if error.errno() == fslab_vfs::Errno::BUSY => {
+            bail_as!(BadInput, "{shown} is in use by another fslab mount or tool; end that first")
         }
-        _ => anyhow::Error::new(error).context(shown.to_string()),
-    })?;
+        locked => locked.with_context(|| shown.to_string())?,
+    };
     Ok(Arc::new(tree))
 }
 
@@ -474,20 +423,8 @@ fn must_lie_outside<'a>(tree: &Path, places: impl Iterator<Item = &'a PathBuf>) 
         let place = resolved(place)?;
         if place.starts_with(&tree) || tree.starts_with(&place) {
             let (place, tree) = (place.display(), tree.display());
-            return Err(bad(format!("{place} must lie outside of the tree {tree}")));
+            bail_as!(BadInput, "{place} must lie outside of the tree {tree}");
         }
     }
     Ok(())
-}
-
-/// An absolute path without links, of something that need not be there yet.
-fn resolved(path: &Path) -> Result<PathBuf> {
-    let path = std::path::absolute(path)?;
-    let there = path.ancestors().find_map(|ancestor| {
-        let real = ancestor.canonicalize().ok()?;
-        let rest = path.strip_prefix(ancestor).ok()?;
-        // Joined with nothing, the name of a file would end with a slash.
-        Some(if rest.as_os_str().is_empty() { real } else { real.join(rest) })
-    });
-    Ok(there.unwrap_or(path))
 }

@@ -1,21 +1,20 @@
 //! What is told, for people or as JSON.
 
 use std::collections::BTreeMap;
-use std::io::Write;
 
-use anyhow::{Context, Result};
-use fslab_tier::command::{Command, Event, FileSummary, Residence, WaitingProgram};
+use anyhow::Result;
+use fslab_tier::command::{ArchiveState, Command, Event, FileSummary, Residence, WaitingProgram};
 
 use super::access::Access;
-use crate::exit::{Code, Coded};
-use crate::output::{harmless, output};
+use crate::exit::Code;
+use crate::output::{self, harmless};
 use crate::units;
 
 /// Versions that are put in order before they are shown: the memory that this takes.
 const SORTED_MAX: usize = 65_536;
 
 /// Asks and shows what is told.
-pub fn run(access: Access, command: &Command, json: bool) -> Result<()> {
+pub fn run(access: &Access, command: &Command, json: bool) -> Result<()> {
     let mut shown = Shown { json, ..Shown::default() };
     access.ask(command, &mut |event| shown.show(event))?;
     if let Some(note) = nothing_in(command).filter(|_| shown.told == 0 && !json) {
@@ -53,22 +52,30 @@ struct Shown {
     versions: Vec<((String, i64), Event)>,
     /// Why it did not end well, and the exit code.
     error: Option<(Code, String)>,
-    failed: Option<std::io::Error>,
 }
 
 impl Shown {
     fn show(&mut self, event: Event) -> bool {
         self.count(&event);
-        let shown = match event {
+        match event {
             Event::Version { ref path, since, .. } if !self.json => {
                 self.versions.push(((path.clone(), since), event));
-                if self.versions.len() < SORTED_MAX { Ok(()) } else { self.show_versions() }
+                if self.versions.len() >= SORTED_MAX {
+                    self.show_versions();
+                }
             }
-            Event::End { .. } if !self.json => self.show_versions().and_then(|()| self.sum_up()),
+            Event::End { .. } if !self.json => {
+                self.show_versions();
+                // A line for many: where the daemon has not told figures itself.
+                for (what, (files, bytes)) in self.done.iter().filter(|(_, (files, _))| *files > 1)
+                {
+                    say!("{what:<10} {:>10}  in {files} files", units::bytes(*bytes));
+                }
+            }
             Event::End { .. } => self.write(&self.ending()),
             event => self.write(&event),
-        };
-        shown.map_err(|error| self.failed = Some(error)).is_ok()
+        }
+        !output::has_failed()
     }
 
     fn count(&mut self, event: &Event) {
@@ -88,61 +95,45 @@ impl Shown {
         self.told += u64::from(!matches!(&event, Event::End { error: None, .. }));
     }
 
-    fn write(&self, event: &Event) -> std::io::Result<()> {
+    fn write(&self, event: &Event) {
         let line = match self.json {
             true => serde_json::to_string(event).ok(),
             false => as_line(event).map(|line| harmless(&line).into_owned()),
         };
         match (event, line) {
             (Event::Problem { .. }, Some(line)) if !self.json => eprintln!("fslab: {line}"),
-            (_, Some(line)) => return writeln!(output(), "{line}"),
+            (_, Some(line)) => say!("{line}"),
             (_, None) => {}
         }
-        Ok(())
     }
 
-    fn show_versions(&mut self) -> std::io::Result<()> {
+    fn show_versions(&mut self) {
         let mut versions = std::mem::take(&mut self.versions);
         versions.sort_by(|(a, _), (b, _)| a.cmp(b));
-        versions.iter().try_for_each(|(_, version)| self.write(version))
-    }
-
-    /// A line for many: where the daemon has not told figures itself.
-    fn sum_up(&self) -> std::io::Result<()> {
-        let mut many = self.done.iter().filter(|(_, (files, _))| *files > 1);
-        many.try_for_each(|(what, (files, bytes))| {
-            writeln!(output(), "{what:<10} {:>10}  in {files} files", units::bytes(*bytes))
-        })
+        versions.iter().for_each(|(_, version)| self.write(version));
     }
 
     fn end(self) -> Result<()> {
-        if let Some(error) = self.failed {
-            return Err(error).context("can't write to standard output");
-        }
         match self.outcome() {
-            Some((code, message)) => Err(Coded { code, message }.into()),
-            None => Ok(()),
+            Some((code, message)) if !output::has_failed() => Err(code.error(message)),
+            _ => Ok(()),
         }
     }
 
     /// What did not end well.
     fn outcome(&self) -> Option<(Code, String)> {
-        match (&self.error, self.problems) {
-            (Some(error), _) => Some(error.clone()),
-            (None, 0) => None,
-            (None, 1) => Some((Code::Failure, "one file could not be done; see above".to_owned())),
-            (None, problems) => {
-                Some((Code::Failure, format!("{problems} files could not be done; see above")))
-            }
-        }
+        let problems = match self.problems {
+            0 => return self.error.clone(),
+            1 => "one file could not be done; see above".to_owned(),
+            problems => format!("{problems} files could not be done; see above"),
+        };
+        self.error.clone().or(Some((Code::Failure, problems)))
     }
 
     /// The last event, as the command ends.
     fn ending(&self) -> Event {
-        match self.outcome() {
-            Some((code, error)) => Event::End { error: Some(error), code: code as u8 },
-            None => Event::End { error: None, code: Code::Success as u8 },
-        }
+        let (code, error) = self.outcome().unzip();
+        Event::End { error, code: code.unwrap_or(Code::Success) as u8 }
     }
 }
 
@@ -162,11 +153,11 @@ fn as_line(event: &Event) -> Option<String> {
         ),
         Event::Waiting { path, block, class, user, waiters, by, begun, away, waited_ms } => {
             format!(
-                "{class:<8} {:<7} user {user:<6} {waiters} waiting {:>8}  block {block} of \
+                "{class:<8} {:<11} user {user:<6} {waiters} waiting {:>8}  block {block} of \
                  {path}{}",
                 match (begun, away) {
                     (true, _) => "reading",
-                    (false, true) => "away",
+                    (false, true) => "unavailable",
                     (false, false) => "queued",
                 },
                 units::duration(waited_ms * 1_000_000),
@@ -181,26 +172,18 @@ fn as_line(event: &Event) -> Option<String> {
             let bytes = units::bytes(*bytes);
             format!("{object} {bytes:>10} of {modified}  {state:<8} {when}  {path}")
         }
-        Event::Archive {
-            archive,
-            path,
-            attached,
-            refusal,
-            away,
-            encrypted,
-            free_bytes,
-            objects,
-            bytes,
-        } => {
+        Event::Archive(state) => {
+            let ArchiveState { archive, path, attached, refusal, away, encrypted, .. } = state;
+            let ArchiveState { free_bytes, objects, bytes, .. } = state;
             let free = free_bytes.map_or_else(|| "-".to_owned(), units::bytes);
             let state = match (attached, away, refusal) {
-                (_, Some(_), _) => "away",
+                (_, Some(_), _) => "unavailable",
                 (false, ..) => "missing",
                 (true, _, None) => "attached",
                 (true, _, Some(_)) => "readonly",
             };
             format!(
-                "{archive} {state:<8} {:<9} {objects:>10} files {:>10}  free {free:>10}  {} {}",
+                "{archive} {state:<11} {:<9} {objects:>10} files {:>10}  free {free:>10}  {} {}",
                 if *encrypted { "encrypted" } else { "plain" },
                 units::bytes(*bytes),
                 path.as_deref().unwrap_or("-"),

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use fslab_layers::{LayerChoice, Leaf, Stack};
-use fslab_trace::{Inventory, Owner, Reader, Record, Replayed, Replayer, Settings, noise};
+use fslab_trace::{Inventory, Reader, Record, Replayed, Replayer, Settings, noise};
 use fslab_vfs::{Credentials, FileSystem};
 
 use crate::commands::mount::{parse_layer, parse_leaf};
@@ -66,14 +66,17 @@ impl Args {
         for record in Reader::open(&self.trace)? {
             inventory.learn(&record?);
         }
-        let made = inventory.make(target, &owner(), &mut fill)?;
+        let made = inventory.make(target, Credentials::own_unless_root(), &mut fill)?;
         say!("made {} that the trace found", counted(made as u64, "file"));
         Ok(())
     }
 
     fn replay(&self, reader: &mut Reader, target: &dyn FileSystem) -> Result<Replayed> {
         let mut fill = fill;
-        let mut replayer = Replayer::new(target, Settings { owner: owner(), fill: &mut fill });
+        let mut replayer = Replayer::new(
+            target,
+            Settings { owner: Credentials::own_unless_root(), fill: &mut fill },
+        );
         let start = Instant::now();
         for record in reader {
             let record = record?;
@@ -85,14 +88,6 @@ impl Args {
         }
         Ok(replayer.finish())
     }
-}
-
-fn owner() -> Owner {
-    let (uid, gid) = (rustix::process::geteuid(), rustix::process::getegid());
-    if uid.is_root() {
-        return Owner::Recorded;
-    }
-    Owner::Instead(Credentials { uid: uid.as_raw(), gid: gid.as_raw() })
 }
 
 fn fill(record: &Record, buffer: &mut [u8]) {

@@ -76,16 +76,9 @@ impl Args {
     pub fn run(self) -> Result<()> {
         let mut reader = Reader::open(&self.trace)?;
         let mut out = BufWriter::new(output());
-        self.print(&mut reader, &mut out)?;
-        out.flush()?;
-        super::say_what_is_missing(&reader);
-        Ok(())
-    }
-
-    fn print(&self, reader: &mut Reader, out: &mut impl Write) -> Result<()> {
         let (filter, mut paths) = (self.filter(), Paths::default());
         let mut left = self.limit.unwrap_or(u64::MAX);
-        for record in reader {
+        for record in &mut reader {
             let record = record?;
             if left == 0 {
                 break;
@@ -93,20 +86,16 @@ impl Args {
             // What a rename leads to is learnt first, what a removal takes away is learnt later.
             let wanted = filter.accepts(&record, &|ino| paths.of(ino));
             if wanted {
-                self.print_one(&record, &paths, out)?;
+                match self.json {
+                    true => writeln!(out, "{}", as_json(&record))?,
+                    false => writeln!(out, "{}", Line(&record, &paths))?,
+                }
                 left -= 1;
             }
             paths.learn(&record);
         }
-        Ok(())
-    }
-
-    fn print_one(&self, record: &Record, paths: &Paths, out: &mut impl Write) -> Result<()> {
-        if self.json {
-            writeln!(out, "{}", as_json(record))?;
-        } else {
-            writeln!(out, "{}", Line(record, paths))?;
-        }
+        out.flush()?;
+        super::say_what_is_missing(&reader);
         Ok(())
     }
 

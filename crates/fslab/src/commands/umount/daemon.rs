@@ -44,8 +44,7 @@ impl Daemon {
     }
 
     fn by_socket(mount: &MountEntry) -> Option<Self> {
-        let owner = runtime::owner_to_ask(mount, "").ok()?;
-        let socket = runtime::find_socket(owner, &runtime::ending_socket_name(mount.device))?;
+        let socket = runtime::find_socket(mount, "", runtime::ENDING).ok()??;
         let stream = UnixStream::connect(socket).ok()?;
         let pid = rustix::net::sockopt::socket_peercred(&stream).ok()?.pid;
         Some(Self {
@@ -62,10 +61,9 @@ impl Daemon {
         let processes = std::fs::read_dir("/proc").ok()?.flatten();
         let pids =
             processes.filter_map(|process| process.file_name().to_str()?.parse::<i32>().ok());
-        let found = pids.filter_map(|pid| Candidate::of(pid, &wanted));
-        let daemon = found.filter(|found| found.is_connected != Some(false));
-        let daemon = daemon.max_by_key(|found| (found.is_connected, found.started))?;
-        Some(Self { pid: daemon.pid, process: daemon.process, report: None })
+        let found = pids.filter_map(|pid| candidate(pid, &wanted));
+        let found = found.filter(|(is_connected, ..)| *is_connected != Some(false));
+        Some(found.max_by_key(|(is_connected, started, _)| (*is_connected, *started))?.2)
     }
 
     /// Waits until the daemon of an unmounted place has ended.
@@ -73,41 +71,36 @@ impl Daemon {
     /// # Errors
     /// That it takes too long, or how it failed.
     pub fn wait_for_end(mut self, place: &Path) -> Result<()> {
-        let patience = if self.tells_within(END_WAIT_MAX)? { LINGER_MAX } else { Duration::ZERO };
+        // It ends, or tells how it ended, which comes first: a process ends when all its calls have
+        // returned, those to a server that hangs too.
+        let report = self.report.as_ref().map(AsFd::as_fd);
+        let watched: Vec<_> = [Some(self.process.as_fd()), report].into_iter().flatten().collect();
+        let tells = is_one_ready_within(&watched, END_WAIT_MAX)?;
+        let patience = if tells { LINGER_MAX } else { Duration::ZERO };
         let has_ended = has_ended_within(&self.process, patience)?;
         let (told, pid, place) = (self.told()?, self.pid, place.display());
+        let note = |text: std::fmt::Arguments<'_>| {
+            eprintln!("note: {text}");
+            Ok(())
+        };
         match told.as_deref().map(str::trim_end) {
             Some(DONE) if has_ended => Ok(()),
-            Some(DONE) => {
-                eprintln!(
-                    "note: {place} is unmounted and written back, but its daemon (process {pid}) \
-                     ends only when a server that does not answer has done so; its log says which"
-                );
-                Ok(())
-            }
+            Some(DONE) => note(format_args!(
+                "{place} is unmounted and written back, but its daemon (process {pid}) ends only \
+                 when a server that does not answer has done so; its log says which"
+            )),
             _ if !has_ended => {
                 bail!("unmounted, but the daemon (process {pid}) is still writing back")
             }
-            None => {
-                eprintln!(
-                    "note: {place} is unmounted; how its daemon ended can't be seen from here"
-                );
-                Ok(())
-            }
+            None => note(format_args!(
+                "{place} is unmounted; how its daemon ended can't be seen from here"
+            )),
             Some("") => bail!(
                 "{place} is unmounted, but its daemon (process {pid}) was killed before it had \
                  written everything back"
             ),
             Some(error) => bail!("{place} is unmounted, but its daemon failed: {error}"),
         }
-    }
-
-    /// Waits until the daemon has ended, or tells how it ended, which comes first: a process ends
-    /// when all its calls have returned, those to a server that hangs too.
-    fn tells_within(&self, patience: Duration) -> Result<bool> {
-        let report = self.report.as_ref().map(AsFd::as_fd);
-        let watched = [Some(self.process.as_fd()), report];
-        is_one_ready_within(&watched.into_iter().flatten().collect::<Vec<_>>(), patience)
     }
 
     /// What the daemon has told of its end; nothing where that can't be seen.
@@ -127,29 +120,20 @@ impl Daemon {
     }
 }
 
-/// A process with a descriptor of a connection of the number that is looked for.
-struct Candidate {
-    pid: i32,
-    process: OwnedFd,
-    /// Whether the connection still has its mount; `None` where the kernel does not let us look.
-    is_connected: Option<bool>,
-    /// When the process was started, in ticks since the machine was.
-    started: u64,
-}
-
-impl Candidate {
-    fn of(pid: i32, wanted: &str) -> Option<Self> {
-        let process = pidfd_open(Pid::from_raw(pid)?, PidfdFlags::empty()).ok()?;
-        let descriptors = std::fs::read_dir(format!("/proc/{pid}/fdinfo")).ok()?.flatten();
-        let mut found = descriptors.filter(|descriptor| {
-            std::fs::read_to_string(descriptor.path())
-                .is_ok_and(|text| text.lines().any(|line| line == wanted))
-        });
-        let number = found.next()?.file_name().to_str()?.parse().ok()?;
-        let descriptor = pidfd_getfd(&process, number, PidfdGetfdFlags::empty());
-        let is_connected = descriptor.ok().map(is_connected);
-        Some(Self { pid, process, is_connected, started: started(pid)? })
-    }
+/// A process with a descriptor of a connection of the number that is looked for, behind whether the
+/// connection still has its mount (`None` where the kernel does not let us look), and when the
+/// process was started, in ticks since the machine was.
+fn candidate(pid: i32, wanted: &str) -> Option<(Option<bool>, u64, Daemon)> {
+    let process = pidfd_open(Pid::from_raw(pid)?, PidfdFlags::empty()).ok()?;
+    let descriptors = std::fs::read_dir(format!("/proc/{pid}/fdinfo")).ok()?.flatten();
+    let mut found = descriptors.filter(|descriptor| {
+        std::fs::read_to_string(descriptor.path())
+            .is_ok_and(|text| text.lines().any(|line| line == wanted))
+    });
+    let number = found.next()?.file_name().to_str()?.parse().ok()?;
+    let descriptor = pidfd_getfd(&process, number, PidfdGetfdFlags::empty());
+    let is_connected = descriptor.ok().map(is_connected);
+    Some((is_connected, started(pid)?, Daemon { pid, process, report: None }))
 }
 
 /// Field 22 of /proc/PID/stat; the second is a name in parentheses that may hold anything.

@@ -1,20 +1,21 @@
 //! `fslab age image make`: a file system as a workload leaves it.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::path::PathBuf;
 
 use anyhow::{Context, Result, bail};
 use fslab_age::image::{Identity, engine_use, pack};
 use fslab_age::replay::{Replayed, Replayer, Settings, WhenFull};
+use fslab_age::table::directory_of;
 use fslab_age::workload::{Provenance, WorkloadReader, identity_of_file};
 use fslab_ext2::MkfsOptions;
-use fslab_ext2::alloc::{self, Clustering, POLICIES, PolicySpec};
+use fslab_ext2::alloc::{Clustering, PolicySpec};
 use fslab_sys::make_file_system::Kind;
+use fslab_sys::signals::Interrupt;
 use fslab_vfs::Size;
 
-use super::super::replay::{DataArg, Watcher};
+use super::super::replay::{DataArg, Watcher, sync_every_ns};
+use super::super::simulate::{parse_clustering, parse_policy};
 use super::ground::{Form, Ground, engine_options};
 use super::tell;
 use crate::exit::{Code, Coded};
@@ -30,11 +31,11 @@ pub struct Args {
     mkfs: Vec<String>,
     /// Let fslab's ext2 engine do it with this policy, without a mount: equal workloads make equal
     /// images
-    #[arg(long, value_name = "NAME")]
-    policy: Option<String>,
+    #[arg(long, value_name = "NAME", value_parser = parse_policy)]
+    policy: Option<&'static PolicySpec>,
     /// With --policy: whether blocks are moved together while they are written, smart or dumb
-    #[arg(long, default_value = "dumb", requires = "policy")]
-    clustering: String,
+    #[arg(long, default_value = "dumb", requires = "policy", value_parser = parse_clustering)]
+    clustering: Clustering,
     /// With --policy: one inode for so many bytes
     #[arg(long, value_name = "BYTES", default_value_t = 16_384, requires = "policy")]
     inode_ratio: u32,
@@ -75,10 +76,9 @@ impl Args {
         let hash = identity_of_file(&self.workload)?;
         let (settings, form) = (self.settings(&hash)?, self.form()?);
         let output = self.output(&hash);
-        let parent = output.parent().filter(|parent| !parent.as_os_str().is_empty());
         // Before anything is mounted: what a signal ends must be undone.
-        let stop = heed_signals()?;
-        let ground = Ground::make(&form, size, parent.unwrap_or(Path::new(".")))?;
+        let stop = Interrupt::on_signals().context("can't wait for signals")?;
+        let ground = Ground::make(&form, size, directory_of(&output))?;
         let mut identity = Identity { workload: hash, facts: self.facts(&provenance) };
         identity.facts.insert("made".to_owned(), one_line(&ground.made));
         let aged = age(&ground, reader, settings, stop)?;
@@ -98,14 +98,11 @@ impl Args {
     }
 
     fn settings(&self, hash: &str) -> Result<Settings> {
-        if !(self.sync_every > 0.0 && self.sync_every.is_finite()) {
-            return Err(refuse("--sync-every must be above 0 hours".to_owned()));
-        }
         Ok(Settings {
             data: self.data.into(),
             when_full: if self.stop_when_full { WhenFull::Stop } else { WhenFull::Skip },
             threads: self.threads.clamp(1, 256),
-            sync_every_ns: (self.sync_every * 3.6e12).min(1e18) as u64,
+            sync_every_ns: sync_every_ns(self.sync_every)?,
             workload_hash: hash.to_owned(),
             ..Settings::default()
         })
@@ -115,7 +112,7 @@ impl Args {
         if self.filesystem.is_read_only() {
             return Err(refuse(format!("{} can't be written, and so not aged", self.filesystem)));
         }
-        let Some(policy) = self.policy()? else {
+        let Some(policy) = self.policy else {
             return Ok(Form::Kernel { kind: self.filesystem, mkfs: self.mkfs.clone() });
         };
         if self.filesystem != Kind::Ext2 {
@@ -123,29 +120,19 @@ impl Args {
                 format!("--policy is of ext2 images: say -f ext2, not {}", self.filesystem);
             return Err(refuse(message));
         }
-        let clustering = Clustering::from_name(&self.clustering).ok_or_else(|| {
-            refuse(format!("clustering is smart or dumb, not '{}'", self.clustering))
-        })?;
         let mkfs = engine_options(self.inode_ratio, self.reserved_percent, self.group_blocks());
-        if clustering == Clustering::Smart && !matches!(self.data, DataArg::Real) {
+        if self.clustering == Clustering::Smart && !matches!(self.data, DataArg::Real) {
             let message = "--clustering smart moves blocks while they are written: it needs \
                            --data real";
             return Err(refuse(message.to_owned()));
         }
-        Ok(Form::Engine { mkfs, options: engine_use(policy, clustering) })
+        Ok(Form::Engine { mkfs, options: engine_use(policy, self.clustering) })
     }
 
     fn group_blocks(&self) -> Option<u32> {
         let block_bytes = u64::from(MkfsOptions::default().block_size.bytes_u32());
         let blocks = self.group_size?.bytes() / block_bytes / 8 * 8;
         Some(u32::try_from(blocks).unwrap_or(u32::MAX))
-    }
-
-    fn policy(&self) -> Result<Option<&'static PolicySpec>> {
-        let Some(name) = &self.policy else { return Ok(None) };
-        let names: Vec<_> = POLICIES.iter().map(|policy| policy.name).collect();
-        let unknown = || refuse(format!("no policy '{name}'; there are {}", names.join(", ")));
-        alloc::policy(name).ok_or_else(unknown).map(Some)
     }
 
     fn output(&self, hash: &str) -> PathBuf {
@@ -155,16 +142,10 @@ impl Args {
 
     /// What is known of the image before it is made.
     fn facts(&self, provenance: &Provenance) -> BTreeMap<String, String> {
-        let policy = self.policy.as_ref();
+        let engine = |policy: &PolicySpec| format!("{} {}", policy.name, self.clustering.name());
         let facts = [
             ("filesystem", self.filesystem.to_string()),
-            (
-                "policy",
-                policy.map_or_else(
-                    || "the kernel's".to_owned(),
-                    |policy| format!("{policy} {}", self.clustering),
-                ),
-            ),
+            ("policy", self.policy.map_or_else(|| "the kernel's".to_owned(), engine)),
             ("data", format!("{:?}", self.data).to_lowercase()),
             ("threads", self.threads.to_string()),
             ("sync_every_hours", self.sync_every.to_string()),
@@ -181,7 +162,7 @@ fn age(
     ground: &Ground,
     reader: WorkloadReader,
     settings: Settings,
-    stop: Arc<AtomicBool>,
+    stop: Interrupt,
 ) -> Result<Vec<(String, String)>> {
     let mut watcher = Watcher::new(reader.total(), stop, ground.place.clone());
     let mut replayer = Replayer::new(&*ground.file_system, settings);
@@ -208,15 +189,6 @@ fn age(
         ("layout_score", score.map_or_else(|| "none".to_owned(), |score| format!("{score:.6}"))),
     ];
     Ok(facts.into_iter().map(|(key, value)| (key.to_owned(), value)).collect())
-}
-
-fn heed_signals() -> Result<Arc<AtomicBool>> {
-    use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
-    let stop = Arc::new(AtomicBool::new(false));
-    for signal in [SIGINT, SIGTERM, SIGHUP] {
-        signal_hook::flag::register(signal, Arc::clone(&stop)).context("can't wait for signals")?;
-    }
-    Ok(stop)
 }
 
 /// A fact is one line.

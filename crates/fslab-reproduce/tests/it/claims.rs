@@ -7,9 +7,8 @@ use fslab_compare::plan::Form;
 use fslab_report::Report;
 use fslab_report::sample::{Record, Sample};
 use fslab_reproduce::{Agreement, Answers, Figure, Findings, Outcome, Paper, Ran, Row, Runs};
-use fslab_sys::signals::Interrupt;
 
-use crate::support::{Silent, TestHost, run};
+use crate::support::run;
 
 const PLAN: &str = "name = \"tiny\"\nrounds = 3\n\
     [[target]]\nname = \"a\"\nin_process = \"mem:\"\n\
@@ -96,8 +95,7 @@ fn claim(id: &str, paper: &str, measure: &str) -> String {
 /// A run in which `b` takes exactly twice the time of `a`.
 fn doubled() -> Vec<Record> {
     let directory = tempfile::tempdir_in(".").unwrap();
-    let ran = run(PLAN, directory.path(), &TestHost, Interrupt::default(), &mut Silent).unwrap();
-    let records = ran.1;
+    let records = run(PLAN, directory.path());
     let times: BTreeMap<_, _> =
         records.iter().filter_map(sample).map(|s| (key(s), s.elapsed_ns)).collect();
     let double = |record: Record| match record {

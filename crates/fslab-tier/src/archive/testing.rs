@@ -8,11 +8,11 @@ use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
 
-use super::{Archive, ContainerKind, Upload};
+use super::{Archive, Container, ContainerKind, Upload};
 use crate::id::Id;
 use crate::stored::format::{HeadRecord, KIND_BUNDLE};
 
-type Containers = BTreeMap<(ContainerKind, Id), Arc<Vec<u8>>>;
+type Containers = BTreeMap<Container, Arc<Vec<u8>>>;
 
 /// An archive in memory, with faults.
 #[derive(Debug, Default)]
@@ -21,7 +21,7 @@ pub struct MemoryArchive {
     label: String,
     containers: Arc<Mutex<Containers>>,
     /// What came last.
-    last: Arc<Mutex<Option<(ContainerKind, Id)>>>,
+    last: Arc<Mutex<Option<Container>>>,
     faults: Arc<Faults>,
 }
 
@@ -106,8 +106,8 @@ impl MemoryArchive {
     }
 
     /// Puts a container there as it is.
-    pub fn put(&self, kind: ContainerKind, container: Id, bytes: Vec<u8>) {
-        self.containers.lock().insert((kind, container), Arc::new(bytes));
+    pub fn put(&self, container: Container, bytes: Vec<u8>) {
+        self.containers.lock().insert(container, Arc::new(bytes));
     }
 
     /// Containers there are.
@@ -133,9 +133,9 @@ impl MemoryArchive {
         }
     }
 
-    fn get(&self, kind: ContainerKind, container: Id) -> io::Result<Arc<Vec<u8>>> {
+    fn get(&self, container: Container) -> io::Result<Arc<Vec<u8>>> {
         let containers = self.containers.lock();
-        containers.get(&(kind, container)).cloned().ok_or(io::ErrorKind::NotFound.into())
+        containers.get(&container).cloned().ok_or(io::ErrorKind::NotFound.into())
     }
 }
 
@@ -148,21 +148,15 @@ impl Archive for MemoryArchive {
         &self.label
     }
 
-    fn begin(&self, kind: ContainerKind, container: Id) -> io::Result<Box<dyn Upload>> {
+    fn begin(&self, container: Container) -> io::Result<Box<dyn Upload>> {
         let (containers, faults) = (Arc::clone(&self.containers), Arc::clone(&self.faults));
-        let (key, last) = ((kind, container), Arc::clone(&self.last));
+        let (key, last) = (container, Arc::clone(&self.last));
         Ok(Box::new(MemoryUpload { key, bytes: Vec::new(), containers, last, faults }))
     }
 
-    fn read(
-        &self,
-        kind: ContainerKind,
-        container: Id,
-        offset: u64,
-        buffer: &mut [u8],
-    ) -> io::Result<usize> {
+    fn read(&self, container: Container, offset: u64, buffer: &mut [u8]) -> io::Result<usize> {
         self.faults.meet()?;
-        let bytes = self.get(kind, container)?;
+        let bytes = self.get(container)?;
         let start = usize::try_from(offset).map_or(bytes.len(), |offset| offset.min(bytes.len()));
         let wanted = if self.faults.short.load(Ordering::SeqCst) {
             buffer.len().div_ceil(2)
@@ -178,8 +172,8 @@ impl Archive for MemoryArchive {
         Ok(length)
     }
 
-    fn length(&self, kind: ContainerKind, container: Id) -> io::Result<u64> {
-        Ok(self.get(kind, container)?.len() as u64)
+    fn length(&self, container: Container) -> io::Result<u64> {
+        Ok(self.get(container)?.len() as u64)
     }
 
     fn list(&self, kind: ContainerKind, visit: &mut dyn FnMut(Id, u64)) -> io::Result<()> {
@@ -193,19 +187,19 @@ impl Archive for MemoryArchive {
         Ok(())
     }
 
-    fn delete(&self, kind: ContainerKind, container: Id) -> io::Result<()> {
+    fn delete(&self, container: Container) -> io::Result<()> {
         if !self.faults.keeps.load(Ordering::SeqCst) {
-            self.containers.lock().remove(&(kind, container));
+            self.containers.lock().remove(&container);
         }
         Ok(())
     }
 }
 
 struct MemoryUpload {
-    key: (ContainerKind, Id),
+    key: Container,
     bytes: Vec<u8>,
     containers: Arc<Mutex<Containers>>,
-    last: Arc<Mutex<Option<(ContainerKind, Id)>>>,
+    last: Arc<Mutex<Option<Container>>>,
     faults: Arc<Faults>,
 }
 

@@ -6,11 +6,10 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
+use fslab_sys::mount_attributes::MountAttributes;
+use fslab_sys::mounts::Mount;
 use rustix::fs::CWD;
 use rustix::mount::{MoveMountFlags, OpenTreeFlags, move_mount, open_tree};
-
-use crate::mount_attributes::MountAttributes;
-use crate::mounts::Mount;
 
 /// `MOUNT_ATTR_IDMAP`
 const MOUNT_ATTR_IDMAP: u64 = 0x0010_0000;
@@ -90,7 +89,7 @@ impl Drop for Holder {
     fn drop(&mut self) {
         // It may have ended by itself.
         if let Err(error) = self.0.kill().and_then(|()| self.0.wait().map(drop)) {
-            tracing::warn!(%error, "a process that held a user namespace");
+            eprintln!("a process that held a user namespace: {error}");
         }
     }
 }

@@ -1,0 +1,9 @@
+//! Tests of papers: claims read, looked up in a real run and judged, and their page in a browser.
+
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+#[path = "../../../fslab-report/tests/it/browser.rs"]
+mod browser;
+mod claims;
+mod page;
+mod support;
