@@ -225,6 +225,7 @@ fn a_tree_made_again_reads_until_it_takes_its_archive_over() {
     assert!(told["refusal"].as_str().unwrap().contains(shown(tiered.tree())), "{told}");
     let told = fslab(&["tier", "archives", shown(&again)]).output().unwrap();
     let told = String::from_utf8(told.stdout).unwrap();
+    let told = told.split_whitespace().collect::<Vec<_>>().join(" ");
     assert!(told.contains(" readonly plain ") && told.contains(&command), "{told}");
 
     tiered.place().mount(&["-l", "tier"]);
