@@ -9,138 +9,37 @@
 //! No request waits for one that takes long: a thread that takes a request when no other waits in
 //! its queue starts one more. A request that came before that one was registered lies in the
 //! kernel's queue, and is handed out only when an answer arrives there. So where requests take
-//! long, a queue that got a thread is sent one more request now and then, by asking the mount for its
-//! free space (`wake_grown`).
+//! long, a queue that got a thread is sent one more request now and then, by asking the mount for
+//! its free space (`queues`).
 //!
 //! FORGET, INTERRUPT and notices stay on /dev/fuse.
 
+mod queues;
+
 use std::io;
 use std::os::fd::OwnedFd;
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Sender, channel};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use fslab_sys::fuse_ring::{FuseRing, Taken};
 use fslab_sys::processors;
 use fslab_vfs::Errno;
-use parking_lot::Mutex;
 
 use crate::decode::Incoming;
 use crate::reply_buffer::ReplyBuffer;
 use crate::server::Server;
-use crate::workers::{Worker, Workers};
+use crate::workers::Worker;
+
+use queues::Queue;
+pub(crate) use queues::Queues;
 
 /// Threads of one mount, with those that wait.
 const THREADS_MAX: usize = 256;
 
 /// Threads of each queue at the start: one serves, and one waits.
 const FIRST_THREADS: usize = 2;
-
-/// A request that takes so long may take much longer.
-const LONG: Duration = Duration::from_millis(10);
-
-/// While requests take long, a queue that got a thread is woken after this, and again after twice
-/// the time: nothing tells whether requests lie there.
-const WAKE_PAUSE_MIN: Duration = Duration::from_millis(5);
-/// The longest time between two wakings.
-const WAKE_PAUSE_MAX: Duration = Duration::from_millis(250);
-
-/// The queues of one mount.
-#[derive(Debug)]
-pub(crate) struct Queues {
-    device: Arc<OwnedFd>,
-    mount_point: PathBuf,
-    queues: Box<[Queue]>,
-    payload_bytes: usize,
-    /// Their threads, as others see them.
-    pub workers: Arc<Workers>,
-    /// Whether the last thread to be started could not be.
-    is_short_of_threads: AtomicBool,
-}
-
-/// The requests of one processor.
-#[derive(Debug)]
-struct Queue {
-    processor: usize,
-    /// Threads that wait for a request.
-    waiting: AtomicUsize,
-    wake: Mutex<Wake>,
-}
-
-/// When a queue is woken next, if it ever got a thread, and how long after that again.
-#[derive(Debug, Default)]
-struct Wake {
-    at: Option<Instant>,
-    pause: Duration,
-}
-
-impl Queues {
-    /// One queue for each processor that the machine may have.
-    ///
-    /// # Errors
-    /// Whatever keeps this process from serving by io_uring.
-    pub fn new(device: OwnedFd, mount_point: &Path, payload_bytes: usize) -> io::Result<Self> {
-        Ok(Self {
-            device: Arc::new(device),
-            mount_point: mount_point.to_owned(),
-            queues: (0..processors::possible_count()?).map(Queue::new).collect(),
-            payload_bytes,
-            workers: Arc::default(),
-            is_short_of_threads: AtomicBool::new(false),
-        })
-    }
-
-    /// Has the kernel hand out what may lie in queues that got threads, while requests take long.
-    pub fn wake_grown(&self) {
-        if self.workers.count_busy(LONG) > 0 {
-            self.queues
-                .iter()
-                .filter(|queue| queue.wants_waking())
-                .for_each(|queue| self.wake(queue));
-        }
-    }
-
-    /// Sends a queue one more request, whose answer fetches what lies there for the longest time.
-    fn wake(&self, queue: &Queue) {
-        let (processor, mount_point) = (queue.processor, self.mount_point.clone());
-        // A thread of its own: it waits for the mount.
-        let wake = move || {
-            let tied = processors::run_on(processor);
-            let asked = tied.and_then(|()| Ok(rustix::fs::statfs(&mount_point)?));
-            if let Err(error) = asked {
-                tracing::debug!(%error, processor, "a queue could not be woken");
-            }
-        };
-        let started = std::thread::Builder::new().name("fslab-wake".to_owned()).spawn(wake);
-        if let Err(error) = started {
-            tracing::debug!(%error, processor, "a queue could not be woken yet");
-        }
-    }
-}
-
-impl Queue {
-    fn new(processor: usize) -> Self {
-        Self { processor, waiting: AtomicUsize::new(0), wake: Mutex::default() }
-    }
-
-    /// Notes that the queue got a thread, and that requests may have come before it.
-    fn note_growth(&self) {
-        *self.wake.lock() = Wake { at: Some(Instant::now()), pause: WAKE_PAUSE_MIN };
-    }
-
-    /// Whether it is time to wake the queue, and a thread waits there to serve what is fetched.
-    fn wants_waking(&self) -> bool {
-        let (now, mut wake) = (Instant::now(), self.wake.lock());
-        let wants = self.waiting.load(Ordering::SeqCst) > 0 && wake.at.is_some_and(|at| at <= now);
-        if wants {
-            wake.at = Some(now + wake.pause);
-            wake.pause = (wake.pause * 2).min(WAKE_PAUSE_MAX);
-        }
-        wants
-    }
-}
 
 /// Whether this process can serve by io_uring. Whether the kernel offers it shows at the start of
 /// the connection.
@@ -159,8 +58,8 @@ pub(crate) fn check(device: &OwnedFd) -> io::Result<()> {
 }
 
 impl Server {
-    /// Starts the first threads of each queue, and waits until the kernel knows them all: until then it
-    /// holds requests back.
+    /// Starts the first threads of each queue, and waits until the kernel knows them all: until
+    /// then it holds requests back.
     pub fn start_queues(self: &Arc<Self>, queues: &Arc<Queues>) -> io::Result<()> {
         let (sender, registered) = channel();
         for number in 0..queues.queues.len() * FIRST_THREADS {
@@ -211,7 +110,7 @@ struct RingThread {
 
 impl RingThread {
     fn run(&mut self, registered: Option<Sender<io::Result<()>>>) {
-        let ring = self.register();
+        let ring = self.queues.register(self.number);
         let ring = match (ring, registered) {
             (Ok(ring), None) => {
                 self.queue().note_growth();
@@ -236,18 +135,6 @@ impl RingThread {
 
     fn queue(&self) -> &Queue {
         &self.queues.queues[self.number]
-    }
-
-    fn register(&self) -> io::Result<FuseRing> {
-        // One that is not there now makes no requests either.
-        if let Err(error) = processors::run_on(self.queue().processor) {
-            tracing::debug!(%error, processor = self.queue().processor, "a thread is not tied");
-        }
-        let number = u16::try_from(self.number).map_err(io::Error::other)?;
-        let device = Arc::clone(&self.queues.device);
-        let mut ring = FuseRing::new(device, number, self.queues.payload_bytes)?;
-        ring.register()?;
-        Ok(ring)
     }
 
     fn serve(&mut self, ring: &mut FuseRing) {
