@@ -8,7 +8,7 @@ use fslab_report::{Report, Verdict};
 use fslab_sys::signals::Interrupt;
 use fslab_vfs::{FileSystem, Handle, Ino, MemFs, Request};
 
-use crate::support::{Silent, TestHost, run, samples};
+use crate::support::{Silent, TestHost, directory_on_disk, run, samples};
 
 /// Every workload, small.
 const WORKLOADS: &str = r#"
@@ -42,7 +42,7 @@ fn plan(directory: &std::path::Path) -> String {
 
 #[test]
 fn every_cell_is_sampled_and_nothing_is_left_behind() {
-    let directory = tempfile::tempdir_in(".").unwrap();
+    let directory = directory_on_disk();
     let plan = plan(directory.path());
     let (outcome, records) =
         run(&plan, directory.path(), &TestHost, Interrupt::default(), &mut Silent).unwrap();
@@ -63,7 +63,7 @@ fn every_cell_is_sampled_and_nothing_is_left_behind() {
 /// A plan's margin is in the samples, from which its report is computed.
 #[test]
 fn the_margin_of_a_plan_is_in_its_samples() {
-    let directory = tempfile::tempdir_in(".").unwrap();
+    let directory = directory_on_disk();
     let plan = format!("margin = \"50 %\"\n{}", plan(directory.path()));
     let (_, records) =
         run(&plan, directory.path(), &TestHost, Interrupt::default(), &mut Silent).unwrap();
@@ -77,7 +77,7 @@ fn the_margin_of_a_plan_is_in_its_samples() {
 /// Every target meets the same seed in a round, rounds differ, and both orders occur over rounds.
 #[test]
 fn rounds_are_complete_blocks_in_random_order() {
-    let directory = tempfile::tempdir_in(".").unwrap();
+    let directory = directory_on_disk();
     let plan = "name = \"blocks\"\nrounds = 12\nnoise_floor = false\n\
          [[target]]\nname = \"a\"\nin_process = \"mem:\"\n\
          [[target]]\nname = \"b\"\nin_process = \"mem:\"\n\
@@ -144,7 +144,7 @@ impl Host for DamagedHost {
 /// Wrong bytes fail the two workloads that read what they wrote, on that target alone.
 #[test]
 fn planted_wrong_data_is_found_and_costs_only_its_own_samples() {
-    let directory = tempfile::tempdir_in(".").unwrap();
+    let directory = directory_on_disk();
     let plan = format!(
         "name = \"damage\"\nrounds = 2\n\
          [[target]]\nname = \"good\"\nin_process = \"mem:\"\n\
@@ -182,7 +182,7 @@ impl Observer for StopInRound2 {
 
 #[test]
 fn an_interrupted_run_keeps_whole_samples() {
-    let directory = tempfile::tempdir_in(".").unwrap();
+    let directory = directory_on_disk();
     let interrupt = Interrupt::default();
     let (outcome, records) = run(
         &plan(directory.path()),
@@ -199,7 +199,7 @@ fn an_interrupted_run_keeps_whole_samples() {
 
 #[test]
 fn without_a_target_that_works_there_is_an_error() {
-    let directory = tempfile::tempdir_in(".").unwrap();
+    let directory = directory_on_disk();
     let plan = "name = \"none\"\n[[target]]\nname = \"x\"\nin_process = \"nothing\"\n\
                 [[workload]]\nname = \"stream\"\n";
     let result = run(plan, directory.path(), &TestHost, Interrupt::default(), &mut Silent);
@@ -210,7 +210,7 @@ fn without_a_target_that_works_there_is_an_error() {
 /// Samples are never overwritten, and a line that was cut short is no obstacle.
 #[test]
 fn samples_are_kept_and_a_cut_line_is_left_out() {
-    let directory = tempfile::tempdir_in(".").unwrap();
+    let directory = directory_on_disk();
     let plan = "name = \"one\"\nrounds = 1\n\
                 [[target]]\nname = \"m\"\nin_process = \"mem:\"\n\
                 [[workload]]\nname = \"stream\"\nsize = 4096\nrequest = 4096\n";

@@ -12,7 +12,7 @@ use fslab_sys::mounts;
 use fslab_sys::signals::Interrupt;
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::support::{Silent, TestHost, can_mount, has_program, run};
+use crate::support::{Silent, TestHost, can_mount, directory_on_disk, has_program, run};
 
 const VARIABLE: &str = "FSLAB_TEST_VICTIM";
 
@@ -146,7 +146,7 @@ fn sigint_and_sigterm_leave_nothing_even_when_repeated() {
         return;
     }
     for signal in [Signal::INT, Signal::TERM] {
-        let directory = tempfile::tempdir_in(".").unwrap();
+        let directory = directory_on_disk();
         let mut victim = start(directory.path());
         victim.send(signal);
         victim.send(Signal::CONT);
@@ -165,7 +165,7 @@ fn leftovers_of_a_killed_run_are_removed_and_those_of_a_living_one_kept() {
     if !ready("killed run") {
         return;
     }
-    let directory = tempfile::tempdir_in(".").unwrap();
+    let directory = directory_on_disk();
     let mut victim = start(directory.path());
     let mine = |found: Vec<fslab_compare::Leftover>| {
         let full = directory.path().canonicalize().unwrap();
@@ -201,7 +201,7 @@ fn a_panic_leaves_nothing() {
     if !can_mount("panic") {
         return;
     }
-    let directory = tempfile::tempdir_in(".").unwrap();
+    let directory = directory_on_disk();
     let caught = std::panic::catch_unwind(|| {
         run(PLAN, directory.path(), &PanickingHost, Interrupt::default(), &mut Silent).map(|_| ())
     });

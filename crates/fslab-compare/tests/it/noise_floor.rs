@@ -10,7 +10,7 @@ use fslab_report::sample::{Record, Sample};
 use fslab_report::{Report, Verdict};
 use fslab_sys::signals::Interrupt;
 
-use crate::support::{Silent, TestHost, run, samples};
+use crate::support::{Silent, TestHost, directory_on_disk, run, samples};
 
 const PLAN: &str = r#"
 name = "small"
@@ -38,7 +38,7 @@ fn rendered(name: &str, report: &Report) -> String {
 /// has samples and no row.
 #[test]
 fn second_copy_runs_in_every_round_and_has_no_row() {
-    let directory = tempfile::tempdir_in(".").unwrap();
+    let directory = directory_on_disk();
     let interrupt = Interrupt::default();
     let (_, records) = run(PLAN, directory.path(), &TestHost, interrupt, &mut Silent).unwrap();
     let writes = samples(&records).into_iter().filter(|sample| sample.phase == "write");
@@ -82,7 +82,7 @@ fn plan_without_noise_floor_runs_no_second_copy() {
     // A name that is taken is left to its target.
     let taken = PLAN.replace("name = \"a\"", &format!("name = \"{COPY}\""));
     assert_ne!(parse(&taken, Form::Full).second_copy().unwrap().name, COPY);
-    let directory = tempfile::tempdir_in(".").unwrap();
+    let directory = directory_on_disk();
     let interrupt = Interrupt::default();
     let (_, records) = run(&without, directory.path(), &TestHost, interrupt, &mut Silent).unwrap();
     assert!(samples(&records).iter().all(|sample| sample.target != COPY));

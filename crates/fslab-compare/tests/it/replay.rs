@@ -8,7 +8,7 @@ use fslab_sys::signals::Interrupt;
 use fslab_trace::{DataMode, Metadata, Record, TraceWriter, VERSION};
 use fslab_vfs::Operation;
 
-use crate::support::{Silent, TestHost, run, samples};
+use crate::support::{Silent, TestHost, directory_on_disk, run, samples};
 
 /// A file was found and read, another was made and written.
 fn trace(path: &Path, read_bytes: u64) {
@@ -74,7 +74,7 @@ fn replayed(workload: &str, directory: &Path) -> fslab_compare::Result<(bool, Ve
 
 #[test]
 fn a_trace_is_done_again_on_every_target() {
-    let (work, place) = (tempfile::tempdir_in(".").unwrap(), tempfile::tempdir().unwrap());
+    let (work, place) = (directory_on_disk(), tempfile::tempdir().unwrap());
     let path = place.path().join("trace");
     trace(&path, 10_000);
     let workload = format!("trace = \"{}\"\n", path.display());
@@ -94,7 +94,7 @@ fn what_comes_out_otherwise_fails_the_target() {
     let path = place.path().join("trace");
     trace(&path, 12_345);
     for (allowed, fails) in [("fail", true), ("allow", false)] {
-        let work = tempfile::tempdir_in(".").unwrap();
+        let work = directory_on_disk();
         let workload = format!("trace = \"{}\"\ndiverging = \"{allowed}\"\n", path.display());
         let (failed, records) = replayed(&workload, work.path()).unwrap();
         assert_eq!((failed, samples(&records).is_empty()), (fails, fails), "{records:?}");
@@ -103,7 +103,7 @@ fn what_comes_out_otherwise_fails_the_target() {
 
 #[test]
 fn a_missing_trace_is_named() {
-    let work = || tempfile::tempdir_in(".").unwrap();
+    let work = || directory_on_disk();
     let error = replayed("", work().path()).unwrap_err();
     assert!(matches!(error, Error::NoTrace), "{error}");
     let error = replayed("trace = \"/no/such\"\n", work().path()).unwrap_err();

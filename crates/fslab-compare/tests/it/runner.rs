@@ -10,7 +10,7 @@ use fslab_report::sample::{self, EndReason, Note, NoteKind, Record, Sample};
 use fslab_report::{Cells, Share};
 use fslab_sys::signals::Interrupt;
 
-use crate::support::{Silent, TestHost, can_mount, has_program, samples};
+use crate::support::{Silent, TestHost, can_mount, directory_on_disk, has_program, samples};
 
 const PLAN: &str = r#"
 name = "small"
@@ -113,7 +113,7 @@ impl Observer for StopAt {
 /// whole once, the cut one as a second attempt, and the report is as if nothing had happened.
 #[test]
 fn an_interrupted_run_is_resumed() {
-    let directory = tempfile::tempdir_in(".").unwrap();
+    let directory = directory_on_disk();
     let mut run = Run::new(PLAN, directory.path());
     let (_, whole) = run.go(&mut Silent).unwrap();
     run.file = "interrupted.jsonl";
@@ -157,7 +157,7 @@ fn an_interrupted_run_is_resumed() {
 
 #[test]
 fn only_what_fits_is_resumed() {
-    let directory = tempfile::tempdir_in(".").unwrap();
+    let directory = directory_on_disk();
     let mut run = Run::new(PLAN, directory.path());
     run.go(&mut Silent).unwrap();
     run.resume = true;
@@ -174,7 +174,7 @@ fn only_what_fits_is_resumed() {
     let cells = Cells { targets: vec!["a".to_owned()], ..Cells::default() };
     assert!(refused(&Run { cells, ..begun() }).contains("its choice of cells is another"));
     assert!(refused(&Run { reruns_max: 1, ..begun() }).contains("its number of reruns is another"));
-    let elsewhere = tempfile::tempdir_in(".").unwrap();
+    let elsewhere = directory_on_disk();
     let samples = directory.path().join("samples.jsonl").canonicalize().unwrap();
     let file = samples.to_str().unwrap();
     let moved = Run { file, directory: elsewhere.path(), ..begun() };
@@ -192,7 +192,7 @@ fn only_what_fits_is_resumed() {
 /// A campaign in three shares gives the samples of a whole run, and one report.
 #[test]
 fn shares_are_merged_to_the_whole() {
-    let directory = tempfile::tempdir_in(".").unwrap();
+    let directory = directory_on_disk();
     let mut run = Run::new(PLAN, directory.path());
     let (_, whole) = run.go(&mut Silent).unwrap();
     let mut merged = Vec::new();
@@ -217,7 +217,7 @@ fn shares_are_merged_to_the_whole() {
 
 #[test]
 fn cells_are_chosen_by_name_and_round() {
-    let directory = tempfile::tempdir_in(".").unwrap();
+    let directory = directory_on_disk();
     let mut run = Run::new(PLAN, directory.path());
     run.cells = Cells {
         targets: vec!["b".to_owned()],
@@ -239,7 +239,7 @@ fn cells_are_chosen_by_name_and_round() {
 /// reaches, the most, and the report says what is still wide.
 #[test]
 fn rounds_follow_until_intervals_are_narrow() {
-    let directory = tempfile::tempdir_in(".").unwrap();
+    let directory = directory_on_disk();
     let plan = |width: &str| {
         PLAN.replace(
             "rounds = 4",
@@ -314,7 +314,7 @@ fn disturbed_blocks_are_marked_and_run_again() {
 }
 
 fn run_idle() -> Vec<Record> {
-    let directory = tempfile::tempdir_in(".").unwrap();
+    let directory = directory_on_disk();
     let target = directory.path().display().to_string();
     let plan = IDLE_PLAN.replace("{directory}", &target);
     let mut run = Run::new(&plan, directory.path());
@@ -361,7 +361,7 @@ fn a_target_that_crashes_does_not_lose_the_samples_of_others() {
     if !can_mount("a crashing target") || !has_program("a crashing target", "bindfs") {
         return;
     }
-    let directory = tempfile::tempdir_in(".").unwrap();
+    let directory = directory_on_disk();
     let workload = "name = \"file-attributes\"\nfiles = 20_000";
     let harm = "sleep 0.7; kill -9 $daemon; wait";
     let (_, samples) = harmed(directory.path(), "rounds = 3", harm, workload);
@@ -384,7 +384,7 @@ fn hangs(condition: &str) {
     if !can_mount("a hanging target") || !has_program("a hanging target", "bindfs") {
         return;
     }
-    let directory = tempfile::tempdir_in(".").unwrap();
+    let directory = directory_on_disk();
     let keys = "rounds = 1\nrun_limit_seconds = 15";
     // Where a daemon is to hang it is asked until it does.
     let script = "touch go; ! test -e armed || while stat .; do sleep 0.02; done; true";

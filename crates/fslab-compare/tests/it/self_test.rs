@@ -7,7 +7,7 @@ use fslab_report::{Cells, sample};
 use fslab_report::{Report, Row};
 use fslab_sys::signals::Interrupt;
 
-use crate::support::{Silent, TestHost};
+use crate::support::{Silent, TestHost, directory_on_disk};
 
 /// The injected delay is really spent: a copy slowed by 100 % takes about twice as long, the second
 /// copy does not. All rounds are judged.
@@ -22,7 +22,7 @@ fn injected_delay_is_measured_and_equal_copies_are_near() {
     assert_eq!(shares, [Some(0.0), Some(0.0), Some(0.05)]);
     // A machine that is busy hides 5 % and does not hide this.
     plan.targets[2].slowed = Some(1.0);
-    let directory = tempfile::tempdir_in(".").unwrap();
+    let directory = directory_on_disk();
     let samples = fslab_compare::samples_path(directory.path());
     let rounds = ROUNDS * COMPARISONS as u32;
     let options = RunOptions {

@@ -50,6 +50,12 @@ fn worker_process() {
     fslab_compare::worker::run(&task, &mut input, &mut output).unwrap();
 }
 
+/// A directory on a disk, and in no tree that git or cargo look through: they look into what is
+/// mounted there, and what was to be cold is warm.
+pub fn directory_on_disk() -> tempfile::TempDir {
+    tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap()
+}
+
 /// Hears nothing.
 pub struct Silent;
 

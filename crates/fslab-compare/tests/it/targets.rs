@@ -10,7 +10,9 @@ use fslab_report::sample::{NoteKind, Record, TargetRecord};
 use fslab_sys::signals::Interrupt;
 
 use crate::leaks::assert_nothing_left;
-use crate::support::{Silent, TestHost, can_mount, has_program, run, samples, skip};
+use crate::support::{
+    Silent, TestHost, can_mount, directory_on_disk, has_program, run, samples, skip,
+};
 
 #[track_caller]
 fn compare_in(directory: &Path, plan: &str) -> (Outcome, Vec<Record>) {
@@ -21,7 +23,7 @@ fn compare_in(directory: &Path, plan: &str) -> (Outcome, Vec<Record>) {
 
 #[track_caller]
 fn compare(plan: &str) -> (Outcome, Vec<Record>) {
-    compare_in(tempfile::tempdir_in(".").unwrap().path(), plan)
+    compare_in(directory_on_disk().path(), plan)
 }
 
 fn plan(targets: &str, workloads: &str) -> String {
@@ -47,7 +49,7 @@ fn a_source_is_what_every_kind_of_target_holds() {
     if !can_mount("targets with a source") {
         return;
     }
-    let source = tempfile::tempdir_in(".").unwrap();
+    let source = directory_on_disk();
     fs::create_dir(source.path().join("below")).unwrap();
     for number in 0..40 {
         let text = format!("{number} ").repeat(500);
@@ -125,10 +127,10 @@ fn a_recorded_image_is_copied_for_each_run() {
     if !can_mount("a recorded image") {
         return;
     }
-    let directory = tempfile::tempdir_in(".").unwrap();
+    let directory = directory_on_disk();
     let image = directory.path().join("aged.img");
     fs::File::create(&image).unwrap().set_len(64 << 20).unwrap();
-    let source = tempfile::tempdir_in(".").unwrap();
+    let source = directory_on_disk();
     fs::write(source.path().join("old"), "aged").unwrap();
     let mut mkfs = Command::new("mkfs.ext4");
     mkfs.args(["-q", "-d"]).arg(source.path()).arg(&image);
@@ -213,7 +215,7 @@ fn memory_bounds_make_a_sweep_cross_the_cache() {
         skip("a bounded run", &error.to_string());
         return;
     }
-    let directory = tempfile::tempdir_in(".").unwrap();
+    let directory = directory_on_disk();
     let output = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "targets::bounded_run", "--nocapture"])
         .env(BOUNDED, directory.path())
@@ -228,7 +230,7 @@ fn memory_bounds_make_a_sweep_cross_the_cache() {
 #[test]
 fn directory_is_made_cold_by_dropping_pages() {
     for (key, cold) in [("cold = true\n", true), ("", false)] {
-        let directory = tempfile::tempdir_in(".").unwrap();
+        let directory = directory_on_disk();
         let keys = format!("directory = \"{}\"\n{key}", directory.path().display());
         let workloads = "[[workload]]\nname = \"stream\"\nsize = \"2 MiB\"\n\
             [[workload]]\nname = \"file-attributes\"\nfiles = 20\n";

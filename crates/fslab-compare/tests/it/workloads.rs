@@ -12,7 +12,7 @@ use fslab_sys::signals::Interrupt;
 use fslab_vfs::{Entry, FileSystem, Handle, Ino, MemFs, Name, Request};
 
 use crate::leaks::assert_nothing_left;
-use crate::support::{Silent, TestHost, can_mount, has_program, run, samples};
+use crate::support::{Silent, TestHost, can_mount, directory_on_disk, has_program, run, samples};
 
 /// Workloads that need no process of their own, small; and how many samples each gives.
 const IN_PROCESS: &[(&str, &str, usize)] = &[
@@ -75,7 +75,7 @@ fn by_workload<'a>(records: &'a [Record], target: &str) -> BTreeMap<&'a str, Vec
 
 #[track_caller]
 fn compare(plan: &str, host: &dyn Host) -> (Outcome, Vec<Record>) {
-    let directory = tempfile::tempdir_in(".").unwrap();
+    let directory = directory_on_disk();
     let result = run(plan, directory.path(), host, Interrupt::default(), &mut Silent).unwrap();
     assert_nothing_left(directory.path());
     result
@@ -108,7 +108,7 @@ fn check_samples(records: &[Record], target: &str, expected: &[(&str, &str, usiz
 
 #[test]
 fn every_workload_runs_in_process_and_in_a_directory() {
-    let given = tempfile::tempdir_in(".").unwrap();
+    let given = directory_on_disk();
     let plan = format!(
         "name = \"all\"\nrounds = 1\n[[target]]\nname = \"memory\"\nin_process = \"mem:\"\n\
          [[target]]\nname = \"directory\"\ndirectory = \"{}\"\n{}",
