@@ -17,6 +17,7 @@ use zerocopy::{FromZeros, IntoBytes};
 use crate::decode::Incoming;
 use crate::negotiate::{Granted, negotiate};
 use crate::options::{MountOptions, TransportChoice};
+use crate::protocol::flags::InitFlags;
 use crate::protocol::opcode::Opcode;
 use crate::protocol::reply::InitOut;
 use crate::protocol::request::InitIn;
@@ -26,6 +27,9 @@ use crate::transport::{Received, Transport};
 
 const NO_URING: &str = "the kernel offers no FUSE over io_uring: it needs Linux 6.14 and Y in \
                         /sys/module/fuse/parameters/enable_uring";
+
+const NO_RESEND: &str = "the kernel does not send requests again that a daemon left unanswered, \
+                         which -o keep needs: Linux 6.9 does";
 
 /// The least the kernel hands a request to.
 const FIRST_BUFFER_BYTES: usize = 8192 + 4096;
@@ -117,6 +121,10 @@ pub(crate) fn greet(transport: &dyn Transport, options: &MountOptions) -> io::Re
         if options.transport == TransportChoice::Uring && !granted.uring() {
             transport.reply(unique, Err(Errno::PROTO))?;
             return Err(io::Error::other(NO_URING));
+        }
+        if options.keep && !granted.has(InitFlags::HAS_RESEND) {
+            transport.reply(unique, Err(Errno::PROTO))?;
+            return Err(io::Error::other(NO_RESEND));
         }
         transport.reply(unique, Ok(reply.as_bytes()))?;
         return Ok(granted);

@@ -22,6 +22,12 @@ pub enum Error {
         /// What was answered.
         source: io::Error,
     },
+    /// What an earlier daemon wrote down does not suffice to go on.
+    #[error("can't go on to serve {}: what its daemon left is incomplete", mount_point.display())]
+    NotKept {
+        /// Where.
+        mount_point: PathBuf,
+    },
     /// The threads that serve requests could not be started.
     #[error("can't start serving {}: {source}", mount_point.display())]
     Serve {

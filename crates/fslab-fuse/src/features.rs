@@ -156,6 +156,13 @@ pub const FEATURES: &[Feature] = &[
         wanted: always,
     },
     Feature {
+        flags: InitFlags::HAS_RESEND,
+        name: "resend",
+        promise: "requests that a daemon left unanswered come again to the next one",
+        test: "fslab::kept::a_killed_daemon_is_a_pause",
+        wanted: |options| options.keep,
+    },
+    Feature {
         flags: InitFlags::ALLOW_IDMAP,
         name: "id-maps",
         promise: "the mount can be mounted again with mapped ids",

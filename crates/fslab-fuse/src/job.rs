@@ -5,6 +5,7 @@ use std::sync::Arc;
 use fslab_vfs::{Ino, Request};
 
 use crate::decode::Incoming;
+use crate::kept::Record;
 use crate::reply_buffer::ReplyBuffer;
 use crate::transport::Transport;
 
@@ -15,6 +16,17 @@ pub(crate) struct Job<'a> {
     pub output: &'a mut ReplyBuffer,
     /// Where somebody else may send the answer, later. `None` where it must be sent now.
     pub later: Option<&'a Arc<dyn Transport>>,
+    /// What is written down of it, on a kept mount.
+    pub record: Option<&'a Record<'a>>,
+}
+
+/// How a request is answered, and what is written down of it.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Route<'a> {
+    /// As [`Job::later`].
+    pub later: Option<&'a Arc<dyn Transport>>,
+    /// As [`Job::record`].
+    pub record: Option<&'a Record<'a>>,
 }
 
 /// Who answers.

@@ -37,6 +37,7 @@ mod features;
 mod idle_unmount;
 mod interrupts;
 mod job;
+mod kept;
 mod monitor;
 mod negotiate;
 mod notifications;
@@ -59,8 +60,9 @@ mod uring;
 mod workers;
 
 pub use error::{Error, Result};
+pub use kept::KeptState;
 pub use features::{FEATURES, Feature};
 pub use negotiate::Granted;
 pub use options::{MountOptions, TransportChoice};
-pub use session::{Breaker, Session, mount};
+pub use session::{Breaker, Session, mount, mount_kept, take_over};
 pub use unmount::Unmounter;

@@ -1,9 +1,11 @@
 //! What is asked of the kernel at the start of a connection, and what it granted.
 
 use std::fmt;
+use std::os::fd::RawFd;
 use std::time::Duration;
 
 use crate::features::FEATURES;
+use crate::kept::Connection;
 use crate::options::MountOptions;
 use crate::protocol::flags::InitFlags;
 use crate::protocol::reply::InitOut;
@@ -33,6 +35,28 @@ pub struct Granted {
 }
 
 impl Granted {
+    /// What an earlier daemon of the same mount was granted.
+    pub(crate) fn of(connection: &Connection) -> Self {
+        Self {
+            protocol: connection.protocol,
+            write_bytes_max: connection.write_bytes_max.clamp(4096, WRITE_BYTES_MAX),
+            request_time_max: connection.request_time_max_s.map(Duration::from_secs),
+            features: InitFlags::from_bits_retain(connection.features),
+        }
+    }
+
+    /// For the daemon that may follow this one.
+    pub(crate) fn to_connection(&self, device: RawFd, mount_device: (u32, u32)) -> Connection {
+        Connection {
+            device,
+            mount_device,
+            protocol: self.protocol,
+            write_bytes_max: self.write_bytes_max,
+            request_time_max_s: self.request_time_max.map(|time| time.as_secs()),
+            features: self.features.bits(),
+        }
+    }
+
     /// Whether all of these were granted.
     pub(crate) fn has(&self, features: InitFlags) -> bool {
         self.features.contains(features)
@@ -141,7 +165,7 @@ mod tests {
         }
     }
 
-    /// `OVER_IO_URING`, `HAS_RESEND`, `ATOMIC_O_TRUNC`, `POSIX_LOCKS`, `SPLICE_READ`: offered by
+    /// `OVER_IO_URING`, `HAS_RESEND` (unless asked for), `ATOMIC_O_TRUNC`, `POSIX_LOCKS`, `SPLICE_READ`: offered by
     /// kernels and not served here.
     const NOT_SERVED: [u32; 5] = [41, 39, 3, 1, 9];
 

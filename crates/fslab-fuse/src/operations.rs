@@ -13,6 +13,7 @@ use fslab_vfs::{Errno, Handle, Result};
 
 use crate::extension;
 use crate::job::{Answer, Job};
+use crate::kept::Open;
 use crate::protocol::flags::InitFlags;
 use crate::protocol::opcode::Opcode;
 use crate::server::Server;
@@ -40,8 +41,42 @@ impl Server {
     }
 }
 
-fn handle(number: u64) -> Handle {
-    Handle(number)
+impl Server {
+    /// The open file that the kernel knows by a number.
+    fn handle(&self, number: u64) -> Handle {
+        match &self.kept {
+            None => Handle(number),
+            Some(kept) => kept.handles.get(number),
+        }
+    }
+
+    /// The number by which the kernel is to know what a request has opened.
+    fn number(&self, job: &Job<'_>, open: &Open, handle: Handle) -> Result<u64> {
+        let Some(kept) = &self.kept else { return Ok(handle.0) };
+        let added = kept.handles.add(open, handle, job.incoming.header.unique);
+        added.inspect_err(|_full| {
+            let closed = match open.mode {
+                Some(_) => self.file_system.release(&job.request, open.ino, handle),
+                None => self.file_system.releasedir(&job.request, open.ino, handle),
+            };
+            if let Err(error) = closed {
+                tracing::warn!(%error, "closing what there is no number for");
+            }
+        })
+    }
+
+    /// Whether something is open under a number of the kernel's: where a daemon died while it
+    /// closed a file, the file may be closed already.
+    fn is_open(&self, number: u64) -> bool {
+        self.kept.as_ref().is_none_or(|kept| kept.handles.contains(number))
+    }
+
+    /// Takes a number back.
+    fn forget_number(&self, number: u64) {
+        if let Some(kept) = &self.kept {
+            kept.handles.remove(number);
+        }
+    }
 }
 
 impl Server {

@@ -54,6 +54,8 @@ pub struct MountOptions {
     pub poll: Duration,
     /// How requests come from the kernel.
     pub transport: TransportChoice,
+    /// Refuse a kernel that does not send requests again which a daemon left unanswered.
+    pub keep: bool,
     /// Unmount when nothing was asked for so long and nothing is in use.
     pub idle_timeout: Option<Duration>,
 }
@@ -76,6 +78,7 @@ impl Default for MountOptions {
             threads: None,
             poll: Duration::from_micros(50),
             transport: TransportChoice::default(),
+            keep: false,
             idle_timeout: None,
         }
     }

@@ -80,6 +80,17 @@ impl BackingFiles {
         inode.backing
     }
 
+    /// Counts an opening that an earlier daemon answered, with the backing file it named.
+    pub fn restore(&self, ino: Ino, handle: Handle, mode: OpenMode, backing: Option<i32>) {
+        let mut open = self.open.lock();
+        let inode =
+            open.entry(ino).or_insert(OpenInode { openings: 0, backing, writers: Vec::new() });
+        inode.openings += 1;
+        if mode.contains(OpenMode::READ_WRITE) {
+            inode.writers.push(handle);
+        }
+    }
+
     /// From now on, stores through shared maps may change the times of a file, and the kernel does
     /// not notice: it must not believe what it knows of them.
     fn forget_attributes(&self, ino: Ino) {

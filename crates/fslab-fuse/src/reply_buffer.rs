@@ -1,6 +1,6 @@
 //! The payload of one reply, in a buffer that a thread keeps.
 
-use fslab_vfs::{Handle, Ino};
+use fslab_vfs::Ino;
 use zerocopy::{Immutable, IntoBytes};
 
 /// What a reply hands over to the kernel, to be taken back if the kernel does not take the reply.
@@ -8,10 +8,10 @@ use zerocopy::{Immutable, IntoBytes};
 pub(crate) enum HandedOver {
     /// A lookup was counted.
     Lookup(Ino),
-    /// A file was opened.
-    File(Ino, Handle),
-    /// A directory was opened.
-    Directory(Ino, Handle),
+    /// A file was opened, under this number.
+    File(Ino, u64),
+    /// A directory was opened, under this number.
+    Directory(Ino, u64),
 }
 
 /// A reply being put together. The buffer only grows, so that no byte is cleared twice.

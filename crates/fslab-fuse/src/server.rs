@@ -12,7 +12,8 @@ use parking_lot::Mutex;
 use crate::busy_poll::{NextRequest, Reader};
 use crate::decode::Incoming;
 use crate::failed_writes::FailedWrites;
-use crate::job::{Answer, Job};
+use crate::job::{Answer, Job, Route};
+use crate::kept::{Kept, Record, Stage};
 use crate::monitor::Monitor;
 use crate::negotiate::Granted;
 use crate::options::MountOptions;
@@ -55,6 +56,8 @@ pub(crate) struct Server {
     workers: Arc<Workers>,
     /// Where requests come by io_uring.
     queues: Option<Arc<Queues>>,
+    /// What the next daemon needs to know, where there would be one.
+    pub kept: Option<Kept>,
     monitor: Monitor,
     /// How long a request may wait, where the kernel would else abort the mount.
     cancel_after: Option<Duration>,
@@ -71,6 +74,7 @@ impl Server {
         granted: Granted,
         transport: Arc<dyn Transport>,
         queues: Option<Queues>,
+        kept: Option<Kept>,
     ) -> Self {
         let workers = Arc::<Workers>::default();
         Self {
@@ -83,6 +87,7 @@ impl Server {
             pool: ThreadPool::new(options.thread_count(), Arc::clone(&workers)),
             workers,
             queues: queues.map(Arc::new),
+            kept,
             cancel_after: granted.request_time_max.map(request_timeout::cancel_after),
             monitor: Monitor::default(),
             refuses: AtomicBool::default(),
@@ -238,22 +243,44 @@ impl Server {
             self.add_thread_or_say();
         }
         let cancellation = Cancellation::new(cancelled, header.unique);
-        let busy_for = || self.workers.busy_for(worker);
-        let done = self.respond_or_explain(
-            opcode,
-            incoming,
-            cancellation,
-            Some(transport),
-            output,
-            busy_for,
-        );
+        let record = self.kept.as_ref().and_then(|kept| kept.begin(opcode, header.unique));
+        let done = self.known_answer(&header, record.as_ref(), output).unwrap_or_else(|| {
+            let route = Route { later: Some(transport), record: record.as_ref() };
+            let busy_for = || self.workers.busy_for(worker);
+            self.respond_or_explain(opcode, incoming, cancellation, route, output, busy_for)
+        });
+        if let Some(record) = &record {
+            record.complete(done.as_ref().map(|_| output.payload()).map_err(|errno| *errno));
+        }
         if !opcode.has_no_reply() {
             self.send_reply(&header, transport, done, output);
         }
+        record.map(Record::end);
         worker.finish();
         let is_forget = matches!(opcode, Opcode::Forget | Opcode::BatchForget);
         if is_forget && self.queues.is_some() {
             std::thread::sleep(FORGET_PAUSE);
+        }
+    }
+
+    /// The answer to a request that an earlier daemon has done, or that is not tried again.
+    fn known_answer(
+        &self,
+        header: &InHeader,
+        record: Option<&Record<'_>>,
+        output: &mut ReplyBuffer,
+    ) -> Option<Result<Answer, Errno>> {
+        match &record?.stage {
+            Stage::New | Stage::Begun(_) => None,
+            Stage::Done(answer) => Some(answer.as_ref().map_err(|errno| *errno).map(|payload| {
+                output.clear();
+                output.put_bytes(payload);
+                Answer::Now
+            })),
+            Stage::GivenUp => {
+                tracing::error!(?header, "two daemons died over this request: it fails with EIO");
+                Some(Err(Errno::IO))
+            }
         }
     }
 
@@ -275,7 +302,8 @@ impl Server {
         self.monitor.wake_if_asleep();
         let cancellation = Cancellation::new(cancelled, header.unique);
         let busy_for = || workers.busy_for(worker);
-        self.respond_or_explain(opcode, incoming, cancellation, None, output, busy_for).map(drop)
+        let route = Route::default();
+        self.respond_or_explain(opcode, incoming, cancellation, route, output, busy_for).map(drop)
     }
 
     /// Has a request done, unless users were cut off; a panic fails this request alone.
@@ -284,14 +312,14 @@ impl Server {
         opcode: Opcode,
         incoming: Incoming<'_>,
         cancellation: Cancellation,
-        later: Option<&Arc<dyn Transport>>,
+        route: Route<'_>,
         output: &mut ReplyBuffer,
         busy_for: impl Fn() -> Duration,
     ) -> Result<Answer, Errno> {
         let respond = || match self.is_cut_off() {
             // As where a daemon is dead.
             true => Err(Errno::NOTCONN.into()),
-            false => self.respond(opcode, incoming, cancellation, later, output),
+            false => self.respond(opcode, incoming, cancellation, route, output),
         };
         let done = guarded(opcode, incoming.header, respond);
         done.map_err(|errno| self.explain(busy_for, incoming.header, errno))
@@ -317,12 +345,14 @@ impl Server {
         opcode: Opcode,
         incoming: Incoming<'_>,
         cancellation: Cancellation,
-        later: Option<&Arc<dyn Transport>>,
+        Route { later, record }: Route<'_>,
         output: &mut ReplyBuffer,
     ) -> fslab_vfs::Result<Answer> {
         output.clear();
         let request = to_request(&incoming.header, cancellation);
-        self.perform(opcode, &mut Job { incoming, request, output, later })
+        let mut job = Job { incoming, request, output, later, record };
+        job.note_time();
+        self.perform(opcode, &mut job)
     }
 
     /// Answers, and takes back what the answer hands over unless it arrives.

@@ -1,21 +1,24 @@
 //! One mount: from the first request to the last.
 
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use fslab_vfs::FileSystem;
+use fslab_sys::supervise::Inherited;
+use fslab_vfs::{FileSystem, Handle, OpenMode, Request};
 
 use crate::connect::{attach, greet};
 use crate::error::{Error, Result};
 use crate::idle_unmount::unmount_when_idle;
+use crate::kept::{Kept, KeptState, Open, Restored};
 use crate::negotiate::Granted;
 use crate::notifications;
 use crate::options::{MountOptions, TransportChoice};
 use crate::passthrough::try_passthrough;
 use crate::protocol::flags::InitFlags;
+use crate::protocol::reply::NOTIFY_RESEND;
 use crate::read_ahead::raise;
 use crate::request_timeout::cancel_after;
 use crate::server::Server;
@@ -42,6 +45,19 @@ pub fn mount(
     mount_point: &Path,
     options: &MountOptions,
 ) -> Result<Session> {
+    mount_kept(file_system, mount_point, options, None)
+}
+
+/// As [`mount`]; another daemon can take over with what this one writes into `kept`.
+///
+/// # Errors
+/// As [`mount`].
+pub fn mount_kept(
+    file_system: Arc<dyn FileSystem>,
+    mount_point: &Path,
+    options: &MountOptions,
+    kept: Option<Arc<KeptState>>,
+) -> Result<Session> {
     if !Path::new("/dev/fuse").exists() {
         return Err(Error::NoDevice);
     }
@@ -52,23 +68,94 @@ pub fn mount(
     let transport: Arc<dyn Transport> = Arc::new(DeviceTransport::new(device));
     let unmounter = Unmounter::of(&mount_point, Arc::clone(&transport));
     let unmounter = unmounter.map_err(|errno| mount_error(errno.into()))?;
-    let started = start(file_system, transport, (rings, &mount_point), options)
+    let started = start(file_system, transport, (rings, &unmounter), options, kept)
         .map_err(|source| Error::Serve { mount_point: mount_point.clone(), source });
     // Nobody would serve what is mounted already.
     let server = started.inspect_err(|_| detach_or_say(&unmounter))?;
     raise(&mount_point);
-    if let Some(timeout) = options.idle_timeout {
-        let idle = unmount_when_idle(unmounter.clone(), Arc::clone(&server), timeout);
-        idle.inspect_err(|_| detach_or_say(&unmounter)).map_err(mount_error)?;
+    Session { server, unmounter }.unmounted_when_idle(options)
+}
+
+/// Goes on to serve a mount whose daemon died, of which `kept` and `inherited` are left. The files
+/// that were open are opened again, the kernel sends what was not answered once more, and what else
+/// the earlier daemon had open is closed.
+///
+/// # Errors
+/// [`Error::NotKept`] where too little is left.
+pub fn take_over(
+    file_system: Arc<dyn FileSystem>,
+    mount_point: &Path,
+    options: &MountOptions,
+    kept: &Arc<KeptState>,
+    inherited: &Inherited,
+) -> Result<Session> {
+    let lost = || Error::NotKept { mount_point: mount_point.to_owned() };
+    let connection = kept.connection().ok_or_else(lost)?;
+    let device = inherited.take_device(connection.device).ok_or_else(lost)?;
+    let serve_error = |source| Error::Serve { mount_point: mount_point.to_owned(), source };
+    let transport: Arc<dyn Transport> = Arc::new(DeviceTransport::new(device));
+    let unmounter =
+        Unmounter::of_device(mount_point, connection.mount_device, Arc::clone(&transport));
+    let granted = Granted::of(&connection);
+    announce(&*file_system, &transport, &granted).map_err(serve_error)?;
+    let request = Request { now: std::time::SystemTime::now().into(), ..Request::default() };
+    let (kept, restored) =
+        Kept::taken_over(Arc::clone(kept), |open| reopen(&*file_system, &request, open));
+    let server = Server::new(
+        file_system,
+        options.clone(),
+        granted,
+        Arc::clone(&transport),
+        None,
+        Some(kept),
+    );
+    for Restored { open, handle, backing } in restored {
+        if let Some(mode) = open.mode {
+            server.backing.restore(open.ino, handle, mode, backing);
+        }
     }
-    Ok(Session { server, unmounter })
+    let server = Arc::new(server);
+    // The kernel takes back what it gave to descriptors that are still open: before they are
+    // closed, and before anybody reads.
+    transport.notify(NOTIFY_RESEND, &[]).map_err(|errno| serve_error(errno.into()))?;
+    inherited.keep_nameless();
+    server.start().map_err(serve_error)?;
+    Session { server, unmounter }.unmounted_when_idle(options)
+}
+
+fn reopen(
+    file_system: &dyn FileSystem,
+    request: &Request,
+    open: &Open,
+) -> fslab_vfs::Result<Handle> {
+    match open.mode {
+        None => file_system.opendir(request, open.ino),
+        Some(mode) => {
+            let mode = mode - OpenMode::TRUNCATE - OpenMode::EXCLUSIVE;
+            Ok(file_system.open(request, open.ino, mode)?.handle)
+        }
+    }
+}
+
+/// Lets a file system tell the kernel what changes behind its back.
+fn announce(
+    file_system: &dyn FileSystem,
+    transport: &Arc<dyn Transport>,
+    granted: &Granted,
+) -> io::Result<()> {
+    let (notices, pending) = notifications::queue();
+    let expire_only = granted.has(InitFlags::HAS_EXPIRE_ONLY);
+    pending.deliver_through(Arc::clone(transport), expire_only)?;
+    file_system.attach(Arc::new(notices));
+    Ok(())
 }
 
 fn start(
     file_system: Arc<dyn FileSystem>,
     transport: Arc<dyn Transport>,
-    (rings, mount_point): (OwnedFd, &Path),
+    (rings, unmounter): (OwnedFd, &Unmounter),
     options: &MountOptions,
+    kept: Option<Arc<KeptState>>,
 ) -> io::Result<Arc<Server>> {
     if options.transport == TransportChoice::Uring {
         uring::check(&rings)?;
@@ -86,13 +173,17 @@ fn start(
     }
     tracing::info!("the kernel granted: {granted}");
     granted.request_time_max.iter().for_each(warn_of_limit);
-    let (notices, pending) = notifications::queue();
-    pending.deliver_through(Arc::clone(&transport), granted.has(InitFlags::HAS_EXPIRE_ONLY))?;
-    file_system.attach(Arc::new(notices));
+    announce(&*file_system, &transport, &granted)?;
     let payload_bytes = granted.write_bytes_max as usize;
-    let queues =
-        granted.uring().then(|| Queues::new(rings, mount_point, payload_bytes)).transpose()?;
-    let server = Arc::new(Server::new(file_system, options.clone(), granted, transport, queues));
+    let new_queues = || Queues::new(rings, &unmounter.mount_point, payload_bytes);
+    let queues = granted.uring().then(new_queues).transpose()?;
+    if let (Some(kept), Some(device)) = (&kept, transport.device()) {
+        let connection = granted.to_connection(device.as_raw_fd(), unmounter.device);
+        kept.begin(device, &connection);
+    }
+    let kept = kept.map(Kept::new);
+    let server = Server::new(file_system, options.clone(), granted, transport, queues, kept);
+    let server = Arc::new(server);
     server.start()?;
     Ok(server)
 }
@@ -115,6 +206,16 @@ fn detach_or_say(unmounter: &Unmounter) {
 }
 
 impl Session {
+    fn unmounted_when_idle(self, options: &MountOptions) -> Result<Self> {
+        if let Some(timeout) = options.idle_timeout {
+            let idle = unmount_when_idle(self.unmounter(), Arc::clone(&self.server), timeout);
+            idle.inspect_err(|_| detach_or_say(&self.unmounter)).map_err(|source| {
+                Error::Mount { mount_point: self.unmounter.mount_point.clone(), source }
+            })?;
+        }
+        Ok(self)
+    }
+
     /// What the kernel granted.
     #[must_use]
     pub fn granted(&self) -> &Granted {
@@ -157,6 +258,9 @@ impl Session {
         let mount_point = self.unmounter.mount_point;
         let failed = |source| Error::Connection { mount_point: mount_point.clone(), source };
         let served = self.server.wait();
+        if let Some(kept) = &self.server.kept {
+            kept.state.end();
+        }
         unmounted();
         served.map_err(|errno| failed(errno.into()))?;
         let written_back = self.server.file_system.shutdown();

@@ -51,6 +51,11 @@ pub(crate) trait Transport: Debug + Send + Sync {
     /// Takes a registered file back; openings that use it keep it.
     fn release_backing(&self, identifier: i32) -> Result<(), Errno>;
 
+    /// The descriptor of /dev/fuse, where there is one.
+    fn device(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+
     /// Whether the file system is still mounted anywhere. The kernel ends the connection before it
     /// gives the device number of the file system to another.
     fn is_connected(&self) -> bool;
@@ -119,6 +124,10 @@ impl Transport for DeviceTransport {
 
     fn release_backing(&self, identifier: i32) -> Result<(), Errno> {
         fslab_sys::fuse_device::release_backing(&self.device, identifier)
+    }
+
+    fn device(&self) -> Option<BorrowedFd<'_>> {
+        Some(self.device.as_fd())
     }
 
     fn is_connected(&self) -> bool {

@@ -28,7 +28,15 @@ impl Unmounter {
         mount_point: &Path,
         transport: Arc<dyn Transport>,
     ) -> rustix::io::Result<Self> {
-        Ok(Self { mount_point: mount_point.to_owned(), device: device_at(mount_point)?, transport })
+        Ok(Self::of_device(mount_point, device_at(mount_point)?, transport))
+    }
+
+    pub(crate) fn of_device(
+        mount_point: &Path,
+        device: (u32, u32),
+        transport: Arc<dyn Transport>,
+    ) -> Self {
+        Self { mount_point: mount_point.to_owned(), device, transport }
     }
 
     /// Whether the file system is mounted, be it only for those who use it.

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::Arc;
 
+use fslab_sys::supervise::Inherited;
 use fslab_vfs::{AccessTimes, Errno, FileSystem, HostFs, HostOptions, MemFs};
 
 use crate::error::{Error, ForeignError, Result};
@@ -48,13 +49,15 @@ pub type OpenLeaf =
     fn(&str, &LeafOptions) -> std::result::Result<Arc<dyn FileSystem>, ForeignError>;
 
 /// How a leaf is to be used, whatever lies over it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default)]
 pub struct LeafOptions {
     /// Nothing is changed: a device is opened for reading, and each change is answered with
     /// `EROFS`.
     pub read_only: bool,
     /// Which uses of files change access times.
     pub access_times: AccessTimes,
+    /// What an earlier process has left open that served the same directory.
+    pub inherited: Option<Arc<Inherited>>,
 }
 
 impl PartialEq for ForeignLeaf {
@@ -172,7 +175,8 @@ impl fmt::Display for Leaf {
 }
 
 fn host_options(options: &LeafOptions) -> HostOptions {
-    HostOptions { access_times: options.access_times, ..HostOptions::default() }
+    let inherited = options.inherited.clone();
+    HostOptions { access_times: options.access_times, inherited, ..HostOptions::default() }
 }
 
 /// Whether a choice of access times fails for want of privilege, or of a kernel that has it.

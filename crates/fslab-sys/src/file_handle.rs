@@ -131,6 +131,25 @@ impl FileHandle {
         }
     }
 
+    /// A handle of another inode of the same file system and subvolume, of whatever generation:
+    /// the file systems of these forms take a generation of 0 for any.
+    #[must_use]
+    pub fn with_number(&self, number: u64) -> Option<Self> {
+        let mut bytes = self.bytes.as_slice().to_vec();
+        match (self.kind, bytes.len()) {
+            (INO32_GENERATION, 8) => {
+                bytes[..4].copy_from_slice(&u32::try_from(number).ok()?.to_ne_bytes());
+                bytes[4..].fill(0);
+            }
+            (BTRFS_WITHOUT_PARENT, 20) => {
+                bytes[..8].copy_from_slice(&number.to_ne_bytes());
+                bytes[16..].fill(0);
+            }
+            _ => return None,
+        }
+        Some(Self { kind: self.kind, bytes: HandleBytes::new(&bytes) })
+    }
+
     /// The subvolume that a handle of Btrfs holds; it keeps its number for as long as it lives.
     #[must_use]
     pub fn subvolume(&self) -> Option<u64> {

@@ -22,6 +22,7 @@ mod flags;
 mod inodes;
 mod lower;
 mod setattr;
+mod taken_over;
 mod tree_lock;
 mod xattr;
 
@@ -38,6 +39,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
 use fslab_sys::credentials::{ActingAs, Groups, ThreadUmask, take_up_fsetid};
+use fslab_sys::supervise::Inherited;
 use fslab_sys::{clone, lease};
 use parking_lot::Mutex;
 use rustix::fs::{Advice, AtFlags, FallocateFlags, FileType, Mode, OFlags, RenameFlags, SeekFrom};
@@ -66,11 +68,14 @@ pub struct HostOptions {
     /// directory is used through a copy of its mount: file systems mounted below it later are not
     /// seen.
     pub access_times: AccessTimes,
+    /// What an earlier process has left open that served the same tree: this one goes on with the
+    /// numbers that were given out.
+    pub inherited: Option<Arc<Inherited>>,
 }
 
 impl Default for HostOptions {
     fn default() -> Self {
-        Self { file_handles: true, access_times: AccessTimes::default() }
+        Self { file_handles: true, access_times: AccessTimes::default(), inherited: None }
     }
 }
 
@@ -120,7 +125,8 @@ impl HostFs {
             None => (root, None),
         };
         let root_name = copied.as_ref().and_then(name_of);
-        let lower = Lower::new(root, root_name, options.file_handles)?;
+        let inherited = options.inherited.clone();
+        let lower = Lower::new(root, root_name, options.file_handles, inherited)?;
         if options.file_handles && !lower.has_handles() {
             tracing::info!(
                 "no file handles here (privilege or lower file system): one descriptor is kept \
@@ -215,8 +221,11 @@ impl FileSystem for HostFs {
         let _alone = self.locking.lock();
         if self.lock.get().is_none() {
             let locks = match &self.copied {
-                Some(root) => tree_lock::lock(root, mode)?,
-                None => tree_lock::lock(self.lower.path(Ino::ROOT)?, mode)?,
+                Some(root) => tree_lock::lock(root, mode, self.lower.taken_over.as_ref())?,
+                None => {
+                    let root = self.lower.path(Ino::ROOT)?;
+                    tree_lock::lock(root, mode, self.lower.taken_over.as_ref())?
+                }
             };
             self.lock.get_or_init(|| locks);
         }
@@ -265,6 +274,7 @@ impl FileSystem for HostFs {
 
     /// A lookup that nobody was told of.
     fn hold(&self, ino: Ino) -> Result<()> {
+        self.lower.known(ino)?;
         self.lower.inodes.hold(ino)
     }
 
@@ -386,6 +396,12 @@ impl FileSystem for HostFs {
     }
 
     fn open(&self, _request: &Request, ino: Ino, mode: OpenMode) -> Result<Opened> {
+        let left = self.lower.taken_over.as_ref();
+        if let Some(file) = left.and_then(|left| left.opened(ino, to_flags(mode))) {
+            // Whoever opened it had the right to; perhaps nobody has it any more.
+            self.lower.known(ino)?;
+            return self.opened(ino, Arc::new(file));
+        }
         if mode.contains(OpenMode::TRUNCATE) {
             take_up_fsetid()?;
         }
@@ -534,7 +550,7 @@ impl FileSystem for HostFs {
         offset: u64,
         sink: &mut DirectorySink<'_>,
     ) -> Result<()> {
-        let (identity, _) = self.lower.inodes.get(ino)?;
+        let (identity, _) = self.lower.known(ino)?;
         let hidden = self.lock.get().filter(|_| ino == Ino::ROOT).and_then(|lock| lock.hidden());
         self.directories.get(handle)?.list(offset, &mut |entry| {
             if hidden.is_some_and(|hidden| entry.name == hidden) {

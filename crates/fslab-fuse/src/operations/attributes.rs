@@ -7,7 +7,6 @@ use fslab_vfs::{
 };
 
 use super::data::check_range;
-use super::handle;
 use crate::convert::{to_attr, to_statx};
 use crate::job::{Answer, Job};
 use crate::protocol::flags::{GETATTR_FH, SetattrValid};
@@ -46,9 +45,13 @@ impl Server {
         Answer::Now
     }
 
+    fn open_handle(&self, flags: u32, number: u64) -> Option<Handle> {
+        (flags & GETATTR_FH != 0).then(|| self.handle(number))
+    }
+
     pub(super) fn getattr(&self, job: &mut Job<'_>) -> Result<Answer> {
         let wanted: GetattrIn = job.incoming.body.take()?;
-        let open = open_handle(wanted.getattr_flags, wanted.fh);
+        let open = self.open_handle(wanted.getattr_flags, wanted.fh);
         if let (Some(failed_writes), Some(open)) = (&self.failed_writes, open) {
             let free_bytes = || self.free_bytes(&job.request, job.ino());
             failed_writes.expect_writable(job.ino(), open, free_bytes)?;
@@ -59,7 +62,7 @@ impl Server {
 
     pub(super) fn statx(&self, job: &mut Job<'_>) -> Result<Answer> {
         let wanted: StatxIn = job.incoming.body.take()?;
-        let open = open_handle(wanted.getattr_flags, wanted.fh);
+        let open = self.open_handle(wanted.getattr_flags, wanted.fh);
         let attr = self.file_system.getattr(&job.request, job.ino(), open)?;
         let timeout = self.attr_timeout(&attr);
         job.output.put(&StatxOut {
@@ -75,7 +78,7 @@ impl Server {
     pub(super) fn setattr(&self, job: &mut Job<'_>) -> Result<Answer> {
         let wanted: SetattrIn = job.incoming.body.take()?;
         let valid = SetattrValid::from_bits_retain(wanted.valid);
-        let open = valid.contains(SetattrValid::FH).then(|| handle(wanted.fh));
+        let open = valid.contains(SetattrValid::FH).then(|| self.handle(wanted.fh));
         let changes = to_changes(&wanted, valid)?;
         let attr = self.file_system.setattr(&job.request, job.ino(), open, &changes)?;
         if changes.size.is_some() {
@@ -114,9 +117,6 @@ impl Server {
     }
 }
 
-fn open_handle(flags: u32, number: u64) -> Option<Handle> {
-    (flags & GETATTR_FH != 0).then(|| handle(number))
-}
 
 fn to_changes(wanted: &SetattrIn, valid: SetattrValid) -> Result<SetAttr> {
     let given = |flag: SetattrValid, value: u32| valid.contains(flag).then_some(value);

@@ -3,7 +3,6 @@
 use fslab_vfs::{Errno, Error, FallocateMode, Ino, Request, Result, WriteOptions};
 use rustix::fs::OFlags;
 
-use super::handle;
 use crate::job::{Answer, Job};
 use crate::protocol::flags::{FSYNC_FDATASYNC, WRITE_CACHE, WRITE_KILL_SUIDGID};
 use crate::protocol::reply::{CopyFileRangeOut, WriteOut};
@@ -20,7 +19,7 @@ pub(super) const POSITION_MAX: u64 = 1 << 63;
 impl Server {
     pub(super) fn read(&self, job: &mut Job<'_>) -> Result<Answer> {
         let wanted: ReadIn = job.incoming.body.take()?;
-        let (ino, open) = (job.ino(), handle(wanted.fh));
+        let (ino, open) = (job.ino(), self.handle(wanted.fh));
         let size = wanted.size.min(self.granted.write_bytes_max);
         check_range(wanted.offset, size.into())?;
         let room = job.output.room(size as usize);
@@ -34,15 +33,21 @@ impl Server {
         let data = job.incoming.body.take_bytes(wanted.size as usize)?;
         check_range(wanted.offset, wanted.size.into())?;
         let options = self.write_options(&wanted);
-        let (ino, open, offset) = (job.ino(), handle(wanted.fh), wanted.offset);
+        let (ino, open, offset) = (job.ino(), self.handle(wanted.fh), wanted.offset);
         let write = |done: usize| {
             let (offset, left) = (offset + done as u64, &data[done..]);
             self.file_system.write(&job.request, ino, open, offset, left, options)
         };
+        let before = match options.append {
+            true => self.appended_before(job, ino, open, data)?,
+            false => 0,
+        };
         let count = if is_from_cache(&wanted) {
             write_all(data.len(), write).inspect_err(|error| self.note_failed(job, error))?
+        } else if before > 0 && before == data.len() {
+            before
         } else {
-            write(0)?
+            before + write(before)?
         };
         // No more than was given, which is a 32-bit number.
         job.output.put(&WriteOut { size: count as u32, padding: 0 });
@@ -79,14 +84,14 @@ impl Server {
     pub(super) fn fsync(&self, job: &mut Job<'_>) -> Result<Answer> {
         let wanted: FsyncIn = job.incoming.body.take()?;
         let data_only = wanted.fsync_flags & FSYNC_FDATASYNC != 0;
-        self.file_system.fsync(&job.request, job.ino(), handle(wanted.fh), data_only)?;
+        self.file_system.fsync(&job.request, job.ino(), self.handle(wanted.fh), data_only)?;
         self.note_recovery(job.ino());
         Ok(Answer::Now)
     }
 
     pub(super) fn fallocate(&self, job: &mut Job<'_>) -> Result<Answer> {
         let wanted: FallocateIn = job.incoming.body.take()?;
-        let (ino, open) = (job.ino(), handle(wanted.fh));
+        let (ino, open) = (job.ino(), self.handle(wanted.fh));
         let (offset, length) = (wanted.offset, wanted.length);
         check_range(offset, length)?;
         let mode = FallocateMode::from_bits_retain(wanted.mode);
@@ -108,8 +113,8 @@ impl Server {
 
     fn copy(&self, job: &mut Job<'_>) -> Result<u64> {
         let wanted: CopyFileRangeIn = job.incoming.body.take()?;
-        let source = (job.ino(), handle(wanted.fh_in), wanted.off_in);
-        let target = (Ino(wanted.nodeid_out), handle(wanted.fh_out), wanted.off_out);
+        let source = (job.ino(), self.handle(wanted.fh_in), wanted.off_in);
+        let target = (Ino(wanted.nodeid_out), self.handle(wanted.fh_out), wanted.off_out);
         check_range(wanted.off_in, 0)?;
         check_range(wanted.off_out, 0)?;
         let end_max = POSITION_MAX - wanted.off_in.max(wanted.off_out);

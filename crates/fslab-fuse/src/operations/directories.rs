@@ -3,8 +3,8 @@
 use fslab_vfs::{DirectoryEntry, Error, FileKind, Ino, Name, Request, Result};
 use zerocopy::IntoBytes;
 
-use super::handle;
 use crate::job::{Answer, Job};
+use crate::kept::Open;
 use crate::protocol::flags::{FSYNC_FDATASYNC, OpenFlags};
 use crate::protocol::reply::{Dirent, EntryOut, OpenOut};
 use crate::protocol::request::{FsyncIn, ReadIn, ReleaseIn};
@@ -14,16 +14,17 @@ use crate::server::Server;
 impl Server {
     pub(super) fn opendir(&self, job: &mut Job<'_>) -> Result<Answer> {
         let opened = self.file_system.opendir(&job.request, job.ino())?;
-        job.output.hand_over(HandedOver::Directory(job.ino(), opened));
+        let fh = self.number(job, &Open { ino: job.ino(), mode: None }, opened)?;
+        job.output.hand_over(HandedOver::Directory(job.ino(), fh));
         // The kernel keeps the listing as long as the directory's times stay as they are.
         let open_flags = (OpenFlags::KEEP_CACHE | OpenFlags::CACHE_DIR).bits();
-        job.output.put(&OpenOut { fh: opened.0, open_flags, backing_id: 0 });
+        job.output.put(&OpenOut { fh, open_flags, backing_id: 0 });
         Ok(Answer::Now)
     }
 
     pub(super) fn readdir(&self, job: &mut Job<'_>) -> Result<Answer> {
         let wanted: ReadIn = job.incoming.body.take()?;
-        let (ino, open) = (job.ino(), handle(wanted.fh));
+        let (ino, open) = (job.ino(), self.handle(wanted.fh));
         let room = wanted.size.min(self.granted.write_bytes_max) as usize;
         let Job { output, request, .. } = job;
         let mut listing = Listing { output, room };
@@ -34,7 +35,7 @@ impl Server {
 
     pub(super) fn readdirplus(&self, job: &mut Job<'_>) -> Result<Answer> {
         let wanted: ReadIn = job.incoming.body.take()?;
-        let (ino, open) = (job.ino(), handle(wanted.fh));
+        let (ino, open) = (job.ino(), self.handle(wanted.fh));
         let room = wanted.size.min(self.granted.write_bytes_max) as usize;
         let Job { output, request, .. } = job;
         let mut listing = Listing { output, room };
@@ -71,14 +72,22 @@ impl Server {
 
     pub(super) fn releasedir(&self, job: &mut Job<'_>) -> Result<Answer> {
         let wanted: ReleaseIn = job.incoming.body.take()?;
-        self.file_system.releasedir(&job.request, job.ino(), handle(wanted.fh))?;
+        self.close_directory(&job.request, job.ino(), wanted.fh)?;
         Ok(Answer::Now)
+    }
+
+    pub(super) fn close_directory(&self, request: &Request, ino: Ino, number: u64) -> Result<()> {
+        if self.is_open(number) {
+            self.file_system.releasedir(request, ino, self.handle(number))?;
+            self.forget_number(number);
+        }
+        Ok(())
     }
 
     pub(super) fn fsyncdir(&self, job: &mut Job<'_>) -> Result<Answer> {
         let wanted: FsyncIn = job.incoming.body.take()?;
         let data_only = wanted.fsync_flags & FSYNC_FDATASYNC != 0;
-        self.file_system.fsyncdir(&job.request, job.ino(), handle(wanted.fh), data_only)?;
+        self.file_system.fsyncdir(&job.request, job.ino(), self.handle(wanted.fh), data_only)?;
         Ok(Answer::Now)
     }
 }

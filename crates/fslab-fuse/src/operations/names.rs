@@ -6,6 +6,7 @@ use fslab_vfs::{Entry, Ino, Name, RenameMode, Result};
 
 use crate::convert::to_attr;
 use crate::job::{Answer, Job};
+use crate::kept::Made;
 use crate::protocol::reply::EntryOut;
 use crate::protocol::request::{
     BatchForgetIn, ForgetIn, ForgetOne, LinkIn, MkdirIn, MknodIn, Rename2In, RenameIn,
@@ -73,7 +74,8 @@ impl Server {
         let name = Name::new(job.incoming.body.take_name()?)?;
         let target = job.incoming.body.take_name()?;
         self.note_creation(job, 0)?;
-        let entry = self.file_system.symlink(&job.request, job.ino(), name, target)?;
+        let made = self.file_system.symlink(&job.request, job.ino(), name, target);
+        let entry = self.unless_made_before(job, (job.ino(), name), Made::New, made)?;
         Ok(self.put_entry(job, &entry))
     }
 
@@ -82,7 +84,8 @@ impl Server {
         let name = Name::new(job.incoming.body.take_name()?)?;
         self.note_creation(job, node.umask)?;
         let (parent, mode, device) = (job.ino(), node.mode, node.rdev);
-        let entry = self.file_system.mknod(&job.request, parent, name, mode, device)?;
+        let made = self.file_system.mknod(&job.request, parent, name, mode, device);
+        let entry = self.unless_made_before(job, (parent, name), Made::New, made)?;
         Ok(self.put_entry(job, &entry))
     }
 
@@ -90,19 +93,22 @@ impl Server {
         let directory: MkdirIn = job.incoming.body.take()?;
         let name = Name::new(job.incoming.body.take_name()?)?;
         self.note_creation(job, directory.umask)?;
-        let entry = self.file_system.mkdir(&job.request, job.ino(), name, directory.mode)?;
+        let made = self.file_system.mkdir(&job.request, job.ino(), name, directory.mode);
+        let entry = self.unless_made_before(job, (job.ino(), name), Made::New, made)?;
         Ok(self.put_entry(job, &entry))
     }
 
     pub(super) fn unlink(&self, job: &mut Job<'_>) -> Result<Answer> {
         let name = Name::new(job.incoming.body.take_name()?)?;
-        self.file_system.unlink(&job.request, job.ino(), name)?;
+        let removed = self.file_system.unlink(&job.request, job.ino(), name);
+        Self::unless_removed_before(job, removed)?;
         Ok(Answer::Now)
     }
 
     pub(super) fn rmdir(&self, job: &mut Job<'_>) -> Result<Answer> {
         let name = Name::new(job.incoming.body.take_name()?)?;
-        self.file_system.rmdir(&job.request, job.ino(), name)?;
+        let removed = self.file_system.rmdir(&job.request, job.ino(), name);
+        Self::unless_removed_before(job, removed)?;
         Ok(Answer::Now)
     }
 
@@ -120,7 +126,7 @@ impl Server {
         let name = Name::new(job.incoming.body.take_name()?)?;
         let new_name = Name::new(job.incoming.body.take_name()?)?;
         let (parent, new_parent) = (job.ino(), Ino(directory));
-        self.file_system.rename(&job.request, parent, name, new_parent, new_name, mode)?;
+        self.rename_once(job, (parent, name), (new_parent, new_name), mode)?;
         Ok(Answer::Now)
     }
 
@@ -128,7 +134,8 @@ impl Server {
         let link: LinkIn = job.incoming.body.take()?;
         let name = Name::new(job.incoming.body.take_name()?)?;
         let ino = Ino(link.oldnodeid);
-        let entry = self.file_system.link(&job.request, ino, job.ino(), name)?;
+        let made = self.file_system.link(&job.request, ino, job.ino(), name);
+        let entry = self.unless_made_before(job, (job.ino(), name), Made::Link(ino), made)?;
         Ok(self.put_entry(job, &entry))
     }
 }

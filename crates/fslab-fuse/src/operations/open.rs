@@ -1,10 +1,10 @@
 //! Requests that open and close files.
 
-use fslab_vfs::{Errno, Handle, Ino, Name, OpenMode, Opened, Request, Result};
+use fslab_vfs::{Errno, Ino, Name, OpenMode, Opened, Request, Result};
 
-use super::handle;
 use crate::convert::to_open_mode;
 use crate::job::{Answer, Job};
+use crate::kept::Open;
 use crate::protocol::flags::OpenFlags;
 use crate::protocol::reply::OpenOut;
 use crate::protocol::request::{CreateIn, FlushIn, OpenIn, ReleaseIn};
@@ -12,8 +12,16 @@ use crate::reply_buffer::{HandedOver, ReplyBuffer};
 use crate::server::Server;
 
 impl Server {
-    fn put_opened(&self, job: &mut Job<'_>, ino: Ino, flags: u32, opened: &Opened) {
+    fn put_opened(
+        &self,
+        job: &mut Job<'_>,
+        ino: Ino,
+        flags: u32,
+        opened: &Opened,
+    ) -> Result<Answer> {
         let mode = self.to_mode(flags);
+        let fh = self.number(job, &Open { ino, mode: Some(mode) }, opened.handle)?;
+        job.output.hand_over(HandedOver::File(ino, fh));
         let mut daemon = daemon_flags(opened);
         if let Some(failed_writes) = &self.failed_writes {
             let given = OpenMode::from_bits_retain(flags);
@@ -29,14 +37,18 @@ impl Server {
             daemon.set(OpenFlags::DIRECT_IO, opened.direct || writes_through);
         }
         let lower = opened.backing.as_deref().filter(|_| self.granted.passthrough());
-        let (flags, backing_id) = match self.backing.open(ino, opened.handle, mode, lower) {
+        let backing = self.backing.open(ino, opened.handle, mode, lower);
+        if let Some(kept) = &self.kept {
+            kept.handles.note_backing(fh, backing);
+        }
+        let (flags, backing_id) = match backing {
             // The kernel takes no other flag beside passthrough.
             Some(id) => ((daemon & OpenFlags::NOFLUSH) | OpenFlags::PASSTHROUGH, id),
             None => (daemon, 0),
         };
-        job.output.hand_over(HandedOver::File(ino, opened.handle));
         let open_flags = flags.bits();
-        job.output.put(&OpenOut { fh: opened.handle.0, open_flags, backing_id });
+        job.output.put(&OpenOut { fh, open_flags, backing_id });
+        Ok(Answer::Now)
     }
 
     fn to_mode(&self, flags: u32) -> OpenMode {
@@ -47,8 +59,7 @@ impl Server {
         let wanted: OpenIn = job.incoming.body.take()?;
         let (ino, mode) = (job.ino(), self.to_mode(wanted.flags));
         let opened = self.file_system.open(&job.request, ino, mode)?;
-        self.put_opened(job, ino, wanted.flags, &opened);
-        Ok(Answer::Now)
+        self.put_opened(job, ino, wanted.flags, &opened)
     }
 
     pub(super) fn create(&self, job: &mut Job<'_>) -> Result<Answer> {
@@ -59,11 +70,12 @@ impl Server {
         // Permissions were checked for a name that did not exist. If somebody else has made it
         // meanwhile, ESTALE lets the kernel look again and check that file.
         let exclusive = flags | OpenMode::EXCLUSIVE;
-        match self.file_system.create(&job.request, parent, name, wanted.mode, exclusive) {
+        let created = self.file_system.create(&job.request, parent, name, wanted.mode, exclusive);
+        match self.unless_created_before(job, (parent, name), flags, created) {
             Err(error) if error.errno() == Errno::EXIST && !flags.contains(OpenMode::EXCLUSIVE) => {
                 Err(Errno::STALE.into())
             }
-            created => Ok(self.put_created(job, wanted.flags, &created?)),
+            created => self.put_created(job, wanted.flags, &created?),
         }
     }
 
@@ -74,7 +86,7 @@ impl Server {
         self.note_creation(job, wanted.umask)?;
         let (parent, flags) = (job.ino(), self.to_mode(wanted.flags));
         let created = self.file_system.tmpfile(&job.request, parent, wanted.mode, flags)?;
-        Ok(self.put_created(job, wanted.flags, &created))
+        self.put_created(job, wanted.flags, &created)
     }
 
     fn put_created(
@@ -82,31 +94,37 @@ impl Server {
         job: &mut Job<'_>,
         flags: u32,
         (entry, opened): &(fslab_vfs::Entry, Opened),
-    ) -> Answer {
+    ) -> Result<Answer> {
         job.output.put(&self.to_entry_out(entry));
         job.output.hand_over(HandedOver::Lookup(entry.attr.ino));
-        self.put_opened(job, entry.attr.ino, flags, opened);
-        Answer::Now
+        self.put_opened(job, entry.attr.ino, flags, opened)
     }
 
     pub(super) fn flush(&self, job: &mut Job<'_>) -> Result<Answer> {
         let wanted: FlushIn = job.incoming.body.take()?;
-        self.file_system.flush(&job.request, job.ino(), handle(wanted.fh))?;
+        self.file_system.flush(&job.request, job.ino(), self.handle(wanted.fh))?;
         Ok(Answer::Now)
     }
 
     pub(super) fn release(&self, job: &mut Job<'_>) -> Result<Answer> {
         let wanted: ReleaseIn = job.incoming.body.take()?;
-        self.close(&job.request, job.ino(), handle(wanted.fh))?;
+        self.close(&job.request, job.ino(), wanted.fh)?;
         Ok(Answer::Now)
     }
 
-    fn close(&self, request: &Request, ino: Ino, open: Handle) -> Result<()> {
+    fn close(&self, request: &Request, ino: Ino, number: u64) -> Result<()> {
+        if !self.is_open(number) {
+            return Ok(());
+        }
+        let open = self.handle(number);
         self.backing.close(ino, open);
         if let Some(failed_writes) = &self.failed_writes {
             failed_writes.note_closed(ino, open);
         }
-        self.file_system.release(request, ino, open)
+        let released = self.file_system.release(request, ino, open);
+        // Last: a daemon that follows after a death in between closes it once more.
+        self.forget_number(number);
+        released
     }
 
     /// Takes back what a reply hands over that did not arrive.
@@ -117,8 +135,8 @@ impl Server {
                     self.file_system.forget(ino, 1);
                     Ok(())
                 }
-                HandedOver::File(ino, open) => self.close(request, ino, open),
-                HandedOver::Directory(ino, open) => self.file_system.releasedir(request, ino, open),
+                HandedOver::File(ino, number) => self.close(request, ino, number),
+                HandedOver::Directory(ino, number) => self.close_directory(request, ino, number),
             };
             if let Err(error) = taken {
                 tracing::warn!(%error, ?what, "closing what the kernel did not take");

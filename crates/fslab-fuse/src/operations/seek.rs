@@ -10,7 +10,6 @@ use std::sync::Arc;
 use fslab_vfs::{Errno, FileSystem, Handle, Ino, Request, Result, SeekTo};
 
 use super::data::POSITION_MAX;
-use super::handle;
 use crate::job::{Answer, Job};
 use crate::notifications::write_back;
 use crate::protocol::opcode::Opcode;
@@ -40,7 +39,7 @@ impl Server {
             transport: Arc::clone(&self.transport),
             request: job.request.clone(),
             ino: job.ino(),
-            handle: handle(wanted.fh),
+            handle: self.handle(wanted.fh),
         };
         let found = seeker.seek(wanted.offset, to);
         let is_data_here = to == SeekTo::Data && matches!(&found, Ok(at) if *at == wanted.offset);

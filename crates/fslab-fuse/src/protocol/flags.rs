@@ -24,6 +24,7 @@ bitflags::bitflags! {
         const HAS_EXPIRE_ONLY = 1 << 35;
         const DIRECT_IO_ALLOW_MMAP = 1 << 36;
         const PASSTHROUGH = 1 << 37;
+        const HAS_RESEND = 1 << 39;
         const ALLOW_IDMAP = 1 << 40;
         const OVER_IO_URING = 1 << 41;
         const REQUEST_TIMEOUT = 1 << 42;

@@ -52,3 +52,5 @@ wire! { NotifyInvalEntry [16] { parent: u64, namelen: u32, flags: u32, } }
 pub(crate) const NOTIFY_INVAL_INODE: i32 = 2;
 /// Notice: a name is no longer right.
 pub(crate) const NOTIFY_INVAL_ENTRY: i32 = 3;
+/// Notice: requests that were read and not answered are to be sent again.
+pub(crate) const NOTIFY_RESEND: i32 = 7;

@@ -13,7 +13,7 @@ use super::script::decode;
 #[cfg(test)]
 use super::script::{BY_ROOT, Record};
 use crate::decode::Incoming;
-use crate::job::Answer;
+use crate::job::{Answer, Route};
 use crate::negotiate::{Granted, negotiate};
 use crate::options::MountOptions;
 use crate::protocol::flags::InitFlags;
@@ -74,7 +74,7 @@ impl Subject {
         let transport: Arc<dyn Transport> = Arc::<ScriptedChannel>::clone(&script);
         let shared = file_system(Arc::clone(&memory));
         let granted = all_granted(options);
-        let server = Server::new(shared, options.clone(), granted, Arc::clone(&transport), None);
+        let server = Server::new(shared, options.clone(), granted, Arc::clone(&transport), None, None);
         let (server, output) = (Arc::new(server), ReplyBuffer::default());
         Self {
             server,
@@ -111,7 +111,8 @@ impl Subject {
         }
         let (transport, output) = (&self.transport, &mut self.output);
         let none = Cancellation::default();
-        match self.server.respond(opcode, incoming, none, Some(transport), output) {
+        let route = Route { later: Some(transport), record: None };
+        match self.server.respond(opcode, incoming, none, route, output) {
             Ok(Answer::Now) if opcode.has_no_reply() => {}
             Ok(Answer::Now) => check_reply(opcode, incoming, output.payload().len()),
             Ok(Answer::Later) => assert_eq!(opcode, Opcode::Lseek),

@@ -23,7 +23,7 @@ pub(super) type DeviceIndex = u16;
 const DISPLACED: u64 = 0xffff << 48;
 
 /// Marks numbers composed of a device index and an inode number.
-const OTHER_DEVICE: u64 = 1 << 63;
+pub(super) const OTHER_DEVICE: u64 = 1 << 63;
 
 /// The lower inode as `stat` names it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

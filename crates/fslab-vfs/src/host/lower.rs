@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use fslab_sys::file_handle::FileHandle;
+use fslab_sys::supervise::Inherited;
 use quick_cache::sync::Cache;
 use rustix::fs::{AtFlags, Mode, OFlags, Statx};
 use rustix::process::{Resource, getrlimit};
@@ -15,32 +16,41 @@ use crate::error::{Errno, Error, Result};
 use crate::host::attr;
 use crate::host::devices::Devices;
 use crate::host::inodes::{Identity, Inodes, Reference};
+use crate::host::taken_over::TakenOver;
 use crate::types::{Attr, Entry, FileKind, Ino, Name};
 
 /// Inodes, devices, and the descriptors of directories in use.
 #[derive(Debug)]
 pub(super) struct Lower {
     pub inodes: Inodes,
-    devices: Devices,
+    pub(super) devices: Devices,
     /// `O_PATH` descriptors of directories lately used as parents. A cached directory can't be
     /// freed below, so it leaves the cache when it is forgotten or removed.
     directories: Cache<Ino, Arc<OwnedFd>>,
     root_number: u64,
     /// Where the kernel would name the root `/`, what it is named elsewhere.
     root_name: Option<PathBuf>,
+    pub(super) taken_over: Option<TakenOver>,
 }
 
 impl Lower {
     /// Takes an open directory as the root.
-    pub fn new(root: OwnedFd, root_name: Option<PathBuf>, handles: bool) -> Result<Self> {
+    pub fn new(
+        root: OwnedFd,
+        root_name: Option<PathBuf>,
+        handles: bool,
+        inherited: Option<Arc<Inherited>>,
+    ) -> Result<Self> {
         let stat = attr::stat(&root)?;
         let budget = descriptor_budget();
         let devices = Devices::new(attr::device_of(&stat), &root, handles)?;
         let identity = Identity { device: 0, number: stat.stx_ino };
+        let taken_over = inherited.map(|left| TakenOver::new(left, &root)).transpose()?;
         // The root is used by every path and never forgotten: it keeps its descriptor.
         let inodes = Inodes::new(identity, Reference::Descriptor(Arc::new(root)), budget);
         let directories = Cache::new(budget);
-        Ok(Self { inodes, devices, directories, root_number: stat.stx_ino, root_name })
+        let root_number = stat.stx_ino;
+        Ok(Self { inodes, devices, directories, root_number, root_name, taken_over })
     }
 
     /// Writes everything back, on every device met.
@@ -54,12 +64,34 @@ impl Lower {
         self.devices.root_has_handles()
     }
 
+    /// Where an inode lies and how to open it.
+    pub fn known(&self, ino: Ino) -> Result<(Identity, Reference)> {
+        match self.inodes.get(ino) {
+            Err(Error::Stale { .. }) if self.taken_over.is_some() => {
+                self.find_again(ino)?;
+                self.inodes.get(ino)
+            }
+            known => known,
+        }
+    }
+
+    /// What an inode is.
+    fn kind(&self, ino: Ino) -> Result<FileKind> {
+        match self.inodes.kind(ino) {
+            Err(Error::Stale { .. }) if self.taken_over.is_some() => {
+                self.find_again(ino)?;
+                self.inodes.kind(ino)
+            }
+            kind => kind,
+        }
+    }
+
     /// An `O_PATH` descriptor of any inode.
     pub fn path(&self, ino: Ino) -> Result<Arc<OwnedFd>> {
         if let Some(descriptor) = self.directories.get(&ino) {
             return Ok(descriptor);
         }
-        match self.inodes.get(ino)? {
+        match self.known(ino)? {
             (_, Reference::Descriptor(descriptor)) => Ok(descriptor),
             (identity, Reference::Handle(handle)) => {
                 let flags = OFlags::PATH | OFlags::NOFOLLOW;
@@ -94,7 +126,7 @@ impl Lower {
     /// Opens a regular file. Opening anything else could have effects of its own, from waiting
     /// for a reader of a pipe to rewinding a tape.
     pub fn open_file(&self, ino: Ino, flags: OFlags) -> Result<OwnedFd> {
-        match self.inodes.kind(ino)? {
+        match self.kind(ino)? {
             FileKind::Regular => self.open(ino, flags),
             FileKind::Directory => Err(Errno::ISDIR.into()),
             FileKind::Symlink => Err(Errno::LOOP.into()),
@@ -109,7 +141,7 @@ impl Lower {
 
     /// Opens a file or directory to ask the lower file system about it.
     pub fn open_to_ask(&self, ino: Ino) -> Result<OwnedFd> {
-        match self.inodes.kind(ino)? {
+        match self.kind(ino)? {
             FileKind::Directory => self.open_directory(ino),
             _ => self.open_file(ino, OFlags::RDONLY),
         }
@@ -118,7 +150,7 @@ impl Lower {
     /// Opens what is known to be a file or a directory.
     fn open(&self, ino: Ino, flags: OFlags) -> Result<OwnedFd> {
         let flags = flags | OFlags::CLOEXEC | OFlags::NOCTTY;
-        match self.inodes.get(ino)? {
+        match self.known(ino)? {
             (identity, Reference::Handle(handle)) => {
                 self.devices.open(identity.device, &handle, flags)
             }
@@ -222,7 +254,7 @@ impl Lower {
 
     /// Whether closing the file may report errors of delayed writes.
     pub fn reports_at_close(&self, ino: Ino) -> Result<bool> {
-        let (identity, _) = self.inodes.get(ino)?;
+        let (identity, _) = self.known(ino)?;
         Ok(self.devices.reports_at_close(identity.device))
     }
 

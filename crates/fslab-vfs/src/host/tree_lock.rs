@@ -21,6 +21,7 @@ use rustix::fs::{AtFlags, FlockOperation, Gid, Mode, OFlags, Timestamps, Uid, fl
 
 use crate::error::{Errno, Error, Result};
 use crate::host::attr;
+use crate::host::taken_over::TakenOver;
 use crate::types::LockMode;
 
 /// Directories above a root that are walked at most: a path has no more.
@@ -115,12 +116,18 @@ impl Drop for Locks {
 /// # Errors
 /// `EBUSY` where it is locked otherwise, or lies in a tree that is; `EACCES` where the lock file
 /// is another user's; `EINVAL` where something else has its name.
-pub(super) fn lock(root: impl AsFd, mode: LockMode) -> Result<Locks> {
+pub(super) fn lock(
+    root: impl AsFd,
+    mode: LockMode,
+    taken_over: Option<&TakenOver>,
+) -> Result<Locks> {
     let root = open_directory(root, ".")?;
     warn_if_on_network(&root);
     let mut locks = Locks::default();
     match mode {
-        LockMode::Exclusive | LockMode::Passing => lock_for_changes(&root, mode, &mut locks)?,
+        LockMode::Exclusive | LockMode::Passing => {
+            lock_for_changes(&root, mode, taken_over, &mut locks)?;
+        }
         LockMode::ReadOnly | LockMode::Shared => lock_for_reading(&root, mode, &mut locks)?,
     }
     let mut below = root;
@@ -168,9 +175,14 @@ fn expect_free(found: &LockFile) -> Result<()> {
 }
 
 /// Makes the lock file where it is missing, and locks it alone.
-fn lock_for_changes(root: &OwnedFd, mode: LockMode, locks: &mut Locks) -> Result<()> {
+fn lock_for_changes(
+    root: &OwnedFd,
+    mode: LockMode,
+    taken_over: Option<&TakenOver>,
+    locks: &mut Locks,
+) -> Result<()> {
     for name in NAMES {
-        match lock_named(root, name) {
+        match lock_named(root, name, taken_over) {
             // The mount below keeps this name for itself.
             Err(Error::Errno(Errno::PERM)) => {}
             Err(Error::Errno(error @ (Errno::ROFS | Errno::ACCESS)))
@@ -196,10 +208,18 @@ fn lock_for_changes(root: &OwnedFd, mode: LockMode, locks: &mut Locks) -> Result
 }
 
 /// Locks a lock file alone; whether it was made for that.
-fn lock_named(root: &OwnedFd, name: &'static str) -> Result<(OwnedFd, bool)> {
+fn lock_named(
+    root: &OwnedFd,
+    name: &'static str,
+    taken_over: Option<&TakenOver>,
+) -> Result<(OwnedFd, bool)> {
     loop {
         let (file, is_new) = match LockFile::open(root, name)? {
-            LockFile::Own(file) => (file, false),
+            // What the earlier process locked stays locked.
+            LockFile::Own(file) => match taken_over.and_then(|left| left.same(&file)) {
+                Some(locked) => (locked, false),
+                None => (file, false),
+            },
             LockFile::Missing => match make(root, name) {
                 Err(Errno::EXIST) => continue,
                 made => (made?, true),
@@ -429,7 +449,7 @@ mod tests {
     use fslab_vfs_testing::skip::skip;
 
     fn locked(path: &Path, mode: LockMode) -> Result<Locks> {
-        lock(File::open(path).unwrap(), mode)
+        lock(File::open(path).unwrap(), mode, None)
     }
 
     #[track_caller]

@@ -12,6 +12,7 @@ mod preflight;
 mod reports;
 mod serve;
 mod services;
+mod supervisor;
 mod utab;
 mod wait;
 
@@ -22,6 +23,7 @@ use fslab_layers::{LayerChoice, Leaf, Stack};
 use fslab_sys::dead_mount::DeadMount;
 
 use options::Options;
+use serve::Ready;
 
 use crate::layers;
 use crate::leaves::FOREIGN;
@@ -87,10 +89,11 @@ impl Args {
             Ok(())
         } else if daemon {
             messages::start(true);
-            serve::serve(plan, daemon::report_ready)
+            serve::serve(plan, Ready { first: daemon::report_ready, again: daemon::leave_again })
         } else if foreground {
             messages::start(plan.options.log.is_some());
-            serve::serve(plan, |log| serve::send_messages_to(log).and_then(|()| notify::ready()))
+            let first = |log| serve::send_messages_to(log).and_then(|()| notify::ready());
+            serve::serve(plan, Ready { first, again: |_log| Ok(()) })
         } else {
             daemon::start()
         };

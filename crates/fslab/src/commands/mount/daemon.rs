@@ -57,3 +57,12 @@ pub fn report_ready(log: Option<File>) -> Result<()> {
     rustix::stdio::dup2_stderr(errors).context("can't let go of the terminal")?;
     Ok(())
 }
+
+/// Called in a daemon that has taken over, whose terminal an earlier one has left.
+pub fn leave_again(log: Option<&File>) -> Result<()> {
+    std::env::set_current_dir("/").context("can't leave the working directory")?;
+    if log.is_none() {
+        messages::go_to_the_system_log();
+    }
+    Ok(())
+}

@@ -31,6 +31,7 @@ Mount options (-o):
   transport=auto|device|uring
                             requests by /dev/fuse, or by io_uring (experimental); auto is
                             the device as yet [auto]
+  keep                      go on with another daemon when one is killed (experimental)
   busy_timeout=DURATION     wait so long for another fslab that uses LOWER [3s]
   idle_timeout=DURATION     unmount after so long without a request and a user
   nonempty                  allow a mount point that holds files or another mount
@@ -72,7 +73,23 @@ impl Options {
                 bail_as!(BadInput, "unknown mount option '{word}'; {help}");
             }
         }
+        options.expect_consistent()?;
         Ok(options)
+    }
+
+    fn expect_consistent(&self) -> Result<()> {
+        let mount = &self.mount;
+        if mount.keep && mount.transport == TransportChoice::Uring {
+            bail_as!(
+                BadInput,
+                "keep and transport=uring exclude each other: the kernel sends no request again \
+                 that came by io_uring"
+            );
+        }
+        if mount.keep && mount.writeback {
+            bail_as!(BadInput, "keep and writeback exclude each other as yet");
+        }
+        Ok(())
     }
 
     /// Answers `false` for an option that isn't known.
@@ -103,6 +120,7 @@ impl Options {
             ("exec" | "noexec", None) => mount.execute = key == "exec",
             ("allow_other" | "allow_self", None) => mount.allow_other = Some(key == "allow_other"),
             ("writeback", None) => mount.writeback = true,
+            ("keep", None) => mount.keep = true,
             ("idmap", None) => mount.id_maps = true,
             ("nonempty", None) => self.non_empty = true,
             ("replace", None) => self.replace = true,

@@ -18,11 +18,31 @@ use signal_hook::iterator::Signals;
 use super::Plan;
 use super::ending::Ending;
 use super::utab::Note;
+use super::supervisor::{self, Kept, Part};
 use super::{reports, services, wait};
 use crate::runtime::{self, Socket};
 
-/// Mounts, calls `ready` with the file for messages, and serves until unmounted.
-pub fn serve(plan: Plan, ready: impl FnOnce(Option<File>) -> Result<()>) -> Result<()> {
+/// What is done when a mount works, with the file for messages.
+#[derive(Clone, Copy)]
+pub struct Ready {
+    /// By the daemon that has mounted.
+    pub first: fn(Option<File>) -> Result<()>,
+    /// By one that has taken over.
+    pub again: fn(Option<&File>) -> Result<()>,
+}
+
+/// Mounts, does what is to be done then, and serves until unmounted.
+pub fn serve(plan: Plan, ready: Ready) -> Result<()> {
+    if !plan.options.mount.keep {
+        return serve_mount(plan, None, ready);
+    }
+    match supervisor::begin(&plan)? {
+        Part::Daemon(kept) => serve_mount(plan, Some(kept), ready),
+        Part::Supervisor(ended) => ended,
+    }
+}
+
+fn serve_mount(plan: Plan, kept: Option<Kept>, ready: Ready) -> Result<()> {
     // Every open file takes a descriptor here too.
     runtime::raise_descriptor_limit();
     // The limit of who mounts on the size of files is not that of who writes, whom the kernel has
@@ -36,20 +56,30 @@ pub fn serve(plan: Plan, ready: impl FnOnce(Option<File>) -> Result<()>) -> Resu
     let signals = signals.context("can't handle signals")?;
     let mut mount_options = options.mount;
     let (read_only, access_times) = (mount_options.read_only, mount_options.access_times);
-    let leaf_options = LeafOptions { read_only, access_times };
+    let inherited = kept.as_ref().and_then(|kept| kept.inherited.clone());
+    let leaf_options = LeafOptions { read_only, access_times, inherited };
     let context = crate::stack_context::of_program().with_leaf_options(leaf_options);
-    let build = || build(&stack, dead.as_ref(), &context);
+    let build = || build(&stack, kept.as_ref(), dead.as_ref(), &context);
     mount_options.source = stack.leaf.to_string();
     let file_system = wait::while_in_use(&stack.leaf, options.busy_timeout, build)?;
     let file_system = match mount_options.synchronous {
         Some(what) => Arc::new(SynchronousFs::new(file_system, what)),
         None => file_system,
     };
-    say_cautions(&stack);
-    // What may fail fails before there is a mount.
-    let place = mounts::place_of(&mount_point).context("can't find the mount point")?;
-    let sockets = place_for_sockets(&context)?;
-    let session = fslab_fuse::mount(file_system, &mount_point, &mount_options)?;
+    let has_predecessor = context.leaf_options().inherited.is_some();
+    if !has_predecessor {
+        say_cautions(&stack);
+    }
+    // What may fail fails before there is a mount. A mount that is there already is not looked at:
+    // nobody serves it yet.
+    let place = match &kept {
+        Some(kept) => kept.place.clone(),
+        None => mounts::place_of(&mount_point).context("can't find the mount point")?,
+    };
+    let sockets = if has_predecessor { None } else { place_for_sockets(&context)? };
+    let session = begin_session(file_system, &place, &mount_options, kept.as_ref())?;
+    // Not before: what a daemon had open that was killed there is closed only now.
+    let sockets = if has_predecessor { place_for_sockets(&context)? } else { sockets };
     let guard = DetachOnPanic(session.unmounter());
     if let Some(dead) = dead {
         let yielded = dead.yield_to_its_successor();
@@ -62,9 +92,16 @@ pub fn serve(plan: Plan, ready: impl FnOnce(Option<File>) -> Result<()>) -> Resu
     say_what_was_asked_and_refused(&session, &mount_options);
     let breaker = session.breaker();
     detach_on_signals(signals, session.unmounter(), breaker.clone())?;
-    if let Err(error) = ready(log) {
+    let told = match has_predecessor {
+        true => (ready.again)(log.as_ref()),
+        false => (ready.first)(log),
+    };
+    if let Err(error) = told {
         session.unmounter().detach()?;
         return Err(error);
+    }
+    if has_predecessor {
+        tracing::warn!("the daemon of {} was killed; this one goes on", place.display());
     }
     let mut ended = session.wait_and_then(move || drop(names)).map_err(anyhow::Error::from);
     drop(guard);
@@ -75,12 +112,36 @@ pub fn serve(plan: Plan, ready: impl FnOnce(Option<File>) -> Result<()>) -> Resu
     ended
 }
 
+/// Mounts, or goes on with the mount of a daemon that was killed.
+fn begin_session(
+    file_system: Arc<dyn FileSystem>,
+    place: &Path,
+    options: &MountOptions,
+    kept: Option<&Kept>,
+) -> Result<Session> {
+    Ok(match kept {
+        None => fslab_fuse::mount(file_system, place, options)?,
+        Some(Kept { state, inherited: Some(inherited), .. }) => {
+            fslab_fuse::take_over(file_system, place, options, state, inherited)?
+        }
+        Some(Kept { state, .. }) => {
+            let state = Some(Arc::clone(state));
+            fslab_fuse::mount_kept(file_system, place, options, state)?
+        }
+    })
+}
+
 /// What is below a dead mount that the new one is to replace is not at its path.
 fn build(
     stack: &Stack,
+    kept: Option<&Kept>,
     dead: Option<&DeadMount>,
     context: &StackContext,
 ) -> Result<Arc<dyn FileSystem>> {
+    if let Some(kept) = kept {
+        let leaf = stack.leaf.open_directory(kept.root()?, context.leaf_options())?;
+        return Ok(stack.build_over(leaf, context)?);
+    }
     let is_over = |dead: &&DeadMount| stack.leaf.directory().is_some_and(|path| dead.is_at(path));
     let Some(dead) = dead.filter(is_over) else { return Ok(stack.build_in(context)?) };
     let cant = || format!("can't use what is below the dead mount on {}", dead.place().display());

@@ -1,0 +1,82 @@
+//! Kept mounts: what a daemon writes down so that the next one can take its place.
+//!
+//! The supervisor holds the descriptors (see [`fslab_sys::supervise`]); what else a daemon knows
+//! that the kernel relies on is in `state`: what was granted, which files are open, and what was
+//! done of each request that must have one effect. `record` is one such request, `handles` are the
+//! open files, and `again` does a request that an earlier daemon may have done.
+
+mod again;
+mod handles;
+mod records;
+mod state;
+
+use std::sync::Arc;
+
+use fslab_vfs::{Handle, Result};
+
+use crate::protocol::opcode::Opcode;
+
+pub(crate) use again::Made;
+pub(crate) use handles::{Open, OpenHandles, Restored};
+pub(crate) use records::{Before, Record, Records, Stage};
+pub use state::KeptState;
+pub(crate) use state::Connection;
+
+/// Set by the kernel in the number of a request that it sends once more.
+pub(crate) const SENT_AGAIN: u64 = 1 << 63;
+
+/// A kept mount, as the daemon that serves it sees it.
+#[derive(Debug)]
+pub(crate) struct Kept {
+    pub state: Arc<KeptState>,
+    pub handles: OpenHandles,
+    records: Records,
+}
+
+impl Kept {
+    /// A mount that no daemon has served before.
+    pub fn new(state: Arc<KeptState>) -> Self {
+        let (handles, records) = (OpenHandles::new(&state), Records::new(&state));
+        Self { state, handles, records }
+    }
+
+    /// A mount that an earlier daemon served, whose open files `reopen` opens again.
+    pub fn taken_over(
+        state: Arc<KeptState>,
+        mut reopen: impl FnMut(&Open) -> Result<Handle>,
+    ) -> (Self, Vec<Restored>) {
+        let records = Records::taken_over(&state);
+        let (handles, restored) =
+            OpenHandles::taken_over(&state, |unique| records.was_cut_short(unique), &mut reopen);
+        (Self { state, handles, records }, restored)
+    }
+
+    /// Begins to write down what becomes of a request; `None` where that is not needed, and where
+    /// there is no room, which is said.
+    pub fn begin(&self, opcode: Opcode, unique: u64) -> Option<Record<'_>> {
+        let is_needed = has_one_effect(opcode) || unique & SENT_AGAIN != 0;
+        is_needed.then(|| self.records.begin(opcode, unique)).flatten()
+    }
+}
+
+/// Whether doing a request twice is something else than doing it once.
+pub(crate) fn has_one_effect(opcode: Opcode) -> bool {
+    matches!(
+        opcode,
+        Opcode::Symlink
+            | Opcode::Mknod
+            | Opcode::Mkdir
+            | Opcode::Unlink
+            | Opcode::Rmdir
+            | Opcode::Rename
+            | Opcode::Rename2
+            | Opcode::Link
+            | Opcode::Open
+            | Opcode::Opendir
+            | Opcode::Create
+            | Opcode::Tmpfile
+            | Opcode::Write
+            | Opcode::Setxattr
+            | Opcode::Removexattr
+    )
+}

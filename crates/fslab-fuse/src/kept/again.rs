@@ -1,0 +1,192 @@
+//! Doing a request that an earlier daemon has begun and perhaps done.
+//!
+//! It is done once more, and what only the first time can have caused is no error. The kernel
+//! lets nobody else change the names of a directory, or the end of a file that is appended to,
+//! while such a request is under way; so a name that is there already, and was made since the
+//! request came, was made by it, and one that is gone was removed by it.
+
+use fslab_vfs::{
+    Entry, Errno, Error, Handle, Ino, Name, OpenMode, Opened, RenameMode, Request, Result,
+    Timestamp,
+};
+
+use super::Before;
+use crate::job::Job;
+use crate::server::Server;
+
+/// The kernel stamps inodes by a clock that ticks this often at least.
+const CLOCK_TICK_NS: u64 = 20_000_000;
+
+/// What a creating request makes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Made {
+    /// A new inode.
+    New,
+    /// Another name of this one.
+    Link(Ino),
+}
+
+impl Server {
+    /// What a creation is answered with that found its name taken: the entry, where the request
+    /// itself has made it before.
+    pub(crate) fn unless_made_before(
+        &self,
+        job: &Job<'_>,
+        (parent, name): (Ino, Name<'_>),
+        made: Made,
+        created: Result<Entry>,
+    ) -> Result<Entry> {
+        let (Some(before), Err(error)) = (job.begun_before(), &created) else { return created };
+        if error.errno() != Errno::EXIST {
+            return created;
+        }
+        let entry = self.file_system.lookup(&job.request, parent, name)?;
+        let is_own = match made {
+            Made::Link(ino) => entry.attr.ino == ino,
+            Made::New => to_ns(entry.attr.changed) + CLOCK_TICK_NS >= before.now_ns,
+        };
+        if is_own {
+            return Ok(entry);
+        }
+        self.file_system.forget(entry.attr.ino, 1);
+        created
+    }
+
+    /// What a creation of an open file is answered with that found its name taken: the file, where
+    /// the request itself has made it before.
+    pub(crate) fn unless_created_before(
+        &self,
+        job: &Job<'_>,
+        (parent, name): (Ino, Name<'_>),
+        mode: OpenMode,
+        created: Result<(Entry, Opened)>,
+    ) -> Result<(Entry, Opened)> {
+        let Err(error) = created else { return created };
+        if !job.has_done_before(&error, Errno::EXIST) {
+            return Err(error);
+        }
+        let entry = self.unless_made_before(job, (parent, name), Made::New, Err(error))?;
+        let ino = entry.attr.ino;
+        let opened = self.file_system.open(&job.request, ino, mode - OpenMode::EXCLUSIVE);
+        let opened = opened.inspect_err(|_| self.file_system.forget(ino, 1))?;
+        Ok((entry, opened))
+    }
+
+    /// What a removal is answered with that found no name: the request itself has removed it.
+    pub(crate) fn unless_removed_before(job: &Job<'_>, removed: Result<()>) -> Result<()> {
+        match removed {
+            Err(error) if job.has_done_before(&error, Errno::NOENT) => Ok(()),
+            removed => removed,
+        }
+    }
+
+    /// Renames, if that was not done before.
+    pub(crate) fn rename_once(
+        &self,
+        job: &Job<'_>,
+        (parent, name): (Ino, Name<'_>),
+        (new_parent, new_name): (Ino, Name<'_>),
+        mode: RenameMode,
+    ) -> Result<()> {
+        let rename = || {
+            let request = &job.request;
+            self.file_system.rename(request, parent, name, new_parent, new_name, mode)
+        };
+        // Of most renames, the old name tells whether they were done.
+        let leaves_a_name = !(mode - RenameMode::NO_REPLACE).is_empty();
+        if leaves_a_name {
+            return self.rename_by_inode(job, (parent, name), (new_parent, new_name), rename);
+        }
+        let is_done = |error: &Error| {
+            job.has_done_before(error, Errno::NOENT)
+                && self.inode_at(&job.request, new_parent, new_name) != 0
+        };
+        match rename() {
+            Err(error) if is_done(&error) => Ok(()),
+            renamed => renamed,
+        }
+    }
+
+    /// A rename after which the old name is there as before: the inode at the new one tells whether
+    /// it was done.
+    fn rename_by_inode(
+        &self,
+        job: &Job<'_>,
+        (parent, name): (Ino, Name<'_>),
+        (new_parent, new_name): (Ino, Name<'_>),
+        rename: impl FnOnce() -> Result<()>,
+    ) -> Result<()> {
+        let Some(record) = job.record else { return rename() };
+        let target = self.inode_at(&job.request, new_parent, new_name);
+        match job.begun_before().and_then(|before| before.numbers) {
+            Some([source, _]) if source == target => return Ok(()),
+            Some(_) => {}
+            None => {
+                let numbers = Some([self.inode_at(&job.request, parent, name), target]);
+                record.note_before(&Before { now_ns: to_ns(job.request.now), numbers });
+            }
+        }
+        rename()
+    }
+
+    /// The inode that a name stands for, 0 for none.
+    fn inode_at(&self, request: &Request, parent: Ino, name: Name<'_>) -> u64 {
+        self.file_system.lookup(request, parent, name).map_or(0, |entry| {
+            self.file_system.forget(entry.attr.ino, 1);
+            entry.attr.ino.0
+        })
+    }
+
+    /// How many bytes of an append were written before; notes where it will begin otherwise.
+    pub(crate) fn appended_before(
+        &self,
+        job: &Job<'_>,
+        ino: Ino,
+        handle: Handle,
+        data: &[u8],
+    ) -> Result<usize> {
+        let Some(record) = job.record else { return Ok(0) };
+        let size = self.file_system.getattr(&job.request, ino, Some(handle))?.size;
+        let Some([start, _]) = job.begun_before().and_then(|before| before.numbers) else {
+            let numbers = Some([size, 0]);
+            record.note_before(&Before { now_ns: to_ns(job.request.now), numbers });
+            return Ok(0);
+        };
+        let grown = size.saturating_sub(start).min(data.len() as u64) as usize;
+        let mut found = vec![0; grown];
+        let count = self.file_system.read(&job.request, ino, handle, start, &mut found)?;
+        let is_own = count == grown && found == data[..grown];
+        if grown > 0 && !is_own {
+            tracing::warn!(ino = ino.0, "bytes of another append, which is done once more");
+        }
+        Ok(if is_own { grown } else { 0 })
+    }
+}
+
+impl Job<'_> {
+    /// Notes the time of the request, unless an earlier daemon has begun it.
+    pub(crate) fn note_time(&self) {
+        if let Some(record) = self.record.filter(|record| record.stage == super::Stage::New) {
+            record.note_before(&Before { now_ns: to_ns(self.request.now), numbers: None });
+        }
+    }
+
+    /// What was known before an earlier daemon began the request, if one did.
+    pub(crate) fn begun_before(&self) -> Option<Before> {
+        match &self.record?.stage {
+            super::Stage::Begun(before) => Some(*before),
+            _ => None,
+        }
+    }
+
+    /// Whether an error is one that a request causes when it is done a second time.
+    pub(crate) fn has_done_before(&self, error: &Error, errno: Errno) -> bool {
+        error.errno() == errno && self.begun_before().is_some()
+    }
+}
+
+/// Nanoseconds since the epoch, 0 before it.
+fn to_ns(time: Timestamp) -> u64 {
+    let seconds = u64::try_from(time.seconds).unwrap_or(0);
+    seconds.saturating_mul(1_000_000_000).saturating_add(time.nanoseconds.into())
+}

@@ -1,0 +1,169 @@
+//! The memory that outlives a daemon: its layout, and nothing that decides.
+//!
+//! All of it is 64-bit words. The next daemon takes no word for granted: a number that is out of
+//! range reads as nothing.
+
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use fslab_sys::shared_memory::SharedMemory;
+
+/// Changes with the layout.
+const VERSION: u64 = u64::from_be_bytes(*b"fslabk01");
+
+/// Requests that are written down at a time.
+pub(super) const RECORDS_MAX: usize = 4096;
+const RECORD_WORDS: usize = 32;
+
+/// The longest reply that is written down: that to a creation.
+pub(super) const PAYLOAD_BYTES_MAX: usize = (RECORD_WORDS - 8) * size_of::<u64>();
+
+/// Files and directories that can be open at a time.
+pub(super) const HANDLES_MAX: usize = 1 << 20;
+const HANDLE_WORDS: usize = 4;
+
+const HEADER_WORDS: usize = 64;
+const RECORDS_START: usize = HEADER_WORDS;
+const HANDLES_START: usize = RECORDS_START + RECORDS_MAX * RECORD_WORDS;
+const WORDS: usize = HANDLES_START + HANDLES_MAX * HANDLE_WORDS;
+
+/// Words of the header.
+#[derive(Clone, Copy)]
+enum Head {
+    Version,
+    Stage,
+    Device,
+    MountDevice,
+    Protocol,
+    WriteBytesMax,
+    RequestTimeMax,
+    Features,
+}
+
+/// Values of [`Head::Stage`].
+const SERVED: u64 = 1;
+const ENDED: u64 = 2;
+
+/// What the daemons of a kept mount hand on: 33 MiB, of which only what is written takes memory.
+#[derive(Debug)]
+pub struct KeptState {
+    memory: SharedMemory,
+}
+
+/// The connection to the kernel, as an earlier daemon negotiated it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Connection {
+    /// Number of the descriptor of /dev/fuse.
+    pub device: RawFd,
+    /// Device number of the mounted file system.
+    pub mount_device: (u32, u32),
+    pub protocol: (u32, u32),
+    pub write_bytes_max: u32,
+    pub request_time_max_s: Option<u64>,
+    pub features: u64,
+}
+
+impl KeptState {
+    /// For a mount that is to be made.
+    ///
+    /// # Errors
+    /// What the kernel answers.
+    pub fn new() -> io::Result<Self> {
+        let memory = SharedMemory::new("fslab-kept-mount", WORDS)?;
+        let state = Self { memory };
+        state.head(Head::Version).store(VERSION, Ordering::Relaxed);
+        Ok(state)
+    }
+
+    /// Whether a daemon has served the mount, and none has seen its end.
+    #[must_use]
+    pub fn is_served(&self) -> bool {
+        self.head(Head::Stage).load(Ordering::Acquire) == SERVED
+    }
+
+    /// Notes that the mount has ended.
+    pub(crate) fn end(&self) {
+        self.head(Head::Stage).store(ENDED, Ordering::Release);
+    }
+
+    /// Notes a connection that is served from now on.
+    pub(crate) fn begin(&self, device: BorrowedFd<'_>, connection: &Connection) {
+        let put = |word, value: u64| self.head(word).store(value, Ordering::Relaxed);
+        put(Head::Device, device.as_raw_fd().cast_unsigned().into());
+        put(Head::MountDevice, join(connection.mount_device));
+        put(Head::Protocol, join(connection.protocol));
+        put(Head::WriteBytesMax, connection.write_bytes_max.into());
+        put(Head::RequestTimeMax, connection.request_time_max_s.unwrap_or(u64::MAX));
+        put(Head::Features, connection.features);
+        self.head(Head::Stage).store(SERVED, Ordering::Release);
+    }
+
+    /// The connection that an earlier daemon served; `None` where there is none, or where its words
+    /// can't be right.
+    pub(crate) fn connection(&self) -> Option<Connection> {
+        let get = |word| self.head(word).load(Ordering::Relaxed);
+        if !self.is_served() || get(Head::Version) != VERSION {
+            return None;
+        }
+        Some(Connection {
+            device: RawFd::try_from(get(Head::Device)).ok()?,
+            mount_device: split(get(Head::MountDevice)),
+            protocol: split(get(Head::Protocol)),
+            write_bytes_max: u32::try_from(get(Head::WriteBytesMax)).ok()?,
+            request_time_max_s: Some(get(Head::RequestTimeMax)).filter(|time| *time != u64::MAX),
+            features: get(Head::Features),
+        })
+    }
+
+    fn head(&self, word: Head) -> &AtomicU64 {
+        &self.memory.words()[word as usize]
+    }
+
+    /// The words of a record.
+    pub(super) fn record(&self, index: usize) -> &[AtomicU64] {
+        let start = RECORDS_START + index % RECORDS_MAX * RECORD_WORDS;
+        &self.memory.words()[start..start + RECORD_WORDS]
+    }
+
+    /// The words of an open handle.
+    pub(super) fn handle(&self, index: usize) -> &[AtomicU64] {
+        let start = HANDLES_START + index % HANDLES_MAX * HANDLE_WORDS;
+        &self.memory.words()[start..start + HANDLE_WORDS]
+    }
+}
+
+fn join((high, low): (u32, u32)) -> u64 {
+    u64::from(high) << 32 | u64::from(low)
+}
+
+/// The upper and the lower half.
+fn split(word: u64) -> (u32, u32) {
+    ((word >> 32) as u32, word as u32)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::AsFd;
+
+    use super::*;
+
+    #[test]
+    fn a_connection_is_read_as_it_was_noted_and_gone_when_it_has_ended() {
+        let state = KeptState::new().unwrap();
+        assert_eq!(state.connection(), None);
+        let device = std::fs::File::open("/dev/null").unwrap();
+        let connection = Connection {
+            device: device.as_raw_fd(),
+            mount_device: (0, 77),
+            protocol: (7, 45),
+            write_bytes_max: 1 << 20,
+            request_time_max_s: None,
+            features: 1 << 39,
+        };
+        state.begin(device.as_fd(), &connection);
+        assert_eq!(state.connection(), Some(connection));
+        state.end();
+        assert_eq!(state.connection(), None);
+    }
+}

@@ -1,0 +1,282 @@
+//! A supervisor and the workers that it starts one after another: all share one table of
+//! descriptors. What a worker has open stays open when it is killed, with its locks and positions,
+//! and the next worker finds it there.
+
+use std::collections::{BTreeSet, HashMap, HashSet};
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use rustix::fs::{FileType, OFlags};
+use rustix::process::{Pid, Signal, WaitOptions, WaitStatus, kill_process, waitpid};
+
+use crate::file_handle::check;
+
+/// What a process is after [`supervise`].
+#[derive(Debug)]
+pub enum Role {
+    /// A worker, and what earlier workers have left open.
+    Worker(Inherited),
+    /// The supervisor, whose last worker has ended so.
+    Supervisor(WaitStatus),
+}
+
+/// Makes this process the supervisor of a worker, which is a copy of it: returns in each worker,
+/// and in the supervisor when a worker has ended and `is_replaced` says that no other follows it.
+///
+/// Meanwhile the supervisor opens nothing, and passes on `signals` to the worker. Descriptors that
+/// are open now belong to all; what a worker opens belongs to it, and to the next one when it has
+/// ended.
+///
+/// # Errors
+/// What the kernel answers; `Unsupported` where this process has more than one thread, whose locks
+/// nobody would release in a worker.
+pub fn supervise(
+    signals: &[i32],
+    mut is_replaced: impl FnMut(WaitStatus) -> bool,
+) -> io::Result<Role> {
+    let everybodys: BTreeSet<RawFd> = open_descriptors()?.into_iter().collect();
+    let awaited = [signals, &[libc::SIGCHLD]].concat();
+    set_blocked(&awaited, true)?;
+    loop {
+        let Some(worker) = fork()? else {
+            set_blocked(&awaited, false)?;
+            return Ok(Role::Worker(Inherited::all_but(&everybodys)?));
+        };
+        let status = wait_and_pass_on(worker, &awaited)?;
+        if !is_replaced(status) {
+            set_blocked(&awaited, false)?;
+            return Ok(Role::Supervisor(status));
+        }
+    }
+}
+
+/// Waits for the end of a worker; signals that come meanwhile are its own.
+fn wait_and_pass_on(worker: Pid, awaited: &[i32]) -> io::Result<WaitStatus> {
+    loop {
+        let signal = wait_for_signal(awaited)?;
+        if let Some((_, status)) = waitpid(Some(worker), WaitOptions::NOHANG)? {
+            return Ok(status);
+        }
+        if let Some(signal) = Signal::from_named_raw(signal).filter(|s| *s != Signal::CHILD) {
+            kill_process(worker, signal)?;
+        }
+    }
+}
+
+/// Makes a process like this one that shares its table of descriptors; `None` in the new one.
+fn fork() -> io::Result<Option<Pid>> {
+    if std::fs::read_dir("/proc/self/task")?.count() > 1 {
+        let why = "a process of several threads can't be forked";
+        return Err(io::Error::new(io::ErrorKind::Unsupported, why));
+    }
+    let flags = libc::c_long::from(libc::CLONE_FILES | libc::SIGCHLD);
+    // SAFETY: without CLONE_VM the new process has its own copy of the memory, as after fork(2).
+    // The only thread of this process is the one that calls, so no lock is held by another.
+    let answer = unsafe { libc::syscall(libc::SYS_clone, flags, 0, 0, 0, 0) };
+    check(answer)?;
+    // A process number fits.
+    Ok(Pid::from_raw(answer as i32))
+}
+
+fn open_descriptors() -> io::Result<Vec<RawFd>> {
+    let listed = std::fs::read_dir("/proc/self/fd")?;
+    let numbers: Vec<RawFd> =
+        listed.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok()).collect();
+    // The one that listed is among them, and closed by now.
+    // SAFETY: asking for the flags of a number changes nothing, whether it is open or not.
+    let is_open = |number: &RawFd| unsafe { libc::fcntl(*number, libc::F_GETFD) } >= 0;
+    Ok(numbers.into_iter().filter(is_open).collect())
+}
+
+fn to_set(signals: &[i32]) -> libc::sigset_t {
+    let mut set = std::mem::MaybeUninit::uninit();
+    // SAFETY: sigemptyset fills the set before it is used.
+    unsafe {
+        libc::sigemptyset(set.as_mut_ptr());
+        for signal in signals {
+            libc::sigaddset(set.as_mut_ptr(), *signal);
+        }
+        set.assume_init()
+    }
+}
+
+/// Waits for one of some signals, which must be blocked, and takes it.
+fn wait_for_signal(signals: &[i32]) -> io::Result<i32> {
+    let set = to_set(signals);
+    loop {
+        // SAFETY: the set is filled, and nothing is to be told about the signal.
+        let answer = unsafe { libc::sigwaitinfo(&raw const set, std::ptr::null_mut()) };
+        match check(libc::c_long::from(answer)) {
+            Ok(_) => return Ok(answer),
+            Err(rustix::io::Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+}
+
+/// Blocks some signals for this thread, or lets them come again.
+fn set_blocked(signals: &[i32], are_blocked: bool) -> io::Result<()> {
+    let how = if are_blocked { libc::SIG_BLOCK } else { libc::SIG_UNBLOCK };
+    let set = to_set(signals);
+    // SAFETY: the set is filled; the former one is not asked for.
+    match unsafe { libc::pthread_sigmask(how, &raw const set, std::ptr::null_mut()) } {
+        0 => Ok(()),
+        error => Err(io::Error::from_raw_os_error(error)),
+    }
+}
+
+/// The descriptors that an earlier worker left open. They are closed when this is dropped.
+#[derive(Debug, Default)]
+pub struct Inherited {
+    found: Mutex<Found>,
+}
+
+#[derive(Debug, Default)]
+struct Found {
+    by_inode: HashMap<(u64, u64), Vec<OwnedFd>>,
+    /// Neither files, directories nor symbolic links.
+    others: Vec<OwnedFd>,
+    /// Inodes that were found again.
+    led_to: HashSet<(u64, u64)>,
+    /// Only what nothing else leads to is left.
+    are_final: bool,
+}
+
+/// Flags by which two openings of a file differ, for who reads and writes at given positions.
+const KINDS: OFlags = OFlags::RWMODE.union(OFlags::SYNC).union(OFlags::DSYNC).union(OFlags::PATH);
+
+impl Inherited {
+    /// All that are open but those of everybody. To be called before a worker opens anything.
+    fn all_but(everybodys: &BTreeSet<RawFd>) -> io::Result<Self> {
+        let mut found = Found::default();
+        for number in open_descriptors()? {
+            if !everybodys.contains(&number) {
+                // SAFETY: it was not open when the supervisor began, which opens nothing, and this
+                // worker has opened nothing yet: its owner has ended, and nobody else has it.
+                found.add(unsafe { OwnedFd::from_raw_fd(number) })?;
+            }
+        }
+        Ok(Self { found: Mutex::new(found) })
+    }
+
+    /// How many there are.
+    #[must_use]
+    pub fn count(&self) -> usize {
+        let found = self.lock();
+        found.by_inode.values().map(Vec::len).sum::<usize>() + found.others.len()
+    }
+
+    /// One that leads to an inode, told by device and number, opened in whatever way. Others that
+    /// lead there stay as long as they may be asked for.
+    #[must_use]
+    pub fn lead_to(&self, device: u64, number: u64) -> Option<OwnedFd> {
+        let mut found = self.lock();
+        let are_final = found.are_final;
+        let all = found.by_inode.get_mut(&(device, number))?;
+        if are_final {
+            return all.pop();
+        }
+        let copy = rustix::io::fcntl_dupfd_cloexec(all.first()?, 0).ok()?;
+        found.led_to.insert((device, number));
+        Some(copy)
+    }
+
+    /// Takes one out that leads to an inode and was opened with the same access and the same
+    /// promises of durability as `flags`.
+    #[must_use]
+    pub fn take_opened(&self, device: u64, number: u64, flags: OFlags) -> Option<OwnedFd> {
+        let mut found = self.lock();
+        let all = found.by_inode.get_mut(&(device, number))?;
+        let is_same = |descriptor: &OwnedFd| {
+            let own = rustix::fs::fcntl_getfl(descriptor);
+            own.is_ok_and(|own| own & KINDS == flags & KINDS)
+        };
+        let place = all.iter().position(is_same)?;
+        Some(all.swap_remove(place))
+    }
+
+    /// Takes one out that is a device, pipe or socket, by its number.
+    #[must_use]
+    pub fn take_device(&self, number: RawFd) -> Option<OwnedFd> {
+        let mut found = self.lock();
+        let place = found.others.iter().position(|other| other.as_raw_fd() == number)?;
+        Some(found.others.swap_remove(place))
+    }
+
+    /// Closes all but one for each file whose last name is gone and which nobody has found again:
+    /// nothing else leads to it.
+    pub fn keep_nameless(&self) {
+        let found = &mut *self.lock();
+        found.are_final = true;
+        found.others.clear();
+        let led_to = std::mem::take(&mut found.led_to);
+        found.by_inode.retain(|inode, all| {
+            all.truncate(1);
+            let is_nameless =
+                |one: &OwnedFd| rustix::fs::fstat(one).is_ok_and(|found| found.st_nlink == 0);
+            !led_to.contains(inode) && all.first().is_some_and(is_nameless)
+        });
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Found> {
+        self.found.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Found {
+    fn add(&mut self, descriptor: OwnedFd) -> io::Result<()> {
+        let stat = rustix::fs::fstat(&descriptor)?;
+        match FileType::from_raw_mode(stat.st_mode) {
+            FileType::RegularFile | FileType::Directory | FileType::Symlink => {
+                self.by_inode.entry((stat.st_dev, stat.st_ino)).or_default().push(descriptor);
+            }
+            _ => self.others.push(descriptor),
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_with_threads_is_not_forked() {
+        let (sender, receiver) = std::sync::mpsc::channel::<()>();
+        let thread = std::thread::spawn(move || receiver.recv().is_err());
+        assert_eq!(fork().unwrap_err().kind(), io::ErrorKind::Unsupported);
+        drop(sender);
+        assert!(thread.join().unwrap());
+    }
+
+    fn inherited(file: std::fs::File) -> (Inherited, u64, u64) {
+        let stat = rustix::fs::fstat(&file).unwrap();
+        let inherited = Inherited::default();
+        inherited.lock().add(file.into()).unwrap();
+        (inherited, stat.st_dev, stat.st_ino)
+    }
+
+    #[test]
+    fn an_inode_is_found_by_how_it_was_opened() {
+        let (inherited, device, number) = inherited(tempfile::tempfile().unwrap());
+        for flags in [OFlags::RDONLY, OFlags::WRONLY, OFlags::RDWR | OFlags::SYNC] {
+            assert!(inherited.take_opened(device, number, flags).is_none());
+        }
+        assert!(inherited.lead_to(device, number + 1).is_none());
+        assert!(inherited.take_opened(device, number, OFlags::RDWR | OFlags::APPEND).is_some());
+        assert_eq!(inherited.count(), 0);
+    }
+
+    #[test]
+    fn only_nameless_files_are_kept_to_the_end() {
+        let (nameless, device, number) = inherited(tempfile::tempfile().unwrap());
+        nameless.keep_nameless();
+        assert!(nameless.lead_to(device, number).is_some());
+        assert_eq!(nameless.count(), 0);
+        let named = tempfile::NamedTempFile::new().unwrap();
+        let (inherited, ..) = inherited(named.reopen().unwrap());
+        inherited.keep_nameless();
+        assert_eq!(inherited.count(), 0);
+    }
+}

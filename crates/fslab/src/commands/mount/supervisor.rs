@@ -1,0 +1,123 @@
+//! `-o keep`: a supervisor starts the daemon, holds what it has open, and starts the next one when
+//! it is killed.
+//!
+//! The supervisor is the process that would be the daemon without this option. It reads nothing
+//! from the mount and answers nobody: it waits. Daemons are copies of it that share its table of
+//! descriptors ([`fslab_sys::supervise`]).
+
+use std::collections::VecDeque;
+use std::mem::ManuallyDrop;
+use std::os::fd::OwnedFd;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use fslab_fuse::KeptState;
+use fslab_sys::mounts;
+use fslab_sys::signals::ENDING;
+use fslab_sys::supervise::{Inherited, Role, supervise};
+use rustix::fs::{Mode, OFlags};
+use rustix::process::WaitStatus;
+
+use super::{Plan, messages};
+use crate::exit::Code;
+
+/// A daemon that dies so often within [`DEATHS_WITHIN`] is not replaced any more.
+const DEATHS_MAX: usize = 5;
+const DEATHS_WITHIN: Duration = Duration::from_secs(60);
+
+/// What a daemon of a kept mount is given.
+pub struct Kept {
+    /// What daemons write down for each other. Never closed here: the descriptor is everybody's.
+    pub state: ManuallyDrop<Arc<KeptState>>,
+    /// The directory below, whatever is mounted over its path since. Everybody's too.
+    root: ManuallyDrop<OwnedFd>,
+    /// The mount point, found when nothing was mounted yet.
+    pub place: PathBuf,
+    /// What an earlier daemon left open; `None` for the first.
+    pub inherited: Option<Arc<Inherited>>,
+}
+
+impl Kept {
+    /// The directory below.
+    ///
+    /// # Errors
+    /// Where there is no descriptor left.
+    pub fn root(&self) -> Result<OwnedFd> {
+        Ok(rustix::io::fcntl_dupfd_cloexec(&*self.root, 0)?)
+    }
+}
+
+/// What this process is from now on.
+pub enum Part {
+    /// A daemon.
+    Daemon(Kept),
+    /// The supervisor, when all is over.
+    Supervisor(Result<()>),
+}
+
+/// Becomes the supervisor of a mount; returns in each of its daemons, and in the supervisor when
+/// the mount has ended or is given up.
+///
+/// # Errors
+/// What keeps the mount from being kept.
+pub fn begin(plan: &Plan) -> Result<Part> {
+    let Some(path) = plan.stack.leaf.directory() else {
+        bail_as!(
+            BadInput,
+            "-o keep is for directories: what lies in memory or in an image dies with the daemon"
+        );
+    };
+    if plan.dead.is_some() {
+        bail_as!(BadInput, "-o keep and -o replace exclude each other: unmount the dead mount first");
+    }
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let root = rustix::fs::open(path, flags, Mode::empty());
+    let root = root.with_context(|| path.display().to_string())?;
+    let place = mounts::place_of(&plan.mount_point).context("can't find the mount point")?;
+    let state = Arc::new(KeptState::new().context("can't keep a mount")?);
+    let (watched, mut deaths) = (Arc::clone(&state), VecDeque::new());
+    let role = supervise(&ENDING, |_status| watched.is_served() && may_be_replaced(&mut deaths))
+        .context("can't start a daemon")?;
+    Ok(match role {
+        Role::Worker(inherited) => {
+            let inherited = state.is_served().then(|| Arc::new(inherited));
+            let (state, root) = (ManuallyDrop::new(state), ManuallyDrop::new(root));
+            Part::Daemon(Kept { state, root, place, inherited })
+        }
+        Role::Supervisor(status) => Part::Supervisor(end(plan, &state, status)),
+    })
+}
+
+fn may_be_replaced(deaths: &mut VecDeque<Instant>) -> bool {
+    let now = Instant::now();
+    deaths.push_back(now);
+    deaths.retain(|death| now - *death < DEATHS_WITHIN);
+    deaths.len() < DEATHS_MAX
+}
+
+/// Ends as the last daemon has ended.
+fn end(plan: &Plan, state: &KeptState, status: WaitStatus) -> Result<()> {
+    if state.is_served() {
+        // Nobody else is there to say so.
+        if plan.options.log.is_none() {
+            messages::go_to_the_system_log();
+        }
+        tracing::error!(
+            "{DEATHS_MAX} daemons died within {} s: the mount on {} is given up",
+            DEATHS_WITHIN.as_secs(),
+            plan.mount_point.display()
+        );
+        bail!("the daemon died {DEATHS_MAX} times");
+    }
+    match (status.exit_status(), status.terminating_signal()) {
+        (Some(0), _) => Ok(()),
+        // It has said why.
+        (Some(code), _) => std::process::exit(code),
+        (None, signal) => {
+            let signal = signal.unwrap_or(0);
+            Err(Code::Failure.error(format!("the daemon was killed by signal {signal}")))
+        }
+    }
+}
