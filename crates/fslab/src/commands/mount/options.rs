@@ -31,7 +31,8 @@ Mount options (-o):
   transport=auto|device|uring
                             requests by /dev/fuse, or by io_uring (experimental); auto is
                             the device as yet [auto]
-  keep                      go on with another daemon when one is killed (experimental)
+  keep[=DEATHS]             go on with another daemon when one is killed, unless that happens
+                            DEATHS times within a minute [5] (experimental)
   busy_timeout=DURATION     wait so long for another fslab that uses LOWER [3s]
   idle_timeout=DURATION     unmount after so long without a request and a user
   nonempty                  allow a mount point that holds files or another mount
@@ -39,6 +40,9 @@ Mount options (-o):
   layer=NAME[:key=value;..] a layer, as -l, for /etc/fstab
   log=FILE                  append the daemon's messages to a file, not to the system's log
 Options that mount(8) handles itself (defaults, auto, user, nofail, x-...) pass.";
+
+/// Deaths of daemons within a minute after which a kept mount is given up.
+const DEATHS_MAX: usize = 5;
 
 /// What was asked with `-o`.
 #[derive(Debug, Default)]
@@ -53,6 +57,8 @@ pub struct Options {
     pub replace: bool,
     /// How long to wait for another fslab that uses the lower directory.
     pub busy_timeout: Duration,
+    /// How many daemons of a kept mount may die within a minute.
+    pub deaths_max: usize,
     /// Where messages go once the daemon runs.
     pub log: Option<PathBuf>,
 }
@@ -120,7 +126,10 @@ impl Options {
             ("exec" | "noexec", None) => mount.execute = key == "exec",
             ("allow_other" | "allow_self", None) => mount.allow_other = Some(key == "allow_other"),
             ("writeback", None) => mount.writeback = true,
-            ("keep", None) => mount.keep = true,
+            ("keep", deaths) => {
+                mount.keep = true;
+                self.deaths_max = deaths.map(count).transpose()?.unwrap_or(DEATHS_MAX);
+            }
             ("idmap", None) => mount.id_maps = true,
             ("nonempty", None) => self.non_empty = true,
             ("replace", None) => self.replace = true,

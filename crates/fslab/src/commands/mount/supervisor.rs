@@ -23,8 +23,7 @@ use rustix::process::WaitStatus;
 use super::{Plan, messages};
 use crate::exit::Code;
 
-/// A daemon that dies so often within [`DEATHS_WITHIN`] is not replaced any more.
-const DEATHS_MAX: usize = 5;
+/// Deaths are counted for so long.
 const DEATHS_WITHIN: Duration = Duration::from_secs(60);
 
 /// What a daemon of a kept mount is given.
@@ -78,7 +77,9 @@ pub fn begin(plan: &Plan) -> Result<Part> {
     let place = mounts::place_of(&plan.mount_point).context("can't find the mount point")?;
     let state = Arc::new(KeptState::new().context("can't keep a mount")?);
     let (watched, mut deaths) = (Arc::clone(&state), VecDeque::new());
-    let role = supervise(&ENDING, |_status| watched.is_served() && may_be_replaced(&mut deaths))
+    let role = supervise(&ENDING, |_status| {
+        watched.is_served() && may_be_replaced(&mut deaths, plan.options.deaths_max)
+    })
         .context("can't start a daemon")?;
     Ok(match role {
         Role::Worker(inherited) => {
@@ -90,11 +91,11 @@ pub fn begin(plan: &Plan) -> Result<Part> {
     })
 }
 
-fn may_be_replaced(deaths: &mut VecDeque<Instant>) -> bool {
+fn may_be_replaced(deaths: &mut VecDeque<Instant>, deaths_max: usize) -> bool {
     let now = Instant::now();
     deaths.push_back(now);
     deaths.retain(|death| now - *death < DEATHS_WITHIN);
-    deaths.len() < DEATHS_MAX
+    deaths.len() < deaths_max
 }
 
 /// Ends as the last daemon has ended.
@@ -104,12 +105,13 @@ fn end(plan: &Plan, state: &KeptState, status: WaitStatus) -> Result<()> {
         if plan.options.log.is_none() {
             messages::go_to_the_system_log();
         }
+        let deaths_max = plan.options.deaths_max;
         tracing::error!(
-            "{DEATHS_MAX} daemons died within {} s: the mount on {} is given up",
+            "{deaths_max} daemons died within {} s: the mount on {} is given up",
             DEATHS_WITHIN.as_secs(),
             plan.mount_point.display()
         );
-        bail!("the daemon died {DEATHS_MAX} times");
+        bail!("the daemon died {deaths_max} times");
     }
     match (status.exit_status(), status.terminating_signal()) {
         (Some(0), _) => Ok(()),
