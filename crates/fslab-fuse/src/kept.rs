@@ -19,8 +19,8 @@ use crate::protocol::opcode::Opcode;
 pub(crate) use again::Made;
 pub(crate) use handles::{Open, OpenHandles, Restored};
 pub(crate) use records::{Before, Record, Records, Stage};
-pub use state::KeptState;
 pub(crate) use state::Connection;
+pub use state::KeptState;
 
 /// Set by the kernel in the number of a request that it sends once more.
 pub(crate) const SENT_AGAIN: u64 = 1 << 63;

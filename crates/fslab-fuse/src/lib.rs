@@ -60,8 +60,8 @@ mod uring;
 mod workers;
 
 pub use error::{Error, Result};
-pub use kept::KeptState;
 pub use features::{FEATURES, Feature};
+pub use kept::KeptState;
 pub use negotiate::Granted;
 pub use options::{MountOptions, TransportChoice};
 pub use session::{Breaker, Session, mount, mount_kept, take_over};

@@ -12,6 +12,8 @@ mod interrupted;
 mod random;
 #[cfg(test)]
 mod refused;
+#[cfg(test)]
+mod sent_again;
 
 pub use script::{BY_ROOT, RAW, Record, WRONG_LENGTH, encode};
 pub use subject::check_conversation;

@@ -27,8 +27,7 @@ impl SharedMemory {
     /// # Errors
     /// What the kernel answers.
     pub fn new(name: &str, words: usize) -> io::Result<Self> {
-        let file =
-            rustix::fs::memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
+        let file = rustix::fs::memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
         rustix::fs::ftruncate(&file, (words * size_of::<u64>()) as u64)?;
         let seals = SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
         rustix::fs::fcntl_add_seals(&file, seals)?;
@@ -50,14 +49,7 @@ impl SharedMemory {
         // SAFETY: a new mapping at a place of the kernel's choice touches no other memory. The file
         // can't become shorter, so every word of it stays readable.
         let start = unsafe {
-            libc::mmap(
-                std::ptr::null_mut(),
-                length,
-                access,
-                libc::MAP_SHARED,
-                file.as_raw_fd(),
-                0,
-            )
+            libc::mmap(std::ptr::null_mut(), length, access, libc::MAP_SHARED, file.as_raw_fd(), 0)
         };
         let start = Some(start).filter(|start| *start != libc::MAP_FAILED).and_then(NonNull::new);
         let start = start.ok_or_else(io::Error::last_os_error)?;

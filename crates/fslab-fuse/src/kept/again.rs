@@ -5,6 +5,8 @@
 //! while such a request is under way; so a name that is there already, and was made since the
 //! request came, was made by it, and one that is gone was removed by it.
 
+use std::ffi::OsStr;
+
 use fslab_vfs::{
     Entry, Errno, Error, Handle, Ino, Name, OpenMode, Opened, RenameMode, Request, Result,
     Timestamp,
@@ -127,6 +129,18 @@ impl Server {
             }
         }
         rename()
+    }
+
+    /// Whether an extended attribute was there before the request.
+    pub(crate) fn xattr_was_there(&self, job: &Job<'_>, name: &OsStr) -> bool {
+        let Some(record) = job.record else { return false };
+        if let Some([was_there, _]) = job.begun_before().and_then(|before| before.numbers) {
+            return was_there != 0;
+        }
+        let is_there = self.file_system.getxattr(&job.request, job.ino(), name).is_ok();
+        let numbers = Some([is_there.into(), 0]);
+        record.note_before(&Before { now_ns: to_ns(job.request.now), numbers });
+        is_there
     }
 
     /// The inode that a name stands for, 0 for none.

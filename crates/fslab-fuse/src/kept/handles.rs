@@ -54,7 +54,7 @@ impl OpenHandles {
         reopen: &mut dyn FnMut(&Open) -> Result<Handle>,
     ) -> (Self, Vec<Restored>) {
         let (mut items, mut restored) = (Vec::new(), Vec::new());
-        for number in 0..HANDLES_MAX {
+        for number in 0..state.handles_end() {
             let words = state.handle(number);
             let first = words[0].load(Ordering::Acquire);
             if first & IN_USE == 0 {
@@ -92,6 +92,7 @@ impl OpenHandles {
         }
         let number = all.insert(handle);
         drop(all);
+        self.state.use_handle(number);
         let words = self.state.handle(number);
         let mode = open.mode.map_or(0, |mode| u64::from(mode.bits()) << 32);
         let kind = if open.mode.is_none() { DIRECTORY } else { 0 };

@@ -87,7 +87,9 @@ impl Records {
     /// With those that the daemon before has left.
     pub fn taken_over(state: &Arc<KeptState>) -> Self {
         let (mut free, mut earlier) = (Vec::new(), HashMap::new());
-        for index in (0..RECORDS_MAX).rev() {
+        let end = state.records_end();
+        free.extend((end..RECORDS_MAX).rev());
+        for index in (0..end).rev() {
             match read(state.record(index)) {
                 Some((unique, attempts, stage)) => {
                     earlier.insert(unique, Earlier { index, attempts, stage });
@@ -102,6 +104,14 @@ impl Records {
     pub fn was_cut_short(&self, unique: u64) -> bool {
         let earlier = self.earlier.lock();
         earlier.get(&unique).is_some_and(|earlier| matches!(earlier.stage, Stage::Begun(_)))
+    }
+
+    /// Whether the answer to a request is written down.
+    #[cfg(any(test, feature = "testing"))]
+    pub fn is_complete(&self, unique: u64) -> bool {
+        let earlier = self.earlier.lock();
+        let number = unique & !SENT_AGAIN;
+        earlier.get(&number).is_some_and(|earlier| matches!(earlier.stage, Stage::Done(_)))
     }
 
     /// Begins the record of a request. `None` where there is no room: more requests are under way
@@ -122,9 +132,11 @@ impl Records {
         if attempts > 0 && !matches!(stage, Stage::Done(_)) {
             stage = Stage::GivenUp;
         }
+        self.state.use_record(index);
         // What an earlier daemon knew stays written down until this one knows more.
         let words = self.state.record(index);
-        words[ATTEMPT].store(join(opcode as u32, attempts + u64::from(is_again)), Ordering::Relaxed);
+        words[ATTEMPT]
+            .store(join(opcode as u32, attempts + u64::from(is_again)), Ordering::Relaxed);
         if stage == Stage::New {
             words[UNIQUE].store(number, Ordering::Relaxed);
             words[BEFORE].store(0, Ordering::Relaxed);
@@ -200,9 +212,11 @@ fn read(words: &[AtomicU64]) -> Option<(u64, u64, Stage)> {
     let (opcode, attempts) = split(get(ATTEMPT));
     let opcode = Opcode::from_number(opcode);
     let numbers = (get(HAS_NUMBERS) != 0).then(|| [get(BEFORE + 1), get(BEFORE + 2)]);
-    let before = Before { now_ns: get(BEFORE), numbers };
+    let now_ns = get(BEFORE);
+    let before = Before { now_ns, numbers };
     let stage = match stage {
-        BEGUN if opcode.is_some_and(has_one_effect) => Stage::Begun(before),
+        // The time is noted before anything is done.
+        BEGUN if opcode.is_some_and(has_one_effect) && now_ns != 0 => Stage::Begun(before),
         BEGUN => Stage::New,
         DONE => Stage::Done(read_answer(words)?),
         _ => return None,

@@ -39,6 +39,9 @@ enum Head {
     WriteBytesMax,
     RequestTimeMax,
     Features,
+    /// How many records, and how many handles, were ever in use: none behind is looked at.
+    RecordsEnd,
+    HandlesEnd,
 }
 
 /// Values of [`Head::Stage`].
@@ -118,6 +121,26 @@ impl KeptState {
 
     fn head(&self, word: Head) -> &AtomicU64 {
         &self.memory.words()[word as usize]
+    }
+
+    /// Notes that a record is used.
+    pub(super) fn use_record(&self, index: usize) {
+        self.head(Head::RecordsEnd).fetch_max(index as u64 + 1, Ordering::Relaxed);
+    }
+
+    /// Notes that a handle is used.
+    pub(super) fn use_handle(&self, index: usize) {
+        self.head(Head::HandlesEnd).fetch_max(index as u64 + 1, Ordering::Relaxed);
+    }
+
+    /// How many records may be in use.
+    pub(super) fn records_end(&self) -> usize {
+        (self.head(Head::RecordsEnd).load(Ordering::Relaxed) as usize).min(RECORDS_MAX)
+    }
+
+    /// How many handles may be in use.
+    pub(super) fn handles_end(&self) -> usize {
+        (self.head(Head::HandlesEnd).load(Ordering::Relaxed) as usize).min(HANDLES_MAX)
     }
 
     /// The words of a record.

@@ -117,7 +117,6 @@ impl Server {
     }
 }
 
-
 fn to_changes(wanted: &SetattrIn, valid: SetattrValid) -> Result<SetAttr> {
     let given = |flag: SetattrValid, value: u32| valid.contains(flag).then_some(value);
     if valid.contains(SetattrValid::SIZE) {

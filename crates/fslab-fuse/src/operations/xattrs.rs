@@ -33,9 +33,10 @@ impl Server {
         let mut mode = XattrMode::from_bits_retain(wanted.flags);
         let kill = wanted.setxattr_flags & SETXATTR_ACL_KILL_SGID != 0;
         mode.set(XattrMode::KILL_SET_GROUP_ID, kill && name == ACCESS_ACL);
+        let was_there = mode.contains(XattrMode::CREATE) && self.xattr_was_there(job, name);
         match self.file_system.setxattr(&job.request, job.ino(), name, value, mode) {
             // An earlier daemon has made it.
-            Err(error) if job.has_done_before(&error, Errno::EXIST) => {}
+            Err(error) if !was_there && job.has_done_before(&error, Errno::EXIST) => {}
             set => set?,
         }
         Ok(Answer::Now)
@@ -55,9 +56,10 @@ impl Server {
 
     pub(super) fn removexattr(&self, job: &mut Job<'_>) -> Result<Answer> {
         let name = job.incoming.body.take_name()?;
+        let was_there = self.xattr_was_there(job, name);
         match self.file_system.removexattr(&job.request, job.ino(), name) {
             // An earlier daemon has removed it.
-            Err(error) if job.has_done_before(&error, Errno::NODATA) => {}
+            Err(error) if was_there && job.has_done_before(&error, Errno::NODATA) => {}
             removed => removed?,
         }
         Ok(Answer::Now)

@@ -14,6 +14,7 @@ use super::script::decode;
 use super::script::{BY_ROOT, Record};
 use crate::decode::Incoming;
 use crate::job::{Answer, Route};
+use crate::kept::{KeptState, Records};
 use crate::negotiate::{Granted, negotiate};
 use crate::options::MountOptions;
 use crate::protocol::flags::InitFlags;
@@ -74,7 +75,8 @@ impl Subject {
         let transport: Arc<dyn Transport> = Arc::<ScriptedChannel>::clone(&script);
         let shared = file_system(Arc::clone(&memory));
         let granted = all_granted(options);
-        let server = Server::new(shared, options.clone(), granted, Arc::clone(&transport), None, None);
+        let server =
+            Server::new(shared, options.clone(), granted, Arc::clone(&transport), None, None);
         let (server, output) = (Arc::new(server), ReplyBuffer::default());
         Self {
             server,
@@ -164,7 +166,7 @@ fn room(opcode: Opcode, mut incoming: Incoming<'_>) -> Room {
     }
 }
 
-fn all_granted(options: &MountOptions) -> Granted {
+pub(super) fn all_granted(options: &MountOptions) -> Granted {
     let mut offer = InitIn::new_zeroed();
     (offer.major, offer.minor) = (MAJOR, MINOR_MAX);
     let everything = InitFlags::all().bits();
@@ -173,7 +175,7 @@ fn all_granted(options: &MountOptions) -> Granted {
 }
 
 /// What fails here shows in what the conversation can reach, not in whether it is safe.
-fn populate(memory: &MemFs) {
+pub(super) fn populate(memory: &MemFs) {
     let request = Request::default();
     let made = || -> fslab_vfs::Result<()> {
         let name = |text| Name::new(std::ffi::OsStr::new(text));
@@ -197,6 +199,11 @@ pub(crate) struct ScriptedChannel {
     pub refusal: Mutex<Option<Errno>>,
     /// What was replied: the payload's length, or an error.
     pub replies: Mutex<Vec<Result<usize, Errno>>>,
+    /// A kept mount, and whether each reply was written down when it was sent.
+    pub witnessed: Mutex<Option<Arc<KeptState>>>,
+    pub written_down: Mutex<Vec<bool>>,
+    /// The payload of the last reply.
+    pub payload: Mutex<Vec<u8>>,
 }
 
 impl Transport for ScriptedChannel {
@@ -204,8 +211,12 @@ impl Transport for ScriptedChannel {
         Ok(Received::Gone)
     }
 
-    fn reply(&self, _: u64, answer: Result<&[u8], Errno>) -> Result<(), Errno> {
+    fn reply(&self, unique: u64, answer: Result<&[u8], Errno>) -> Result<(), Errno> {
         self.replies.lock().push(answer.map(<[u8]>::len));
+        if let Some(state) = &*self.witnessed.lock() {
+            self.written_down.lock().push(Records::taken_over(state).is_complete(unique));
+        }
+        *self.payload.lock() = answer.unwrap_or_default().to_vec();
         self.refusal.lock().map_or(Ok(()), Err)
     }
 

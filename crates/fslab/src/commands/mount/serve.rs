@@ -17,8 +17,8 @@ use signal_hook::iterator::Signals;
 
 use super::Plan;
 use super::ending::Ending;
-use super::utab::Note;
 use super::supervisor::{self, Kept, Part};
+use super::utab::Note;
 use super::{reports, services, wait};
 use crate::runtime::{self, Socket};
 

@@ -69,7 +69,10 @@ pub fn begin(plan: &Plan) -> Result<Part> {
         );
     };
     if plan.dead.is_some() {
-        bail_as!(BadInput, "-o keep and -o replace exclude each other: unmount the dead mount first");
+        bail_as!(
+            BadInput,
+            "-o keep and -o replace exclude each other: unmount the dead mount first"
+        );
     }
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let root = rustix::fs::open(path, flags, Mode::empty());
@@ -80,7 +83,7 @@ pub fn begin(plan: &Plan) -> Result<Part> {
     let role = supervise(&ENDING, |_status| {
         watched.is_served() && may_be_replaced(&mut deaths, plan.options.deaths_max)
     })
-        .context("can't start a daemon")?;
+    .context("can't start a daemon")?;
     Ok(match role {
         Role::Worker(inherited) => {
             let inherited = state.is_served().then(|| Arc::new(inherited));

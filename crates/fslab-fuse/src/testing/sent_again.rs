@@ -1,0 +1,337 @@
+//! Requests that a daemon leaves unanswered when it is killed have one effect, wherever it is
+//! killed: compared with a daemon that lives.
+//!
+//! Each request is cut short at each stage, and the next daemon over the same memory is sent it
+//! again. These mutations were seen to fail here: a record that is completed after the reply; one
+//! that is not completed; a request that is simply done once more; an append whose beginning is not
+//! noted.
+
+use std::collections::BTreeMap;
+use std::ffi::{OsStr, OsString};
+use std::sync::Arc;
+
+use fslab_vfs::{
+    Capacity, Errno, FileSystem, Ino, MemFs, Name, OpenMode, Request, WriteOptions, XattrMode,
+};
+use zerocopy::{FromBytes, IntoBytes};
+
+use super::subject::{ScriptedChannel, all_granted, populate};
+use crate::decode::Incoming;
+use crate::job::Route;
+use crate::kept::{Kept, KeptState, SENT_AGAIN, Stage};
+use crate::options::MountOptions;
+use crate::protocol::opcode::Opcode;
+use crate::protocol::reply::OpenOut;
+use crate::protocol::request::{
+    CreateIn, InHeader, LinkIn, MkdirIn, MknodIn, OpenIn, Rename2In, RenameIn, SetxattrIn, WriteIn,
+};
+use crate::reply_buffer::ReplyBuffer;
+use crate::server::Server;
+use crate::transport::Transport;
+
+/// The file `a`, and what is written behind it.
+const FILE: u64 = 2;
+const APPENDED: &[u8] = b"appended";
+
+/// One daemon over a memory.
+struct Daemon {
+    server: Arc<Server>,
+    script: Arc<ScriptedChannel>,
+    transport: Arc<dyn Transport>,
+}
+
+impl Daemon {
+    fn new(memory: &Arc<MemFs>, state: &Arc<KeptState>, is_first: bool) -> Self {
+        let options = MountOptions { keep: true, ..MountOptions::default() };
+        let script = Arc::new(ScriptedChannel::default());
+        let transport: Arc<dyn Transport> = Arc::<ScriptedChannel>::clone(&script);
+        let request = Request::default();
+        let kept = match is_first {
+            true => Kept::new(Arc::clone(state)),
+            false => {
+                let reopen = |open: &crate::kept::Open| match open.mode {
+                    Some(mode) => Ok(memory.open(&request, open.ino, mode)?.handle),
+                    None => memory.opendir(&request, open.ino),
+                };
+                Kept::taken_over(Arc::clone(state), reopen).0
+            }
+        };
+        let file_system: Arc<dyn FileSystem> = Arc::<MemFs>::clone(memory);
+        let granted = all_granted(&options);
+        let connection = Arc::clone(&transport);
+        let server = Server::new(file_system, options, granted, connection, None, Some(kept));
+        Self { server: Arc::new(server), script, transport }
+    }
+
+    /// Answers a request, as on a mount.
+    fn answer(&self, request: &[u8]) -> Result<usize, Errno> {
+        let incoming = Incoming::parse(request).unwrap();
+        self.server.serve_alone(&self.transport, incoming, &mut ReplyBuffer::default());
+        *self.script.replies.lock().last().unwrap()
+    }
+
+    /// Dies over a request.
+    fn die_over(self, request: &[u8], stage: Cut) {
+        let incoming = Incoming::parse(request).unwrap();
+        let opcode = Opcode::from_number(incoming.header.opcode).unwrap();
+        let kept = self.server.kept.as_ref().unwrap();
+        if stage == Cut::BeforeTheRecord {
+            return;
+        }
+        let Some(record) = kept.begin(opcode, incoming.header.unique) else { return };
+        // What was done is answered, and what is given up is refused, without being done.
+        let is_done_now = matches!(record.stage, Stage::New | Stage::Begun(_));
+        if stage == Cut::Begun || !is_done_now {
+            return;
+        }
+        let mut output = ReplyBuffer::default();
+        let route = Route { later: None, record: Some(&record) };
+        let done = self.server.respond(opcode, incoming, Default::default(), route, &mut output);
+        if stage == Cut::Completed {
+            let done = done.map(|_| output.payload()).map_err(|error| error.errno());
+            record.complete(done);
+        }
+    }
+}
+
+/// Where a daemon is killed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Cut {
+    BeforeTheRecord,
+    Begun,
+    Done,
+    Completed,
+}
+
+const CUTS: [Cut; 4] = [Cut::BeforeTheRecord, Cut::Begun, Cut::Done, Cut::Completed];
+
+/// A request about an inode.
+fn request(opcode: Opcode, node: u64, body: &[&[u8]]) -> Vec<u8> {
+    let body = body.concat();
+    let header = InHeader {
+        len: (size_of::<InHeader>() + body.len()) as u32,
+        opcode: opcode as u32,
+        unique: 100,
+        nodeid: node,
+        uid: 0,
+        gid: 0,
+        pid: 0,
+        total_extlen: 0,
+        padding: 0,
+    };
+    [header.as_bytes(), &body].concat()
+}
+
+/// The same as the kernel sends it once more.
+fn again(request: &[u8]) -> Vec<u8> {
+    let (mut header, body) = InHeader::read_from_prefix(request).unwrap();
+    header.unique |= SENT_AGAIN;
+    [header.as_bytes(), body].concat()
+}
+
+fn rename2(flags: u32, names: &[u8]) -> Vec<u8> {
+    let rename = Rename2In { newdir: 1, flags, padding: 0 };
+    request(Opcode::Rename2, 1, &[rename.as_bytes(), names])
+}
+
+fn create(flags: OpenMode, name: &[u8]) -> Vec<u8> {
+    let create = CreateIn { flags: flags.bits(), mode: 0o100_640, umask: 0, open_flags: 0 };
+    request(Opcode::Create, 1, &[create.as_bytes(), name])
+}
+
+fn write(fh: u64, flags: i32) -> Vec<u8> {
+    let write = WriteIn {
+        fh,
+        offset: 5010,
+        size: APPENDED.len() as u32,
+        write_flags: 0,
+        lock_owner: 0,
+        flags: flags.cast_unsigned(),
+        padding: 0,
+    };
+    request(Opcode::Write, FILE, &[write.as_bytes(), APPENDED])
+}
+
+/// Every request that must have one effect, done and refused; `fh` is the file, open for writing.
+fn requests(fh: u64) -> Vec<Vec<u8>> {
+    let mkdir = MkdirIn { mode: 0o755, umask: 0 };
+    let mknod = MknodIn { mode: 0o100_600, rdev: 0, umask: 0, padding: 0 };
+    let link = LinkIn { oldnodeid: FILE };
+    let to_root = RenameIn { newdir: 1 };
+    let xattr =
+        SetxattrIn { size: 1, flags: XattrMode::CREATE.bits(), setxattr_flags: 0, padding: 0 };
+    let open = OpenIn { flags: 2, open_flags: 0 };
+    let append = rustix::fs::OFlags::APPEND.bits().cast_signed();
+    vec![
+        request(Opcode::Mkdir, 1, &[mkdir.as_bytes(), b"n\0"]),
+        request(Opcode::Mkdir, 1, &[mkdir.as_bytes(), b"a\0"]),
+        request(Opcode::Mknod, 1, &[mknod.as_bytes(), b"n\0"]),
+        request(Opcode::Symlink, 1, &[b"n\0target\0"]),
+        request(Opcode::Symlink, 1, &[b"d\0target\0"]),
+        request(Opcode::Link, 1, &[link.as_bytes(), b"n\0"]),
+        request(Opcode::Link, 1, &[link.as_bytes(), b"l\0"]),
+        create(OpenMode::READ_WRITE | OpenMode::EXCLUSIVE, b"n\0"),
+        create(OpenMode::READ_WRITE, b"n\0"),
+        create(OpenMode::READ_WRITE | OpenMode::EXCLUSIVE, b"a\0"),
+        request(Opcode::Unlink, 1, &[b"a\0"]),
+        request(Opcode::Unlink, 1, &[b"d\0"]),
+        request(Opcode::Rmdir, 1, &[b"d\0"]),
+        request(Opcode::Rmdir, 1, &[b"a\0"]),
+        request(Opcode::Rename, 1, &[to_root.as_bytes(), b"a\0b\0"]),
+        request(Opcode::Rename, 1, &[to_root.as_bytes(), b"a\0l\0"]),
+        request(Opcode::Rename, 1, &[to_root.as_bytes(), b"d\0a\0"]),
+        rename2(1, b"a\0b\0"),
+        rename2(1, b"a\0l\0"),
+        rename2(2, b"a\0l\0"),
+        rename2(2, b"a\0d\0"),
+        rename2(2, b"a\0b\0"),
+        write(fh, append),
+        write(fh, 0),
+        request(Opcode::Setxattr, FILE, &[xattr.as_bytes(), b"user.new\0v"]),
+        request(Opcode::Setxattr, FILE, &[xattr.as_bytes(), b"user.there\0v"]),
+        request(Opcode::Removexattr, FILE, &[b"user.there\0"]),
+        request(Opcode::Open, FILE, &[open.as_bytes()]),
+        request(Opcode::Opendir, 1, &[open.as_bytes()]),
+    ]
+}
+
+/// A memory with a file `a` (that already ends in what will be appended), a directory and a link.
+fn memory() -> Arc<MemFs> {
+    let memory = Arc::new(MemFs::new(Capacity { bytes: 4 << 20, inodes: 32 }));
+    populate(&memory);
+    let request = Request::default();
+    let opened = memory.open(&request, Ino(FILE), OpenMode::WRITE_ONLY).unwrap();
+    let options = WriteOptions::default();
+    memory.write(&request, Ino(FILE), opened.handle, 0, APPENDED, options).unwrap();
+    memory.release(&request, Ino(FILE), opened.handle).unwrap();
+    let name = OsStr::new("user.there");
+    memory.setxattr(&request, Ino(FILE), name, b"value", XattrMode::empty()).unwrap();
+    memory
+}
+
+/// What is in the root: of each name its inode's attributes, bytes and extended attributes.
+fn contents(memory: &MemFs) -> BTreeMap<OsString, String> {
+    let request = Request::default();
+    let handle = memory.opendir(&request, Ino::ROOT).unwrap();
+    let mut names = Vec::new();
+    let mut take = |entry: fslab_vfs::DirectoryEntry<'_>| {
+        names.push(entry.name.to_owned());
+        true
+    };
+    memory.readdir(&request, Ino::ROOT, handle, 0, &mut take).unwrap();
+    let of_name = |name: OsString| {
+        let attr = memory.lookup(&request, Ino::ROOT, Name::new(&name).ok()?).unwrap().attr;
+        let mut bytes = vec![0; attr.size as usize];
+        if let Ok(opened) = memory.open(&request, attr.ino, OpenMode::empty()) {
+            memory.read(&request, attr.ino, opened.handle, 0, &mut bytes).unwrap();
+        }
+        let xattrs = memory.listxattr(&request, attr.ino).unwrap();
+        let (kind, permissions, links) = (attr.kind, attr.permissions, attr.links);
+        let pieces: Vec<_> = bytes.split(|byte| *byte == 0).filter(|p| !p.is_empty()).collect();
+        let size = attr.size;
+        Some((name, format!("{kind:?} {permissions:?} {links} {size} {pieces:?} {xattrs:?}")))
+    };
+    names.into_iter().filter_map(of_name).collect()
+}
+
+/// A memory and the first daemon over it, and the number of the open file.
+fn first() -> (Arc<MemFs>, Arc<KeptState>, Daemon, u64) {
+    let (memory, state) = (memory(), Arc::new(KeptState::new().unwrap()));
+    let daemon = Daemon::new(&memory, &state, true);
+    let open = OpenIn { flags: 2, open_flags: 0 };
+    let mut request = request(Opcode::Open, FILE, &[open.as_bytes()]);
+    // Another than those that are looked at.
+    request[8..16].copy_from_slice(&7_u64.to_ne_bytes());
+    daemon.answer(&request).unwrap();
+    let fh = OpenOut::read_from_bytes(&daemon.script.payload.lock()).unwrap().fh;
+    (memory, state, daemon, fh)
+}
+
+/// What one daemon makes of a request that lives.
+fn alone(number: usize) -> (Result<usize, Errno>, BTreeMap<OsString, String>) {
+    let (memory, _, daemon, fh) = first();
+    let answer = daemon.answer(&requests(fh)[number]);
+    (answer, contents(&memory))
+}
+
+#[test]
+fn a_request_cut_short_anywhere_has_one_effect() {
+    for number in 0..requests(0).len() {
+        let expected = alone(number);
+        for cut in CUTS {
+            let (memory, state, daemon, fh) = first();
+            let request = &requests(fh)[number];
+            daemon.die_over(request, cut);
+            let next = Daemon::new(&memory, &state, false);
+            let answer = next.answer(&again(request));
+            let what = format!("request {number}, cut {cut:?}");
+            assert_eq!((answer, contents(&memory)), expected, "{what}");
+        }
+    }
+}
+
+#[test]
+fn a_request_over_which_two_daemons_die_has_one_effect_at_most() {
+    let before = contents(&memory());
+    for number in 0..requests(0).len() {
+        let (lived, after) = alone(number);
+        for (cut, second) in CUTS.into_iter().flat_map(|cut| CUTS.map(|second| (cut, second))) {
+            let (memory, state, daemon, fh) = first();
+            let request = &requests(fh)[number];
+            daemon.die_over(request, cut);
+            Daemon::new(&memory, &state, false).die_over(&again(request), second);
+            let last = Daemon::new(&memory, &state, false);
+            let answer = last.answer(&again(request));
+            let (what, found) = (format!("{number}: {cut:?}, {second:?}"), contents(&memory));
+            let is_known = cut == Cut::Completed || second == Cut::Completed;
+            let is_new = cut == Cut::BeforeTheRecord && second == Cut::BeforeTheRecord;
+            if is_known || is_new || second == Cut::BeforeTheRecord {
+                assert_eq!((answer, &found), (lived, &after), "{what}");
+            } else {
+                assert_eq!(answer, Err(Errno::IO), "{what}");
+                assert!(found == before || found == after, "{what}: {found:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn an_answer_is_written_down_before_it_is_sent() {
+    for number in 0..requests(0).len() {
+        let (_memory, state, daemon, fh) = first();
+        *daemon.script.witnessed.lock() = Some(state);
+        let _ = daemon.answer(&requests(fh)[number]);
+        assert_eq!(*daemon.script.written_down.lock(), [true], "request {number}");
+    }
+}
+
+/// A part of an append was written when the daemon died.
+#[test]
+fn the_rest_of_an_append_is_written() {
+    let (memory, state, daemon, fh) = first();
+    let append = write(fh, rustix::fs::OFlags::APPEND.bits().cast_signed());
+    let kept = daemon.server.kept.as_ref().unwrap();
+    let record = kept.begin(Opcode::Write, 100).unwrap();
+    let incoming = Incoming::parse(&append[..append.len()]).unwrap();
+    let mut output = ReplyBuffer::default();
+    let route = Route { later: None, record: Some(&record) };
+    daemon.server.respond(Opcode::Write, incoming, Default::default(), route, &mut output).unwrap();
+    let size = 5010 + APPENDED.len() as u64;
+    let request = Request::default();
+    let shorter = fslab_vfs::SetAttr { size: Some(size - 3), ..Default::default() };
+    memory.setattr(&request, Ino(FILE), None, &shorter).unwrap();
+    let next = Daemon::new(&memory, &state, false);
+    assert_eq!(next.answer(&again(&append)), Ok(8));
+    assert_eq!(memory.getattr(&request, Ino(FILE), None).unwrap().size, size);
+}
+
+/// What was opened by an answered request is open for the next daemon, and nothing else is.
+#[test]
+fn files_are_open_that_somebody_has() {
+    let (memory, state, daemon, fh) = first();
+    let open = OpenIn { flags: 0, open_flags: 0 };
+    daemon.die_over(&request(Opcode::Open, FILE, &[open.as_bytes()]), Cut::Done);
+    let next = Daemon::new(&memory, &state, false);
+    let handles = &next.server.kept.as_ref().unwrap().handles;
+    assert!(handles.contains(fh) && !handles.contains(fh + 1));
+}
