@@ -15,6 +15,7 @@ mod ext2_archives;
 mod fault;
 mod full_disk;
 mod inode_flags;
+mod kept;
 mod kill;
 mod mapped_stores;
 mod mount_options;

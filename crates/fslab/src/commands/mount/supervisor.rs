@@ -23,6 +23,9 @@ use rustix::process::WaitStatus;
 use super::{Plan, messages};
 use crate::exit::Code;
 
+/// The layer whose archives and catalogue are not handed on.
+const TIER: &str = "tier";
+
 /// Deaths are counted for so long.
 const DEATHS_WITHIN: Duration = Duration::from_secs(60);
 
@@ -68,6 +71,9 @@ pub fn begin(plan: &Plan) -> Result<Part> {
             "-o keep is for directories: what lies in memory or in an image dies with the daemon"
         );
     };
+    if plan.stack.layers.iter().any(|layer| layer.spec().name == TIER) {
+        bail_as!(BadInput, "-o keep can't keep tiers as yet: mount without it");
+    }
     if plan.dead.is_some() {
         bail_as!(
             BadInput,

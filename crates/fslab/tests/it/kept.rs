@@ -1,0 +1,266 @@
+//! Kept mounts (`-o keep`): a daemon that is killed is a pause, not an error.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{Read, Seek, SeekFrom, Write};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use fslab_vfs_testing::environment::{number, seed};
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::support::{Place, is_mounted, require_mounting, run, soon};
+
+/// How often a daemon is killed under load; `FSLAB_KILLS` asks for more.
+const KILLS: u64 = 12;
+
+/// Stacks whose daemons are killed, in turn.
+const LAYERS: [&str; 5] = ["null", "gzip:chunk=4KiB", "null:passthrough=off", "zstd", "lz4"];
+
+/// The supervisor of a kept mount and its present daemon, if it has one.
+fn processes(place: &Place) -> (Pid, Option<Pid>) {
+    let to_pid = |pid: u32| Pid::from_raw(pid.try_into().unwrap()).unwrap();
+    let all = crate::support::daemons_naming(&place.point);
+    let parent_of = |pid: u32| {
+        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+        let behind_the_name = stat.rsplit(") ").next().unwrap_or_default().to_owned();
+        behind_the_name.split(' ').nth(1).and_then(|parent| parent.parse::<u32>().ok())
+    };
+    let daemon = all.iter().copied().find(|pid| parent_of(*pid).is_some_and(|p| all.contains(&p)));
+    let supervisor = all.into_iter().find(|pid| Some(*pid) != daemon).unwrap();
+    (to_pid(supervisor), daemon.map(to_pid))
+}
+
+/// Kills the daemon, and waits until the next one answers.
+fn kill_daemon(place: &Place) {
+    let mut daemon = None;
+    soon("there is a daemon", || {
+        daemon = processes(place).1;
+        daemon.is_some()
+    });
+    kill_process(daemon.unwrap(), Signal::KILL).unwrap();
+    rustix::fs::statvfs(&place.point).unwrap();
+}
+
+fn mount_kept(place: &Place, layer: &str) {
+    let deaths = "keep=200";
+    place.mount(&["-o", deaths, "-l", layer]);
+}
+
+#[test]
+fn a_killed_daemon_is_a_pause() {
+    require_mounting!();
+    for layer in LAYERS {
+        let place = Place::on_disk();
+        mount_kept(&place, layer);
+        let path = |name: &str| place.point.join(name);
+        fs::write(path("read"), b"bytes to be read").unwrap();
+        let mut read = File::open(path("read")).unwrap();
+        let mut append = OpenOptions::new();
+        let mut append = append.append(true).create_new(true).open(path("append")).unwrap();
+        append.write_all(b"first ").unwrap();
+        let mut both = OpenOptions::new();
+        both.read(true).write(true);
+        let unlinked = both.create_new(true).open(path("unlinked")).unwrap();
+        unlinked.write_all_at(b"nameless", 0).unwrap();
+        fs::remove_file(path("unlinked")).unwrap();
+        let without_a_name = rustix::fs::OFlags::TMPFILE.bits().cast_signed();
+        both.create_new(false).custom_flags(without_a_name);
+        let unnamed = both.open(&place.point).unwrap();
+        unnamed.write_all_at(b"unnamed", 0).unwrap();
+        fs::create_dir(path("d")).unwrap();
+        (0..500).for_each(|n| drop(File::create(path("d").join(n.to_string())).unwrap()));
+        let mut listing = fs::read_dir(path("d")).unwrap();
+        let first = listing.by_ref().take(100).count();
+        let before = fs::metadata(path("read")).unwrap();
+        for _ in 0..3 {
+            kill_daemon(&place);
+            append.write_all(b"more ").unwrap();
+        }
+        let mut bytes = String::new();
+        read.read_to_string(&mut bytes).unwrap();
+        assert_eq!(bytes, "bytes to be read", "{layer}");
+        assert_eq!(fs::read(path("append")).unwrap(), b"first more more more ", "{layer}");
+        assert_eq!(first + listing.map(|entry| entry.unwrap()).count(), 500, "{layer}");
+        let mut found = [0; 8];
+        unlinked.read_exact_at(&mut found, 0).unwrap();
+        assert_eq!(&found, b"nameless", "{layer}");
+        unnamed.read_exact_at(&mut found[..7], 0).unwrap();
+        assert_eq!(&found[..7], b"unnamed", "{layer}");
+        let after = fs::metadata(path("read")).unwrap();
+        assert_eq!((before.ino(), before.size()), (after.ino(), after.size()), "{layer}");
+        drop((read, append, unlinked, unnamed));
+        place.umount();
+        soon("everything has ended", || crate::support::daemons_naming(&place.point).is_empty());
+        // The tree is free at once.
+        mount_kept(&place, layer);
+        assert_eq!(fs::read(path("append")).unwrap(), b"first more more more ", "{layer}");
+        place.umount();
+    }
+}
+
+/// Work of several kinds goes on while daemons are killed; no program sees an error, and nothing
+/// that was answered is lost or done twice.
+#[test]
+fn work_goes_on_while_daemons_are_killed() {
+    require_mounting!();
+    let kills = number("FSLAB_KILLS").unwrap_or(KILLS);
+    for (layer, round) in LAYERS.iter().zip(0..) {
+        let place = Place::on_disk();
+        mount_kept(&place, layer);
+        let is_over = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            let workers = [
+                scope.spawn(|| append_lines(&place.point, &is_over)),
+                scope.spawn(|| change_names(&place.point, &is_over)),
+                scope.spawn(|| write_and_read(&place.point, &is_over)),
+            ];
+            for kill in 0..kills.div_ceil(LAYERS.len() as u64) {
+                let random = seed().wrapping_add(round * 1000 + kill).wrapping_mul(2_654_435_761);
+                std::thread::sleep(Duration::from_micros(500 + random % 100_000));
+                kill_daemon(&place);
+            }
+            is_over.store(true, Ordering::Relaxed);
+            let done = workers.map(|worker| worker.join().unwrap());
+            assert!(done.iter().all(|count| *count > 0), "{layer}: {done:?}");
+        });
+        place.umount();
+    }
+}
+
+/// Appends lines until it is over, and then finds each of them once.
+fn append_lines(point: &Path, is_over: &AtomicBool) -> u64 {
+    let path = point.join("log");
+    let mut log = OpenOptions::new().append(true).create_new(true).open(&path).unwrap();
+    let mut expected = String::new();
+    let mut count = 0;
+    while !is_over.load(Ordering::Relaxed) {
+        let line = format!("line {count}\n");
+        assert_eq!(log.write(line.as_bytes()).unwrap(), line.len());
+        expected += &line;
+        count += 1;
+        if count % 100 == 0 {
+            log.sync_data().unwrap();
+        }
+    }
+    assert!(fs::read_to_string(path).unwrap() == expected, "lines are missing or there twice");
+    count
+}
+
+/// Makes, links, renames, exchanges and removes; each call must succeed.
+fn change_names(point: &Path, is_over: &AtomicBool) -> u64 {
+    let directory = point.join("names");
+    fs::create_dir(&directory).unwrap();
+    let path = |name: &str| directory.join(name);
+    let mut count = 0;
+    while !is_over.load(Ordering::Relaxed) {
+        drop(OpenOptions::new().write(true).create_new(true).open(path("a")).unwrap());
+        fs::create_dir(path("d")).unwrap();
+        std::os::unix::fs::symlink("target", path("l")).unwrap();
+        fs::hard_link(path("a"), path("b")).unwrap();
+        exchange(&path("a"), &path("d"));
+        assert!(fs::metadata(path("a")).unwrap().is_dir());
+        fs::rename(path("d"), path("e")).unwrap();
+        fs::rename(path("b"), path("l")).unwrap();
+        assert_eq!(fs::read_dir(&directory).unwrap().count(), 3);
+        fs::remove_dir(path("a")).unwrap();
+        fs::remove_file(path("e")).unwrap();
+        fs::remove_file(path("l")).unwrap();
+        count += 1;
+    }
+    count
+}
+
+fn exchange(one: &Path, other: &Path) {
+    let (here, flags) = (rustix::fs::CWD, rustix::fs::RenameFlags::EXCHANGE);
+    rustix::fs::renameat_with(here, one, here, other, flags).unwrap();
+}
+
+/// Writes a file at random places, beside what is in memory, and compares.
+fn write_and_read(point: &Path, is_over: &AtomicBool) -> u64 {
+    let path = point.join("data");
+    let options = OpenOptions::new().read(true).write(true).create_new(true).open(&path);
+    let mut file = options.unwrap();
+    let mut expected = vec![0_u8; 200_000];
+    file.write_all(&expected).unwrap();
+    let (mut count, mut random) = (0, seed());
+    while !is_over.load(Ordering::Relaxed) {
+        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        let start = (random >> 33) as usize % 190_000;
+        let length = 1 + (random >> 20) as usize % 9000;
+        expected[start..start + length].fill(random as u8);
+        file.seek(SeekFrom::Start(start as u64)).unwrap();
+        file.write_all(&expected[start..start + length]).unwrap();
+        count += 1;
+        if count % 50 == 0 {
+            assert!(fs::read(&path).unwrap() == expected, "after {count} writes");
+        }
+    }
+    assert!(fs::read(&path).unwrap() == expected, "after {count} writes");
+    count
+}
+
+#[test]
+fn a_mount_whose_daemons_keep_dying_is_given_up() {
+    require_mounting!();
+    let place = Place::on_disk();
+    place.mount(&["-o", "keep=2", "-l", "null"]);
+    kill_daemon(&place);
+    let (supervisor, daemon) = processes(&place);
+    kill_process(daemon.unwrap(), Signal::KILL).unwrap();
+    soon("the supervisor has ended", || rustix::process::test_kill_process(supervisor).is_err());
+    let error = fs::read_dir(&place.point).unwrap_err();
+    assert_eq!(error.raw_os_error(), Some(rustix::io::Errno::NOTCONN.raw_os_error()));
+    // Nothing is locked any more.
+    place.mount(&["-o", "replace", "-l", "null"]);
+    place.umount();
+}
+
+#[test]
+fn a_daemon_serves_on_without_its_supervisor() {
+    require_mounting!();
+    let place = Place::on_disk();
+    mount_kept(&place, "null");
+    let (supervisor, _) = processes(&place);
+    fs::write(place.point.join("a"), b"before").unwrap();
+    kill_process(supervisor, Signal::KILL).unwrap();
+    soon("it has ended", || rustix::process::test_kill_process(supervisor).is_err());
+    assert_eq!(fs::read(place.point.join("a")).unwrap(), b"before");
+    fs::write(place.point.join("a"), b"after").unwrap();
+    place.umount();
+    soon("the daemon has ended", || crate::support::daemons_naming(&place.point).is_empty());
+}
+
+/// SIGTERM to the supervisor, as systemd sends it, unmounts.
+#[test]
+fn a_signal_to_the_supervisor_unmounts() {
+    require_mounting!();
+    let place = Place::on_disk();
+    mount_kept(&place, "null");
+    kill_daemon(&place);
+    kill_process(processes(&place).0, Signal::TERM).unwrap();
+    soon("everything has ended", || crate::support::daemons_naming(&place.point).is_empty());
+    assert!(!is_mounted(&place.point));
+}
+
+#[test]
+fn what_can_not_be_kept_is_refused_in_one_line() {
+    require_mounting!();
+    let place = Place::on_disk();
+    let point = place.point.to_str().unwrap();
+    let lower = place.lower.to_str().unwrap();
+    for (options, lower, part) in [
+        ("keep", "mem:", "-o keep is for directories"),
+        ("keep,writeback", lower, "keep and writeback exclude each other"),
+        ("keep,transport=uring", lower, "keep and transport=uring exclude each other"),
+        ("keep=0", lower, "'0' is no number from 1 to 256"),
+        ("keep,layer=tier", lower, "-o keep"),
+    ] {
+        let (code, message) = run(&["mount", "-o", options, lower, point]);
+        assert_eq!(code, 3, "{options}: {message}");
+        assert!(message.contains(part), "{options}: {message}");
+        assert_eq!(message.lines().count(), 1, "{options}: {message}");
+        assert!(!is_mounted(&place.point));
+    }
+}
