@@ -46,6 +46,8 @@ impl Kept {
         mut reopen: impl FnMut(&Open) -> Result<Handle>,
     ) -> (Self, Vec<Restored>) {
         let records = Records::taken_over(&state);
+        let (begun, completed) = records.count_earlier();
+        tracing::info!(begun, completed, "requests of one effect that were not answered");
         let (handles, restored) =
             OpenHandles::taken_over(&state, |unique| records.was_cut_short(unique), &mut reopen);
         (Self { state, handles, records }, restored)

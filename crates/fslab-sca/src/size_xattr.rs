@@ -198,7 +198,9 @@ pub fn decode(value: &[u8]) -> Option<Mark> {
             checkpoint: match rest {
                 // As it was written before marks led to checkpoints.
                 [] => Reference::NONE,
-                rest => Reference::from_record(&ReferenceRecord::read_from_bytes(rest).ok()?),
+                rest => Some(&ReferenceRecord::read_from_bytes(rest).ok()?)
+                    .map(Reference::from_record)
+                    .filter(|checkpoint| checkpoint.is_sound())?,
             },
         })),
         _ => None,

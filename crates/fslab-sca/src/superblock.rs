@@ -10,7 +10,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes};
 use super::codec::{CODECS, Container};
 use super::context::Io;
 use super::format::{
-    FLAG_PACKED, HEAD_BYTES, IDENTITY_MAGIC, IDENTITY_OFFSET, IdentityRecord, SLOT_MAGIC,
+    FLAG_PACKED, HEAD_BYTES, IDENTITY_MAGIC, IDENTITY_OFFSET, IdentityRecord, SIZE_MAX, SLOT_MAGIC,
     SLOT_OFFSETS, SlotRecord, VERSION, crc_of,
 };
 use super::frame::{Identity, Reference, parse_any};
@@ -140,10 +140,14 @@ pub fn is_newer(beginning: &[u8]) -> bool {
 
 fn slot_record(container: &Container, head: &[u8], offset: usize) -> Option<SlotRecord> {
     let record: SlotRecord = record_at(container, head, offset)?;
+    // Numbers are counted on from these, and places added to.
+    let is_possible = record.ordinal.get() <= SIZE_MAX
+        && record.sequence.get() <= SIZE_MAX
+        && Reference::from_record(&record.checkpoint).is_sound();
     let is_whole = record.magic == SLOT_MAGIC
         && record.version == VERSION
         && record.crc.get() == crc_of(&record);
-    is_whole.then_some(record)
+    (is_whole && is_possible).then_some(record)
 }
 
 /// The slots that are whole and of this file, the newest first.

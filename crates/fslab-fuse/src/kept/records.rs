@@ -100,6 +100,13 @@ impl Records {
         Self { state: Arc::clone(state), free: free.into(), earlier: earlier.into() }
     }
 
+    /// How many requests the daemon before had begun, and how many of them completed.
+    pub fn count_earlier(&self) -> (usize, usize) {
+        let earlier = self.earlier.lock();
+        let is_done = |earlier: &&Earlier| matches!(earlier.stage, Stage::Done(_));
+        (earlier.len(), earlier.values().filter(is_done).count())
+    }
+
     /// Whether a request was begun and not completed when the daemon before died.
     pub fn was_cut_short(&self, unique: u64) -> bool {
         let earlier = self.earlier.lock();

@@ -238,7 +238,8 @@ fn contents(memory: &MemFs) -> BTreeMap<OsString, String> {
 fn first() -> (Arc<MemFs>, Arc<KeptState>, Daemon, u64) {
     let (memory, state) = (memory(), Arc::new(KeptState::new().unwrap()));
     let daemon = Daemon::new(&memory, &state, true);
-    let open = OpenIn { flags: 2, open_flags: 0 };
+    // As loggers do: what was appended can't be read through it.
+    let open = OpenIn { flags: 1, open_flags: 0 };
     let mut request = request(Opcode::Open, FILE, &[open.as_bytes()]);
     // Another than those that are looked at.
     request[8..16].copy_from_slice(&7_u64.to_ne_bytes());
