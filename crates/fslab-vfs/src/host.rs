@@ -21,6 +21,7 @@ mod extents;
 mod flags;
 mod inodes;
 mod lower;
+mod numbers;
 mod setattr;
 mod tree_lock;
 mod xattr;
@@ -66,11 +67,16 @@ pub struct HostOptions {
     /// directory is used through a copy of its mount: file systems mounted below it later are not
     /// seen.
     pub access_times: AccessTimes,
+    /// Look for an inode by its number where it was never looked up here: somebody looked it up
+    /// before this process served the directory. Where [`FileSystem::can_resolve`] is false, such
+    /// inodes answer `ESTALE`. A number that was used again meanwhile means the later inode.
+    pub resolve_unknown: bool,
 }
 
 impl Default for HostOptions {
     fn default() -> Self {
-        Self { file_handles: true, access_times: AccessTimes::default() }
+        let access_times = AccessTimes::default();
+        Self { file_handles: true, access_times, resolve_unknown: false }
     }
 }
 
@@ -120,7 +126,7 @@ impl HostFs {
             None => (root, None),
         };
         let root_name = copied.as_ref().and_then(name_of);
-        let lower = Lower::new(root, root_name, options.file_handles)?;
+        let lower = Lower::new(root, root_name, options)?;
         if options.file_handles && !lower.has_handles() {
             tracing::info!(
                 "no file handles here (privilege or lower file system): one descriptor is kept \
@@ -150,6 +156,22 @@ impl HostFs {
             Some(lock) if is_lock_file(lock, parent, name) => Err(refusal.into()),
             _ => Ok(()),
         }
+    }
+
+    /// Expects that an inode is one that a lookup would find: not the lock file of a locked tree,
+    /// nor a directory in a tree that another program has locked.
+    fn expect_shown(&self, lock: &tree_lock::Locks, found: &Attr) -> Result<()> {
+        if let Some(hidden) = lock.hidden() {
+            let name = attr::stat_at(self.lower.directory(Ino::ROOT)?, OsStr::new(hidden));
+            if name.is_ok_and(|file| Ino(file.stx_ino) == found.ino) {
+                return Err(Errno::STALE.into());
+            }
+        }
+        if found.kind == FileKind::Directory && found.ino != Ino::ROOT {
+            let directory = self.lower.directory(found.ino)?;
+            return self.lower.walk_up(directory, tree_lock::expect_free_directory);
+        }
+        Ok(())
     }
 
     /// Creates under a name as the caller, then makes the new inode known.
@@ -245,6 +267,21 @@ impl FileSystem for HostFs {
         Ok(clone::range((&*source, source_offset), (&*target, target_offset), length)?)
     }
 
+    fn can_resolve(&self) -> bool {
+        self.lower.can_resolve()
+    }
+
+    fn resolve(&self, _request: &Request, ino: Ino) -> Result<Entry> {
+        let entry = self.lower.resolve(ino)?;
+        let allowed = self.lock.get().map_or(Ok(()), |lock| self.expect_shown(lock, &entry.attr));
+        allowed.inspect_err(|_| self.forget(ino, 1))?;
+        Ok(entry)
+    }
+
+    fn parent_of(&self, _request: &Request, ino: Ino) -> Result<Entry> {
+        self.lower.parent_of(ino)
+    }
+
     fn lookup(&self, _request: &Request, parent: Ino, name: Name<'_>) -> Result<Entry> {
         let Some(lock) = self.lock.get() else { return self.lower.lookup(parent, name) };
         if is_lock_file(lock, parent, name) {
@@ -265,6 +302,7 @@ impl FileSystem for HostFs {
 
     /// A lookup that nobody was told of.
     fn hold(&self, ino: Ino) -> Result<()> {
+        self.lower.expect_known(ino)?;
         self.lower.inodes.hold(ino)
     }
 
@@ -534,7 +572,7 @@ impl FileSystem for HostFs {
         offset: u64,
         sink: &mut DirectorySink<'_>,
     ) -> Result<()> {
-        let (identity, _) = self.lower.inodes.get(ino)?;
+        let (identity, _) = self.lower.get(ino)?;
         let hidden = self.lock.get().filter(|_| ino == Ino::ROOT).and_then(|lock| lock.hidden());
         self.directories.get(handle)?.list(offset, &mut |entry| {
             if hidden.is_some_and(|hidden| entry.name == hidden) {

@@ -1,6 +1,7 @@
 //! The lower tree: from an [`Ino`] to descriptors, and from descriptors to an [`Ino`].
 
 use std::ffi::OsString;
+use std::hash::{BuildHasher, RandomState};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
@@ -12,9 +13,10 @@ use rustix::fs::{AtFlags, Mode, OFlags, Statx};
 use rustix::process::{Resource, getrlimit};
 
 use crate::error::{Errno, Error, Result};
-use crate::host::attr;
 use crate::host::devices::Devices;
-use crate::host::inodes::{Identity, Inodes, Reference};
+use crate::host::inodes::{Identity, Inodes, Reference, is_own_number};
+use crate::host::numbers::{Numbers, to_kind};
+use crate::host::{HostOptions, attr};
 use crate::types::{Attr, Entry, FileKind, Ino, Name};
 
 /// Inodes, devices, and the descriptors of directories in use.
@@ -26,21 +28,40 @@ pub(super) struct Lower {
     /// freed below, so it leaves the cache when it is forgotten or removed.
     directories: Cache<Ino, Arc<OwnedFd>>,
     root_number: u64,
+    root_device: u64,
+    /// How inodes of the root's device are found by their number, where that can be.
+    pub(super) numbers: Option<Numbers>,
+    /// Whether an inode that is not remembered is looked for by its number.
+    adopts_unknown: bool,
+    /// Told with the generations of inodes whose numbers mean something else in another session.
+    session: u64,
     /// Where the kernel would name the root `/`, what it is named elsewhere.
     root_name: Option<PathBuf>,
 }
 
 impl Lower {
     /// Takes an open directory as the root.
-    pub fn new(root: OwnedFd, root_name: Option<PathBuf>, handles: bool) -> Result<Self> {
+    pub fn new(root: OwnedFd, root_name: Option<PathBuf>, options: &HostOptions) -> Result<Self> {
         let stat = attr::stat(&root)?;
         let budget = descriptor_budget();
-        let devices = Devices::new(attr::device_of(&stat), &root, handles)?;
+        let root_device = attr::device_of(&stat);
+        let devices = Devices::new(root_device, &root, options.file_handles)?;
+        let numbers = devices.mount(0).and_then(|mount| Numbers::below(&root, mount));
         let identity = Identity { device: 0, number: stat.stx_ino };
         // The root is used by every path and never forgotten: it keeps its descriptor.
         let inodes = Inodes::new(identity, Reference::Descriptor(Arc::new(root)), budget);
         let directories = Cache::new(budget);
-        Ok(Self { inodes, devices, directories, root_number: stat.stx_ino, root_name })
+        Ok(Self {
+            inodes,
+            devices,
+            directories,
+            root_number: stat.stx_ino,
+            root_device,
+            numbers,
+            adopts_unknown: options.resolve_unknown,
+            session: RandomState::new().hash_one(0),
+            root_name,
+        })
     }
 
     /// Writes everything back, on every device met.
@@ -54,12 +75,23 @@ impl Lower {
         self.devices.root_has_handles()
     }
 
+    /// Where an inode lies and how to open it.
+    pub fn get(&self, ino: Ino) -> Result<(Identity, Reference)> {
+        self.expect_known(ino)?;
+        self.inodes.get(ino)
+    }
+
+    /// Has an inode remembered that may be unknown here.
+    pub fn expect_known(&self, ino: Ino) -> Result<()> {
+        if self.adopts_unknown && !self.inodes.knows(ino) { self.adopt(ino) } else { Ok(()) }
+    }
+
     /// An `O_PATH` descriptor of any inode.
     pub fn path(&self, ino: Ino) -> Result<Arc<OwnedFd>> {
         if let Some(descriptor) = self.directories.get(&ino) {
             return Ok(descriptor);
         }
-        match self.inodes.get(ino)? {
+        match self.get(ino)? {
             (_, Reference::Descriptor(descriptor)) => Ok(descriptor),
             (identity, Reference::Handle(handle)) => {
                 let flags = OFlags::PATH | OFlags::NOFOLLOW;
@@ -94,7 +126,7 @@ impl Lower {
     /// Opens a regular file. Opening anything else could have effects of its own, from waiting
     /// for a reader of a pipe to rewinding a tape.
     pub fn open_file(&self, ino: Ino, flags: OFlags) -> Result<OwnedFd> {
-        match self.inodes.kind(ino)? {
+        match self.kind(ino)? {
             FileKind::Regular => self.open(ino, flags),
             FileKind::Directory => Err(Errno::ISDIR.into()),
             FileKind::Symlink => Err(Errno::LOOP.into()),
@@ -109,16 +141,21 @@ impl Lower {
 
     /// Opens a file or directory to ask the lower file system about it.
     pub fn open_to_ask(&self, ino: Ino) -> Result<OwnedFd> {
-        match self.inodes.kind(ino)? {
+        match self.kind(ino)? {
             FileKind::Directory => self.open_directory(ino),
             _ => self.open_file(ino, OFlags::RDONLY),
         }
     }
 
+    fn kind(&self, ino: Ino) -> Result<FileKind> {
+        self.expect_known(ino)?;
+        self.inodes.kind(ino)
+    }
+
     /// Opens what is known to be a file or a directory.
     fn open(&self, ino: Ino, flags: OFlags) -> Result<OwnedFd> {
         let flags = flags | OFlags::CLOEXEC | OFlags::NOCTTY;
-        match self.inodes.get(ino)? {
+        match self.get(ino)? {
             (identity, Reference::Handle(handle)) => {
                 self.devices.open(identity.device, &handle, flags)
             }
@@ -178,11 +215,24 @@ impl Lower {
         Ok(entry)
     }
 
-    fn remember(&self, identity: Identity, reference: Reference, stat: &Statx) -> Result<Entry> {
-        let generation = reference.generation();
-        let kind = FileKind::from_mode(u32::from(stat.stx_mode)).ok_or(Errno::IO)?;
-        let ino = self.inodes.remember(identity, kind, reference);
+    pub(super) fn remember(
+        &self,
+        identity: Identity,
+        reference: Reference,
+        stat: &Statx,
+    ) -> Result<Entry> {
+        let kind = to_kind(stat)?;
+        let ino = self.inodes.remember(identity, kind, reference.clone());
+        let generation = self.generation(ino, identity, &reference);
         Ok(Entry { attr: self.to_attr(ino, stat)?, generation })
+    }
+
+    /// The generation to show. A number that is the lower inode's own means the same in every
+    /// session. Others are given in the order in which inodes are met: where one means another
+    /// inode in the next session, its generation must be another, too.
+    pub(super) fn generation(&self, ino: Ino, identity: Identity, reference: &Reference) -> u64 {
+        let is_own = identity.device == 0 && is_own_number(ino);
+        reference.generation() ^ if is_own { 0 } else { self.session }
     }
 
     /// Attributes as `statx` tells them of an inode that is remembered under a number.
@@ -222,7 +272,7 @@ impl Lower {
 
     /// Whether closing the file may report errors of delayed writes.
     pub fn reports_at_close(&self, ino: Ino) -> Result<bool> {
-        let (identity, _) = self.inodes.get(ino)?;
+        let (identity, _) = self.get(ino)?;
         Ok(self.devices.reports_at_close(identity.device))
     }
 
@@ -234,14 +284,19 @@ impl Lower {
         if is_root { Ino::ROOT } else { identity.shown().unwrap_or(Ino(u64::MAX)) }
     }
 
-    fn identity(&self, descriptor: &OwnedFd, stat: &Statx) -> Result<Identity> {
+    /// Whether this is the root of the tree.
+    pub(super) fn is_root(&self, stat: &Statx) -> bool {
+        stat.stx_ino == self.root_number && attr::device_of(stat) == self.root_device
+    }
+
+    pub(super) fn identity(&self, descriptor: &OwnedFd, stat: &Statx) -> Result<Identity> {
         let device = self.devices.index(attr::device_of(stat), descriptor)?;
         Ok(Identity { device, number: stat.stx_ino })
     }
 }
 
 fn is_directory(stat: &Statx) -> bool {
-    FileKind::from_mode(u32::from(stat.stx_mode)) == Some(FileKind::Directory)
+    to_kind(stat).is_ok_and(|kind| kind == FileKind::Directory)
 }
 
 fn open_name(directory: &OwnedFd, name: Name<'_>) -> Result<OwnedFd> {
