@@ -22,6 +22,7 @@ mod flags;
 mod inodes;
 mod lower;
 mod numbers;
+mod resolve;
 mod setattr;
 mod tree_lock;
 mod xattr;

@@ -15,7 +15,7 @@ use rustix::process::{Resource, getrlimit};
 use crate::error::{Errno, Error, Result};
 use crate::host::devices::Devices;
 use crate::host::inodes::{Identity, Inodes, Reference, is_own_number};
-use crate::host::numbers::{Numbers, to_kind};
+use crate::host::numbers::Numbers;
 use crate::host::{HostOptions, attr};
 use crate::types::{Attr, Entry, FileKind, Ino, Name};
 
@@ -221,7 +221,7 @@ impl Lower {
         reference: Reference,
         stat: &Statx,
     ) -> Result<Entry> {
-        let kind = to_kind(stat)?;
+        let kind = attr::to_kind(stat)?;
         let ino = self.inodes.remember(identity, kind, reference.clone());
         let generation = self.generation(ino, identity, &reference);
         Ok(Entry { attr: self.to_attr(ino, stat)?, generation })
@@ -296,7 +296,7 @@ impl Lower {
 }
 
 fn is_directory(stat: &Statx) -> bool {
-    to_kind(stat).is_ok_and(|kind| kind == FileKind::Directory)
+    attr::to_kind(stat).is_ok_and(|kind| kind == FileKind::Directory)
 }
 
 fn open_name(directory: &OwnedFd, name: Name<'_>) -> Result<OwnedFd> {
