@@ -4,12 +4,14 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::Arc;
 
 use fslab_sys::loop_device::{LoopDevice, Options};
 use fslab_sys::make_file_system::{Kind, make};
 use fslab_sys::mounts::Mount;
 use fslab_vfs::{
-    Entry, Errno, FileSystem, HostFs, HostOptions, Ino, LockMode, OpenMode, Request, Result,
+    Entry, Errno, FileSystem, HostFs, HostOptions, Ino, LockMode, OpenMode, ReadOnly, Request,
+    Result, Synchronous, SynchronousFs,
 };
 use fslab_vfs_testing::client::Client;
 use fslab_vfs_testing::scratch;
@@ -20,7 +22,7 @@ use tempfile::TempDir;
 struct Ground {
     mount: Mount,
     _device: LoopDevice,
-    _scratch: TempDir,
+    scratch: TempDir,
 }
 
 impl Ground {
@@ -34,7 +36,7 @@ impl Ground {
         let device = LoopDevice::attach(&image, Options::default()).unwrap();
         fs::create_dir(&point).unwrap();
         let mount = Mount::new(device.path(), &point, kind.name(), "").unwrap();
-        Self { mount, _device: device, _scratch: scratch }
+        Self { mount, _device: device, scratch }
     }
 
     fn root(&self) -> &Path {
@@ -138,6 +140,26 @@ fn numbers_lead_to_files_that_were_forgotten() {
 }
 
 #[test]
+fn observers_pass_numbers_on() {
+    if kinds("observers_pass_numbers_on").is_empty() {
+        return;
+    }
+    let ground = Ground::new(Kind::Ext4);
+    fs::create_dir_all(ground.root().join("outer/inner")).unwrap();
+    let host: Arc<dyn FileSystem> = Arc::new(host(ground.root()));
+    let inner = looked_up(&*host, "outer/inner");
+    let synchronous = SynchronousFs::new(Arc::clone(&host), Synchronous::Names);
+    let read_only = ReadOnly::new(Arc::new(synchronous));
+    assert!(read_only.can_resolve());
+    assert_eq!(resolved(&read_only, inner.attr.ino).unwrap(), inner);
+    let request = request(&read_only);
+    let found = read_only.resolve(&request, inner.attr.ino).unwrap();
+    let outer = read_only.parent_of(&request, found.attr.ino).unwrap();
+    assert_eq!(outer.attr.ino, looked_up(&*host, "outer").attr.ino);
+    [found, outer].iter().for_each(|entry| read_only.forget(entry.attr.ino, 1));
+}
+
+#[test]
 fn directories_above_are_found_up_to_the_root() {
     for kind in kinds("directories_above_are_found_up_to_the_root") {
         let ground = Ground::new(kind);
@@ -156,6 +178,13 @@ fn directories_above_are_found_up_to_the_root() {
             host.forget(ino, 1);
         }
         assert_eq!(host.remembered_inodes(), 1);
+
+        // One that was moved out of the tree has nothing above it any more.
+        let part = self::host(&ground.root().join("directory"));
+        let client = Client::new(&part);
+        let moved = client.lookup(Ino::ROOT, "inner").unwrap().ino;
+        fs::rename(ground.root().join("directory/inner"), ground.root().join("moved")).unwrap();
+        is_stale(part.parent_of(&request, moved));
     }
 }
 
@@ -217,6 +246,8 @@ fn a_number_never_leads_to_a_later_inode_of_another_number() {
         assert_ne!(displaced.attr.ino, known.ino);
         is_stale(resolved(&host, known.ino));
         is_stale(resolved(&host, displaced.attr.ino));
+        drop(client);
+        assert_eq!(host.remembered_inodes(), 1);
     }
 }
 
@@ -307,6 +338,32 @@ fn numbers_do_not_lead_into_other_subvolumes() {
     let other_session = looked_up(&host(ground.root()), "snapshot/file");
     assert_eq!(other_session.attr.ino, below.attr.ino, "the first volume that was met");
     assert_ne!(other_session.generation as u32, below.generation as u32);
+}
+
+/// A copy of a file system has the same handles for other files. Which of them is met under which
+/// number is a matter of the session.
+#[test]
+fn generations_tell_file_systems_met_in_other_sessions_apart() {
+    if kinds("generations_tell_file_systems_met_in_other_sessions_apart").is_empty() {
+        return;
+    }
+    let (outer, inner) = (Ground::new(Kind::Ext4), Ground::new(Kind::Ext4));
+    let inner_image = inner.scratch.path().join("image");
+    fs::write(inner.root().join("file"), "bytes").unwrap();
+    inner.mount.unmount().unwrap();
+    let copy = inner_image.with_extension("copy");
+    fs::copy(&inner_image, &copy).unwrap();
+    let point = outer.root().join("point");
+    fs::create_dir(&point).unwrap();
+    let entries = [&inner_image, &copy].map(|image| {
+        let device = LoopDevice::attach(image, Options::default()).unwrap();
+        let mount = Mount::new(device.path(), &point, "ext4", "").unwrap();
+        let entry = looked_up(&host(outer.root()), "point/file");
+        mount.unmount().unwrap();
+        entry
+    });
+    assert_eq!(entries[0].attr.ino, entries[1].attr.ino);
+    assert_ne!(entries[0].generation as u32, entries[1].generation as u32);
 }
 
 #[test]

@@ -60,8 +60,12 @@ fn is_stale(point: &Path, handle: &FileHandle) {
 
 #[track_caller]
 fn contents(point: &Path, handle: &FileHandle) -> String {
+    let mut file = File::from(open(point, handle).unwrap());
+    // As the kernel was told it when it asked for the file again.
+    let size = file.metadata().unwrap().len();
     let mut text = String::new();
-    File::from(open(point, handle).unwrap()).read_to_string(&mut text).unwrap();
+    file.read_to_string(&mut text).unwrap();
+    assert_eq!(size, text.len() as u64);
     text
 }
 
