@@ -8,6 +8,10 @@ use crate::support::{Image, in_memory, options};
 
 const BYTES: u64 = 8 << 20;
 
+/// `i_mode` and `i_links_count`, within an inode.
+const MODE: u64 = 0;
+const LINKS: u64 = 26;
+
 #[track_caller]
 fn looked_up(ext2: &Ext2, parent: Ino, name: &str) -> Entry {
     let request = Client::new(ext2).request();
@@ -53,12 +57,17 @@ fn numbers_lead_to_the_files_of_an_image() {
 #[test]
 fn numbers_without_a_file_in_the_image_lead_nowhere() {
     let image = Image::new(BYTES, &options(1024));
+    // The journal's inode, and what a table that was never cleared may hold: both look like files.
+    for number in [8, 1000] {
+        image.set_in_inode(Ino(number), MODE, &0o100_600_u16.to_le_bytes());
+        image.set_in_inode(Ino(number), LINKS, &1_u16.to_le_bytes());
+    }
     let ext2 = image.open();
     let client = Client::new(&ext2);
     let file = client.file(Ino::ROOT, "file", b"bytes").unwrap();
     let last = u64::from(ext2.superblock().geometry().inodes());
-    // The journal's and others of the format, free ones, and what is beyond.
-    for number in (2..11).chain([file.0 + 1, last, last + 1, 1 << 32 | file.0, u64::MAX]) {
+    // Those of the format, free ones, and what is beyond.
+    for number in (2..11).chain([1000, file.0 + 1, last, last + 1, 1 << 32 | file.0, u64::MAX]) {
         is_stale(resolved(&ext2, Ino(number)));
     }
     assert!(resolved(&ext2, Ino(11)).is_ok(), "lost+found");

@@ -53,6 +53,12 @@ fn open(point: &Path, handle: &FileHandle) -> Result<OwnedFd, Errno> {
     handle.open(File::open(point).unwrap().as_fd(), OFlags::RDONLY)
 }
 
+/// What a handle leads to, without opening it.
+#[track_caller]
+fn named(point: &Path, handle: &FileHandle) -> File {
+    handle.open(File::open(point).unwrap().as_fd(), OFlags::PATH).unwrap().into()
+}
+
 #[track_caller]
 fn is_stale(point: &Path, handle: &FileHandle) {
     assert_eq!(open(point, handle).map(drop), Err(Errno::STALE));
@@ -60,12 +66,11 @@ fn is_stale(point: &Path, handle: &FileHandle) {
 
 #[track_caller]
 fn contents(point: &Path, handle: &FileHandle) -> String {
-    let mut file = File::from(open(point, handle).unwrap());
-    // As the kernel was told it when it asked for the file again.
-    let size = file.metadata().unwrap().len();
+    // As the kernel was told with the inode: opening it, or statx for its birth time, asks again.
+    let size = rustix::fs::fstat(named(point, handle)).unwrap().st_size;
     let mut text = String::new();
-    file.read_to_string(&mut text).unwrap();
-    assert_eq!(size, text.len() as u64);
+    File::from(open(point, handle).unwrap()).read_to_string(&mut text).unwrap();
+    assert_eq!(size, text.len() as i64);
     text
 }
 
@@ -97,14 +102,9 @@ fn handles_outlive_caches(place: &Place, arguments: &[&str]) {
         assert_eq!(path, inner);
         drop((opened, path));
         drop_caches();
-        let root = File::open(point).unwrap();
-        let fifo = File::from(handles[2].open(root.as_fd(), OFlags::PATH).unwrap());
-        assert!(fifo.metadata().unwrap().file_type().is_fifo());
-        drop((root, fifo));
+        assert!(named(point, &handles[2]).metadata().unwrap().file_type().is_fifo());
         for (handle, number) in handles.iter().zip(numbers) {
-            let root = File::open(point).unwrap();
-            let opened = File::from(handle.open(root.as_fd(), OFlags::PATH).unwrap());
-            assert_eq!(opened.metadata().unwrap().ino(), number);
+            assert_eq!(named(point, handle).metadata().unwrap().ino(), number);
         }
         place.umount();
         place.mount(arguments);
@@ -225,45 +225,44 @@ fn no_handles_are_given_out_below_a_subdirectory() {
     is_stale(point, &forged(&outside, number, 0));
 }
 
-/// What a mount inside of the tree shows has no numbers that last.
+/// What a mount inside of the tree shows has no numbers that last, and its files have the numbers
+/// of others.
 #[test]
 fn handles_into_mounts_inside_of_the_tree_lead_to_no_other_file() {
     require_mounting!();
     let exported = Exported::new(Kind::Ext4, &["-l", "null"]);
     let other = Ground::new(Kind::Ext4);
     let (lower, point) = (exported.lower(), &exported.place.point);
-    for name in ["inner", "bound", "again", "own"] {
+    for number in 0..64 {
+        fs::write(lower.join(number.to_string()), "own").unwrap();
+        fs::write(other.root().join(number.to_string()), "other").unwrap();
+    }
+    for name in ["inner", "bound", "again", "directory"] {
         fs::create_dir(lower.join(name)).unwrap();
     }
-    fs::create_dir(other.root().join("part")).unwrap();
-    for number in 0..64 {
-        fs::write(lower.join("own").join(number.to_string()), "own").unwrap();
-        fs::write(other.root().join("part").join(number.to_string()), "other").unwrap();
-    }
+    fs::write(lower.join("directory/file"), "again").unwrap();
     let bind = |from: &Path, name: &str| {
         rustix::mount::mount_bind(from, lower.join(name)).unwrap();
         Mount::adopt(&lower.join(name))
     };
     let mounts = [
         Mount::new(Path::new("tmpfs"), &lower.join("inner"), "tmpfs", "").unwrap(),
-        bind(&other.root().join("part"), "bound"),
-        bind(&lower.join("own"), "again"),
+        bind(&other.root(), "bound"),
+        bind(&lower.join("directory"), "again"),
     ];
     fs::write(lower.join("inner/file"), "inner").unwrap();
-    let of = |path: &str| handle_of(&point.join(path));
-    let (inner, bound) = (of("inner/file"), of("bound/7"));
-    assert_eq!(
-        (contents(point, &inner), contents(point, &bound)),
-        ("inner".into(), "other".into())
-    );
-    let again = of("again/7");
+    let number = |path: &str| fs::metadata(lower.join(path)).unwrap().ino();
+    assert_eq!(number("7"), number("bound/7"));
+    let [inner, bound, again] =
+        ["inner/file", "bound/7", "again/file"].map(|path| handle_of(&point.join(path)));
+    assert_eq!(contents(point, &inner), "inner");
+    assert_eq!(contents(point, &bound), "other");
     drop_caches();
     is_stale(point, &inner);
     is_stale(point, &bound);
     // The same file by another path.
-    assert_eq!(contents(point, &again), "own");
-    let own = fs::metadata(lower.join("own/7")).unwrap().ino();
-    assert_eq!(fs::metadata(point.join("again/7")).unwrap().ino(), own);
+    assert_eq!(contents(point, &again), "again");
+    assert_eq!(fs::metadata(point.join("again/file")).unwrap().ino(), number("directory/file"));
     exported.place.umount();
     drop(mounts);
 }
