@@ -16,7 +16,7 @@ use fslab_vfs::{
 };
 use parking_lot::{Mutex, RwLock, RwLockUpgradableReadGuard, RwLockWriteGuard};
 
-use crate::dir::InodeOrder;
+use crate::dir::{self, InodeOrder};
 use crate::error::Result;
 use crate::error_state::ErrorState;
 use crate::inode::Inode;
@@ -196,7 +196,24 @@ impl Ext2 {
     fn enter(&self, volume: &Volume, no: InodeNo) -> Result<Entry> {
         let inode = self.see(volume.inode(no))?;
         volume.known.lock().remember(no);
-        Ok(Entry { attr: volume.attr(to_ino(no), &inode), generation: inode.generation.into() })
+        let generation = u64::from(inode.generation ^ volume.superblock.uuid_tag());
+        Ok(Entry { attr: volume.attr(to_ino(no), &inode), generation })
+    }
+
+    /// Makes an entry of an inode that no name has led to here, and counts a lookup. A free one is
+    /// no damage.
+    fn enter_found(&self, no: InodeNo) -> VfsResult<Entry> {
+        let volume = self.volume.read();
+        let is_file = volume.geometry().is_usable(no)
+            && self.see(volume.is_taken(no))?
+            && volume.inode(no).is_ok_and(|inode| inode.links > 0);
+        if !is_file {
+            return Err(Errno::STALE.into());
+        }
+        let entry = self.enter(&volume, no)?;
+        // The kernel wants no generation of the root.
+        let generation = if no == InodeNo::ROOT { 0 } else { entry.generation };
+        Ok(Entry { generation, ..entry })
     }
 
     fn create_entry(
@@ -254,6 +271,27 @@ impl FileSystem for Ext2 {
         // One that can't be deleted keeps nothing else from the device.
         self.see(volume.flush())?;
         Ok(deleted.into_iter().collect::<Result<()>>()?)
+    }
+
+    /// Everything with a name lies below the root.
+    fn can_resolve(&self) -> bool {
+        true
+    }
+
+    fn resolve(&self, _: &Request, ino: Ino) -> VfsResult<Entry> {
+        self.enter_found(to_no(ino)?)
+    }
+
+    fn parent_of(&self, _: &Request, ino: Ino) -> VfsResult<Entry> {
+        let no = to_no(ino)?;
+        if no == InodeNo::ROOT {
+            return Err(Errno::STALE.into());
+        }
+        let parent = {
+            let volume = self.volume.read();
+            self.see(volume.directory(no).and_then(|directory| dir::parent(&directory)))?
+        };
+        self.enter_found(parent)
     }
 
     fn lookup(&self, _: &Request, parent: Ino, name: Name<'_>) -> VfsResult<Entry> {

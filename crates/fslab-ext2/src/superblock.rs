@@ -49,6 +49,14 @@ impl Superblock {
         Ok(superblock)
     }
 
+    /// A short form of the volume's identity, so that inodes of another one, as after a new mkfs,
+    /// do not pass for those of this one.
+    #[must_use]
+    pub fn uuid_tag(&self) -> u32 {
+        let words = self.raw.s_uuid.as_chunks().0.iter();
+        words.fold(0, |tag, word| tag ^ u32::from_le_bytes(*word))
+    }
+
     /// Checks a superblock.
     ///
     /// # Errors

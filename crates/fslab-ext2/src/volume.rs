@@ -9,6 +9,7 @@ use fslab_vfs::{AccessTimes, BlockDevice, Errno, FileKind, Request, Timestamp};
 use parking_lot::Mutex;
 
 use crate::alloc::{Clustering, InodeRequest, POLICIES, PolicySpec};
+use crate::bits;
 use crate::cache::{BlockCache, Role};
 use crate::dir::{self, Form};
 use crate::error::{Error, Place, Result};
@@ -214,6 +215,13 @@ impl Volume {
     pub fn inode(&self, no: InodeNo) -> Result<Inode> {
         let inode = self.inode_bytes(no, |bytes| Inode::parse(no, bytes))??;
         Ok(inode.ok_or(Errno::STALE)?)
+    }
+
+    /// Whether the bitmaps say that an inode is in use.
+    pub fn is_taken(&self, no: InodeNo) -> Result<bool> {
+        let Some((group, index)) = self.geometry().place_of_inode(no) else { return Ok(false) };
+        let bitmap = self.space.groups()[group.0 as usize].inode_bitmap;
+        self.cache.look(bitmap, |bits| bits::is_set(bits, index))
     }
 
     /// The inode that a directory leads to.

@@ -163,6 +163,20 @@ pub const FEATURES: &[Feature] = &[
         wanted: |options| options.keep,
     },
     Feature {
+        flags: InitFlags::EXPORT_SUPPORT,
+        name: "file-handles",
+        promise: "file handles lead to their files after the kernel has forgotten these",
+        test: "fslab::handles::handles_outlive_the_kernels_memory_over_ext4",
+        wanted: |options| options.file_handles,
+    },
+    Feature {
+        flags: InitFlags::NO_EXPORT_SUPPORT,
+        name: "no-file-handles",
+        promise: "no file handles are given out that would lead nowhere later",
+        test: "fslab::handles::no_handles_are_given_out_below_a_subdirectory",
+        wanted: |options| !options.file_handles,
+    },
+    Feature {
         flags: InitFlags::ALLOW_IDMAP,
         name: "id-maps",
         promise: "the mount can be mounted again with mapped ids",

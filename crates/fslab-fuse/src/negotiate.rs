@@ -241,6 +241,17 @@ mod tests {
     }
 
     #[test]
+    fn file_handles_are_asked_for_or_refused() {
+        let both = InitFlags::EXPORT_SUPPORT | InitFlags::NO_EXPORT_SUPPORT;
+        for (file_handles, flags) in
+            [(true, InitFlags::EXPORT_SUPPORT), (false, InitFlags::NO_EXPORT_SUPPORT)]
+        {
+            let options = MountOptions { file_handles, ..MountOptions::default() };
+            assert_eq!(asked(InitFlags::all(), &options).0 & both, flags);
+        }
+    }
+
+    #[test]
     fn a_time_is_asked_for_only_where_a_limit_is_set() {
         let options = MountOptions::default();
         let limits = Limits { default_s: 60, maximum_s: 0 };

@@ -43,6 +43,8 @@ pub struct MountOptions {
     pub writeback: bool,
     /// Allow id-mapped mounts of it. The kernel then names the caller of creating requests only.
     pub id_maps: bool,
+    /// Give file handles out, as for NFS, where the file system finds inodes by their numbers.
+    pub file_handles: bool,
     /// How long the kernel may believe a name, 0 to ask each time.
     pub entry_timeout: Duration,
     /// How long the kernel may believe attributes, 0 to ask each time.
@@ -73,6 +75,7 @@ impl Default for MountOptions {
             allow_other: None,
             writeback: false,
             id_maps: false,
+            file_handles: true,
             entry_timeout: Duration::from_secs(1),
             attr_timeout: Duration::from_secs(1),
             threads: None,

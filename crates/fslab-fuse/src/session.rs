@@ -160,6 +160,8 @@ fn start(
     if options.transport == TransportChoice::Uring {
         uring::check(&rings)?;
     }
+    let file_handles = options.file_handles && file_system.can_resolve();
+    let options = &MountOptions { file_handles, ..options.clone() };
     let mut granted = greet(&*transport, options)?;
     if granted.passthrough()
         && let Err(error) = try_passthrough(&*transport)

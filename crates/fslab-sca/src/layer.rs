@@ -340,6 +340,14 @@ impl FileSystem for Sca {
         first_error(answers)
     }
 
+    fn resolve(&self, request: &Request, ino: Ino) -> Result<Entry> {
+        self.shown_entry(request, self.lower.resolve(request, ino)?)
+    }
+
+    fn parent_of(&self, request: &Request, ino: Ino) -> Result<Entry> {
+        self.shown_entry(request, self.lower.parent_of(request, ino)?)
+    }
+
     fn lookup(&self, request: &Request, parent: Ino, name: Name<'_>) -> Result<Entry> {
         self.shown_entry(request, self.lower.lookup(request, parent, name)?)
     }

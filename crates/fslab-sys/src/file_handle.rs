@@ -131,23 +131,55 @@ impl FileHandle {
         }
     }
 
-    /// A handle of another inode of the same file system and subvolume, of whatever generation:
-    /// the file systems of these forms take a generation of 0 for any.
+    /// Where the generation lies, 32 bits, in the forms that [`Self::number`] knows.
+    fn place_of_generation(&self) -> Option<usize> {
+        match (self.kind, self.bytes.as_slice().len()) {
+            (INO32_GENERATION, 8) => Some(4),
+            (INO32_GENERATION, 12) => Some(0),
+            (XFS_INO64_GENERATION, 12) => Some(8),
+            (BTRFS_WITHOUT_PARENT, 20) => Some(16),
+            _ => None,
+        }
+    }
+
+    /// The handle of another inode of the same file system, and of the same subvolume; `None` for
+    /// numbers and forms of handles where there is none.
+    ///
+    /// ext4 and Btrfs do not compare a generation of 0. Whoever opens such a handle asks for the
+    /// handle of what was opened.
     #[must_use]
-    pub fn with_number(&self, number: u64) -> Option<Self> {
+    pub fn with_number(&self, number: u64, generation: u32) -> Option<Self> {
         let mut bytes = self.bytes.as_slice().to_vec();
+        let narrow = u32::try_from(number).ok();
         match (self.kind, bytes.len()) {
-            (INO32_GENERATION, 8) => {
-                bytes[..4].copy_from_slice(&u32::try_from(number).ok()?.to_ne_bytes());
-                bytes[4..].fill(0);
-            }
-            (BTRFS_WITHOUT_PARENT, 20) => {
+            (INO32_GENERATION, 8) => bytes[..4].copy_from_slice(&narrow?.to_ne_bytes()),
+            (XFS_INO64_GENERATION, 12) | (BTRFS_WITHOUT_PARENT, 20) => {
                 bytes[..8].copy_from_slice(&number.to_ne_bytes());
-                bytes[16..].fill(0);
             }
             _ => return None,
         }
+        let at = self.place_of_generation()?;
+        bytes[at..at + 4].copy_from_slice(&generation.to_ne_bytes());
         Some(Self { kind: self.kind, bytes: HandleBytes::new(&bytes) })
+    }
+
+    /// A number that stays the same in every session. Two handles that differ only in their
+    /// generation have different tags, if their form is known; other handles differ as hashes do.
+    #[must_use]
+    pub fn tag(&self) -> u32 {
+        const FNV_OFFSET: u64 = 0xcbf2_9ce4_8422_2325;
+        const FNV_PRIME: u64 = 0x100_0000_01b3;
+        let bytes = self.bytes.as_slice();
+        let place = self.place_of_generation();
+        let generation = place.and_then(|at| bytes.get(at..)?.first_chunk().copied());
+        let is_hashed = |at: usize| place.is_none_or(|start| !(start..start + 4).contains(&at));
+        let hashed = bytes.iter().enumerate().filter(|(at, _)| is_hashed(*at));
+        let kind = self.kind.to_le_bytes();
+        let hash = kind
+            .iter()
+            .chain(hashed.map(|(_, byte)| byte))
+            .fold(FNV_OFFSET, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(FNV_PRIME));
+        (hash ^ hash >> 32) as u32 ^ generation.map_or(0, u32::from_ne_bytes)
     }
 
     /// The subvolume that a handle of Btrfs holds; it keeps its number for as long as it lives.
@@ -203,4 +235,40 @@ pub(crate) fn check(answer: libc::c_long) -> Result<libc::c_long> {
     }
     let error = std::io::Error::last_os_error();
     Err(Errno::from_io_error(&error).unwrap_or(Errno::IO))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn handle(kind: i32, words: &[u32]) -> FileHandle {
+        let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).collect();
+        FileHandle { kind, bytes: HandleBytes::new(&bytes) }
+    }
+
+    #[test]
+    fn handles_of_another_number_have_the_form_of_the_first() {
+        let ext4 = handle(INO32_GENERATION, &[2, 7]);
+        assert_eq!(ext4.with_number(12, 9), Some(handle(INO32_GENERATION, &[12, 9])));
+        assert_eq!(ext4.with_number(1 << 32, 0), None);
+        let xfs = handle(XFS_INO64_GENERATION, &[128, 0, 7]);
+        let other = handle(XFS_INO64_GENERATION, &[5, 1, 9]);
+        assert_eq!(xfs.with_number(1 << 32 | 5, 9), Some(other));
+        let btrfs = handle(BTRFS_WITHOUT_PARENT, &[256, 0, 5, 0, 7]);
+        let other = btrfs.with_number(300, 0).unwrap();
+        assert_eq!(other, handle(BTRFS_WITHOUT_PARENT, &[300, 0, 5, 0, 0]));
+        assert_eq!((other.number(), other.subvolume()), (Some(300), Some(5)));
+        let tmpfs = handle(INO32_GENERATION, &[7, 1, 0]);
+        assert_eq!(tmpfs.with_number(2, 0), None, "its generation must be right");
+        assert_eq!(handle(0x99, &[1, 2]).with_number(2, 0), None);
+    }
+
+    #[test]
+    fn tags_differ_by_generation_number_and_subvolume() {
+        let one = handle(BTRFS_WITHOUT_PARENT, &[256, 0, 5, 0, 7]);
+        for other in [[256, 0, 5, 0, 8], [257, 0, 5, 0, 7], [256, 0, 6, 0, 7]] {
+            assert_ne!(one.tag(), handle(BTRFS_WITHOUT_PARENT, &other).tag(), "{other:?}");
+        }
+        assert_eq!(one.tag() ^ 7, one.with_number(256, 0).unwrap().tag(), "exact in generations");
+    }
 }

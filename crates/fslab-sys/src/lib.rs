@@ -58,3 +58,4 @@ pub mod tracepoint;
 pub mod usage;
 pub mod user_database;
 pub mod verity;
+pub mod xfs_inodes;

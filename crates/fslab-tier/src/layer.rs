@@ -98,6 +98,14 @@ impl FileSystem for TierFs {
         self.lower.shutdown()
     }
 
+    fn resolve(&self, request: &Request, ino: Ino) -> Result<Entry> {
+        self.shown_entry(request, self.lower.resolve(request, ino)?)
+    }
+
+    fn parent_of(&self, request: &Request, ino: Ino) -> Result<Entry> {
+        self.shown_entry(request, self.lower.parent_of(request, ino)?)
+    }
+
     fn lookup(&self, request: &Request, parent: Ino, name: Name<'_>) -> Result<Entry> {
         self.shown_entry(request, self.lower.lookup(request, parent, name)?)
     }

@@ -100,6 +100,31 @@ pub trait FileSystem: Send + Sync {
         }
     }
 
+    /// Whether [`Self::resolve`] finds every inode that was looked up and then forgotten, for as
+    /// long as the inode has a name. Inodes of file systems mounted below may be excepted.
+    fn can_resolve(&self) -> bool {
+        self.tree_fallback().is_some_and(|inner| inner.can_resolve())
+    }
+
+    /// Finds an inode by its number alone. A success counts as one lookup of the inode.
+    ///
+    /// The generation of the entry tells whether it is the inode that the caller means: the number
+    /// may have been used again.
+    ///
+    /// # Errors
+    /// `ESTALE` where no inode below the root has the number, or where that can't be proved.
+    fn resolve(&self, request: &Request, ino: Ino) -> Result<Entry> {
+        forward!(self.resolve(request, ino))
+    }
+
+    /// Finds the directory above a directory. A success counts as one lookup.
+    ///
+    /// # Errors
+    /// `ESTALE` for the root, and for a directory that no longer lies below it.
+    fn parent_of(&self, request: &Request, ino: Ino) -> Result<Entry> {
+        forward!(self.parent_of(request, ino))
+    }
+
     /// Reads until the buffer is full or the file ends.
     ///
     /// # Errors

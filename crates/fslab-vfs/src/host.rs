@@ -21,6 +21,8 @@ mod extents;
 mod flags;
 mod inodes;
 mod lower;
+mod numbers;
+mod resolve;
 mod setattr;
 mod taken_over;
 mod tree_lock;
@@ -125,8 +127,7 @@ impl HostFs {
             None => (root, None),
         };
         let root_name = copied.as_ref().and_then(name_of);
-        let inherited = options.inherited.clone();
-        let lower = Lower::new(root, root_name, options.file_handles, inherited)?;
+        let lower = Lower::new(root, root_name, options)?;
         if options.file_handles && !lower.has_handles() {
             tracing::info!(
                 "no file handles here (privilege or lower file system): one descriptor is kept \
@@ -150,12 +151,35 @@ impl HostFs {
         self.lower.has_handles()
     }
 
+    /// Whether another process that serves the same directory finds the inodes again which this one
+    /// gave numbers to ([`HostOptions::inherited`]): by descriptors, or by their numbers alone.
+    #[must_use]
+    pub fn can_be_taken_over(&self) -> bool {
+        !self.has_file_handles() || self.lower.numbers.is_some()
+    }
+
     /// Refuses the name of the lock file of a locked tree.
     fn expect_usable(&self, parent: Ino, name: Name<'_>, refusal: Errno) -> Result<()> {
         match self.lock.get() {
             Some(lock) if is_lock_file(lock, parent, name) => Err(refusal.into()),
             _ => Ok(()),
         }
+    }
+
+    /// Expects that an inode is one that a lookup would find: not the lock file of a locked tree,
+    /// nor a directory in a tree that another program has locked.
+    fn expect_shown(&self, lock: &tree_lock::Locks, found: &Attr) -> Result<()> {
+        if let Some(hidden) = lock.hidden() {
+            let name = attr::stat_at(self.lower.directory(Ino::ROOT)?, OsStr::new(hidden));
+            if name.is_ok_and(|file| Ino(file.stx_ino) == found.ino) {
+                return Err(Errno::STALE.into());
+            }
+        }
+        if found.kind == FileKind::Directory && found.ino != Ino::ROOT {
+            let directory = self.lower.directory(found.ino)?;
+            return self.lower.walk_up(directory, tree_lock::expect_free_directory);
+        }
+        Ok(())
     }
 
     /// Creates under a name as the caller, then makes the new inode known.
@@ -254,6 +278,21 @@ impl FileSystem for HostFs {
         Ok(clone::range((&*source, source_offset), (&*target, target_offset), length)?)
     }
 
+    fn can_resolve(&self) -> bool {
+        self.lower.can_resolve()
+    }
+
+    fn resolve(&self, _request: &Request, ino: Ino) -> Result<Entry> {
+        let entry = self.lower.resolve(ino)?;
+        let allowed = self.lock.get().map_or(Ok(()), |lock| self.expect_shown(lock, &entry.attr));
+        allowed.inspect_err(|_| self.forget(ino, 1))?;
+        Ok(entry)
+    }
+
+    fn parent_of(&self, _request: &Request, ino: Ino) -> Result<Entry> {
+        self.lower.parent_of(ino)
+    }
+
     fn lookup(&self, _request: &Request, parent: Ino, name: Name<'_>) -> Result<Entry> {
         let Some(lock) = self.lock.get() else { return self.lower.lookup(parent, name) };
         if is_lock_file(lock, parent, name) {
@@ -274,7 +313,7 @@ impl FileSystem for HostFs {
 
     /// A lookup that nobody was told of.
     fn hold(&self, ino: Ino) -> Result<()> {
-        self.lower.known(ino)?;
+        self.lower.expect_known(ino)?;
         self.lower.inodes.hold(ino)
     }
 
@@ -399,7 +438,7 @@ impl FileSystem for HostFs {
         let left = self.lower.taken_over.as_ref();
         if let Some(file) = left.and_then(|left| left.opened(ino, to_flags(mode))) {
             // Whoever opened it had the right to; perhaps nobody has it any more.
-            self.lower.known(ino)?;
+            self.lower.expect_known(ino)?;
             return self.opened(ino, Arc::new(file));
         }
         if mode.contains(OpenMode::TRUNCATE) {
@@ -550,7 +589,7 @@ impl FileSystem for HostFs {
         offset: u64,
         sink: &mut DirectorySink<'_>,
     ) -> Result<()> {
-        let (identity, _) = self.lower.known(ino)?;
+        let (identity, _) = self.lower.get(ino)?;
         let hidden = self.lock.get().filter(|_| ino == Ino::ROOT).and_then(|lock| lock.hidden());
         self.directories.get(handle)?.list(offset, &mut |entry| {
             if hidden.is_some_and(|hidden| entry.name == hidden) {

@@ -23,6 +23,7 @@ mod lost;
 mod memory;
 mod model;
 mod mounted;
+mod numbers;
 mod order;
 mod power;
 mod repair;

@@ -42,8 +42,14 @@ impl Server {
     }
 
     pub(super) fn lookup(&self, job: &mut Job<'_>) -> Result<Answer> {
-        let name = Name::new(job.incoming.body.take_name()?)?;
-        let entry = self.file_system.lookup(&job.request, job.ino(), name)?;
+        let name = job.incoming.body.take_name()?;
+        let (file_system, request, ino) = (&self.file_system, &job.request, job.ino());
+        let entry = match name.as_encoded_bytes() {
+            // Only for file handles: the kernel looks no such names up for programs.
+            b"." => file_system.resolve(request, ino)?,
+            b".." => file_system.parent_of(request, ino)?,
+            _ => file_system.lookup(request, ino, Name::new(name)?)?,
+        };
         Ok(self.put_entry(job, &entry))
     }
 

@@ -5,6 +5,7 @@ bitflags::bitflags! {
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub(crate) struct InitFlags: u64 {
         const ASYNC_READ = 1 << 0;
+        const EXPORT_SUPPORT = 1 << 4;
         const BIG_WRITES = 1 << 5;
         const DONT_MASK = 1 << 6;
         const AUTO_INVAL_DATA = 1 << 12;
@@ -24,6 +25,7 @@ bitflags::bitflags! {
         const HAS_EXPIRE_ONLY = 1 << 35;
         const DIRECT_IO_ALLOW_MMAP = 1 << 36;
         const PASSTHROUGH = 1 << 37;
+        const NO_EXPORT_SUPPORT = 1 << 38;
         const HAS_RESEND = 1 << 39;
         const ALLOW_IDMAP = 1 << 40;
         const OVER_IO_URING = 1 << 41;

@@ -52,6 +52,11 @@ pub(super) fn permissions(stat: &Statx) -> Permissions {
     Permissions::new(u32::from(stat.stx_mode))
 }
 
+/// What an inode is.
+pub(super) fn to_kind(stat: &Statx) -> Result<FileKind> {
+    Ok(FileKind::from_mode(u32::from(stat.stx_mode)).ok_or(Errno::IO)?)
+}
+
 pub(super) fn to_attr(ino: Ino, number: u64, stat: &Statx) -> Result<Attr> {
     let mode = u32::from(stat.stx_mode);
     let has_birth_time = stat.stx_mask & StatxFlags::BTIME.bits() != 0;
@@ -62,7 +67,7 @@ pub(super) fn to_attr(ino: Ino, number: u64, stat: &Statx) -> Result<Attr> {
         is_size_known: true,
         blocks: stat.stx_blocks,
         block_size: stat.stx_blksize,
-        kind: FileKind::from_mode(mode).ok_or(Errno::IO)?,
+        kind: to_kind(stat)?,
         permissions: Permissions::new(mode),
         links: stat.stx_nlink,
         uid: stat.stx_uid,

@@ -147,7 +147,8 @@ impl Devices {
         known.or_else(|| mount_for_handles(file).map(Arc::new))
     }
 
-    fn mount(&self, index: DeviceIndex) -> Option<Arc<OwnedFd>> {
+    /// A directory on a device, open for reading, where it has file handles.
+    pub fn mount(&self, index: DeviceIndex) -> Option<Arc<OwnedFd>> {
         self.known.read().get(usize::from(index))?.mount.clone()
     }
 }

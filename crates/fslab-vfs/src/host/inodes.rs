@@ -6,7 +6,6 @@
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry as MapEntry;
-use std::hash::{DefaultHasher, Hash, Hasher};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
@@ -24,6 +23,11 @@ const DISPLACED: u64 = 0xffff << 48;
 
 /// Marks numbers composed of a device index and an inode number.
 pub(super) const OTHER_DEVICE: u64 = 1 << 63;
+
+/// Whether a number can be that of an inode of the root's device which is shown under its own.
+pub(super) fn is_own_number(ino: Ino) -> bool {
+    (2..OTHER_DEVICE).contains(&ino.0)
+}
 
 /// The lower inode as `stat` names it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -55,14 +59,11 @@ pub(super) enum Reference {
 }
 
 impl Reference {
-    /// Tells two uses of one inode number apart, where the lower file system does.
+    /// Tells two uses of one inode number apart, where the lower file system does. The kernel keeps
+    /// 32 bits of it.
     pub fn generation(&self) -> u64 {
         match self {
-            Self::Handle(handle) => {
-                let mut hasher = DefaultHasher::new();
-                handle.hash(&mut hasher);
-                hasher.finish()
-            }
+            Self::Handle(handle) => handle.tag().into(),
             Self::Descriptor(_) => 0,
         }
     }
@@ -140,6 +141,13 @@ impl Inodes {
         self.table.write().remember(identity, kind, reference)
     }
 
+    /// Makes an inode known under its own number, unless the number is taken. Its lookups were
+    /// counted elsewhere: the first ones that are given back here forget it.
+    pub fn adopt(&self, ino: Ino, identity: Identity, kind: FileKind, reference: Reference) {
+        let node = Node { lookups: 0, ..Node::new(identity, kind, reference) };
+        self.table.write().nodes.entry(ino).or_insert(node);
+    }
+
     /// Counts one more lookup of an inode that is remembered.
     pub fn hold(&self, ino: Ino) -> Result<()> {
         let mut table = self.table.write();
@@ -162,6 +170,14 @@ impl Inodes {
         Ok((identity, reference.or_removed(removed)?))
     }
 
+    /// Where an inode lies, and the reference that it was remembered with: also of one that is kept
+    /// by a descriptor since its last name was removed.
+    pub fn handle_of(&self, ino: Ino) -> Result<(Identity, Reference)> {
+        let table = self.table.read();
+        let node = table.nodes.get(&ino).ok_or(Error::Stale { ino })?;
+        Ok((node.identity, node.reference.clone()))
+    }
+
     /// What an inode is.
     pub fn kind(&self, ino: Ino) -> Result<FileKind> {
         let table = self.table.read();
@@ -172,6 +188,11 @@ impl Inodes {
     /// answers `ESTALE` once nobody has it open.
     pub fn pin(&self, identity: Identity, descriptor: &Arc<OwnedFd>) {
         self.table.write().pin(identity, descriptor);
+    }
+
+    /// Whether an inode is remembered.
+    pub fn knows(&self, ino: Ino) -> bool {
+        self.table.read().nodes.contains_key(&ino)
     }
 
     /// How many inodes are remembered, the root included.

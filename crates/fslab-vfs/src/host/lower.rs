@@ -1,22 +1,23 @@
 //! The lower tree: from an [`Ino`] to descriptors, and from descriptors to an [`Ino`].
 
 use std::ffi::OsString;
+use std::hash::{BuildHasher, RandomState};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use fslab_sys::file_handle::FileHandle;
-use fslab_sys::supervise::Inherited;
 use quick_cache::sync::Cache;
 use rustix::fs::{AtFlags, Mode, OFlags, Statx};
 use rustix::process::{Resource, getrlimit};
 
 use crate::error::{Errno, Error, Result};
-use crate::host::attr;
 use crate::host::devices::Devices;
-use crate::host::inodes::{Identity, Inodes, Reference};
+use crate::host::inodes::{Identity, Inodes, Reference, is_own_number};
+use crate::host::numbers::Numbers;
 use crate::host::taken_over::TakenOver;
+use crate::host::{HostOptions, attr};
 use crate::types::{Attr, Entry, FileKind, Ino, Name};
 
 /// Inodes, devices, and the descriptors of directories in use.
@@ -28,29 +29,42 @@ pub(super) struct Lower {
     /// freed below, so it leaves the cache when it is forgotten or removed.
     directories: Cache<Ino, Arc<OwnedFd>>,
     root_number: u64,
+    root_device: u64,
+    /// How inodes of the root's device are found by their number, where that can be.
+    pub(super) numbers: Option<Numbers>,
+    /// What is left of an earlier process: inodes that are not remembered were known there.
+    pub(super) taken_over: Option<TakenOver>,
+    /// Told with the generations of inodes whose numbers mean something else in another session.
+    session: u64,
     /// Where the kernel would name the root `/`, what it is named elsewhere.
     root_name: Option<PathBuf>,
-    pub(super) taken_over: Option<TakenOver>,
 }
 
 impl Lower {
     /// Takes an open directory as the root.
-    pub fn new(
-        root: OwnedFd,
-        root_name: Option<PathBuf>,
-        handles: bool,
-        inherited: Option<Arc<Inherited>>,
-    ) -> Result<Self> {
+    pub fn new(root: OwnedFd, root_name: Option<PathBuf>, options: &HostOptions) -> Result<Self> {
         let stat = attr::stat(&root)?;
         let budget = descriptor_budget();
-        let devices = Devices::new(attr::device_of(&stat), &root, handles)?;
+        let root_device = attr::device_of(&stat);
+        let devices = Devices::new(root_device, &root, options.file_handles)?;
+        let numbers = devices.mount(0).and_then(|mount| Numbers::of(&root, mount));
         let identity = Identity { device: 0, number: stat.stx_ino };
+        let inherited = options.inherited.clone();
         let taken_over = inherited.map(|left| TakenOver::new(left, &root)).transpose()?;
         // The root is used by every path and never forgotten: it keeps its descriptor.
         let inodes = Inodes::new(identity, Reference::Descriptor(Arc::new(root)), budget);
         let directories = Cache::new(budget);
-        let root_number = stat.stx_ino;
-        Ok(Self { inodes, devices, directories, root_number, root_name, taken_over })
+        Ok(Self {
+            inodes,
+            devices,
+            directories,
+            root_number: stat.stx_ino,
+            root_device,
+            numbers,
+            taken_over,
+            session: RandomState::new().hash_one(0),
+            root_name,
+        })
     }
 
     /// Writes everything back, on every device met.
@@ -65,25 +79,15 @@ impl Lower {
     }
 
     /// Where an inode lies and how to open it.
-    pub fn known(&self, ino: Ino) -> Result<(Identity, Reference)> {
-        match self.inodes.get(ino) {
-            Err(Error::Stale { .. }) if self.taken_over.is_some() => {
-                self.find_again(ino)?;
-                self.inodes.get(ino)
-            }
-            known => known,
-        }
+    pub fn get(&self, ino: Ino) -> Result<(Identity, Reference)> {
+        self.expect_known(ino)?;
+        self.inodes.get(ino)
     }
 
-    /// What an inode is.
-    fn kind(&self, ino: Ino) -> Result<FileKind> {
-        match self.inodes.kind(ino) {
-            Err(Error::Stale { .. }) if self.taken_over.is_some() => {
-                self.find_again(ino)?;
-                self.inodes.kind(ino)
-            }
-            kind => kind,
-        }
+    /// Has an inode remembered that may be unknown here.
+    pub fn expect_known(&self, ino: Ino) -> Result<()> {
+        let is_lost = self.taken_over.is_some() && !self.inodes.knows(ino);
+        if is_lost { self.adopt(ino) } else { Ok(()) }
     }
 
     /// An `O_PATH` descriptor of any inode.
@@ -91,7 +95,7 @@ impl Lower {
         if let Some(descriptor) = self.directories.get(&ino) {
             return Ok(descriptor);
         }
-        match self.known(ino)? {
+        match self.get(ino)? {
             (_, Reference::Descriptor(descriptor)) => Ok(descriptor),
             (identity, Reference::Handle(handle)) => {
                 let flags = OFlags::PATH | OFlags::NOFOLLOW;
@@ -147,10 +151,15 @@ impl Lower {
         }
     }
 
+    fn kind(&self, ino: Ino) -> Result<FileKind> {
+        self.expect_known(ino)?;
+        self.inodes.kind(ino)
+    }
+
     /// Opens what is known to be a file or a directory.
     fn open(&self, ino: Ino, flags: OFlags) -> Result<OwnedFd> {
         let flags = flags | OFlags::CLOEXEC | OFlags::NOCTTY;
-        match self.known(ino)? {
+        match self.get(ino)? {
             (identity, Reference::Handle(handle)) => {
                 self.devices.open(identity.device, &handle, flags)
             }
@@ -210,11 +219,24 @@ impl Lower {
         Ok(entry)
     }
 
-    fn remember(&self, identity: Identity, reference: Reference, stat: &Statx) -> Result<Entry> {
-        let generation = reference.generation();
-        let kind = FileKind::from_mode(u32::from(stat.stx_mode)).ok_or(Errno::IO)?;
-        let ino = self.inodes.remember(identity, kind, reference);
+    pub(super) fn remember(
+        &self,
+        identity: Identity,
+        reference: Reference,
+        stat: &Statx,
+    ) -> Result<Entry> {
+        let kind = attr::to_kind(stat)?;
+        let ino = self.inodes.remember(identity, kind, reference.clone());
+        let generation = self.generation(ino, identity, &reference);
         Ok(Entry { attr: self.to_attr(ino, stat)?, generation })
+    }
+
+    /// The generation to show. A number that is the lower inode's own means the same in every
+    /// session. Others are given in the order in which inodes are met: where one means another
+    /// inode in the next session, its generation must be another, too.
+    pub(super) fn generation(&self, ino: Ino, identity: Identity, reference: &Reference) -> u64 {
+        let is_own = identity.device == 0 && is_own_number(ino);
+        reference.generation() ^ if is_own { 0 } else { self.session }
     }
 
     /// Attributes as `statx` tells them of an inode that is remembered under a number.
@@ -254,7 +276,7 @@ impl Lower {
 
     /// Whether closing the file may report errors of delayed writes.
     pub fn reports_at_close(&self, ino: Ino) -> Result<bool> {
-        let (identity, _) = self.known(ino)?;
+        let (identity, _) = self.get(ino)?;
         Ok(self.devices.reports_at_close(identity.device))
     }
 
@@ -266,14 +288,19 @@ impl Lower {
         if is_root { Ino::ROOT } else { identity.shown().unwrap_or(Ino(u64::MAX)) }
     }
 
-    fn identity(&self, descriptor: &OwnedFd, stat: &Statx) -> Result<Identity> {
+    /// Whether this is the root of the tree.
+    pub(super) fn is_root(&self, stat: &Statx) -> bool {
+        stat.stx_ino == self.root_number && attr::device_of(stat) == self.root_device
+    }
+
+    pub(super) fn identity(&self, descriptor: &OwnedFd, stat: &Statx) -> Result<Identity> {
         let device = self.devices.index(attr::device_of(stat), descriptor)?;
         Ok(Identity { device, number: stat.stx_ino })
     }
 }
 
 fn is_directory(stat: &Statx) -> bool {
-    FileKind::from_mode(u32::from(stat.stx_mode)) == Some(FileKind::Directory)
+    attr::to_kind(stat).is_ok_and(|kind| kind == FileKind::Directory)
 }
 
 fn open_name(directory: &OwnedFd, name: Name<'_>) -> Result<OwnedFd> {

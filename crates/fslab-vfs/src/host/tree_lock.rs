@@ -158,7 +158,15 @@ pub(super) fn expect_unlocked(parent: impl AsFd, name: &OsStr) -> Result<()> {
     }
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let directory = rustix::fs::openat(parent, name, flags, Mode::empty())?;
-    expect_free(&LockFile::open(&directory, NAMES[0])?)
+    expect_free_directory(&directory)
+}
+
+/// Expects that no other program has locked this directory.
+///
+/// # Errors
+/// `EBUSY` where one has.
+pub(super) fn expect_free_directory(directory: &OwnedFd) -> Result<()> {
+    expect_free(&LockFile::open(directory, NAMES[0])?)
 }
 
 /// Expects that nobody holds a lock file for changes.

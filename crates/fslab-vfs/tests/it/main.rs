@@ -10,3 +10,4 @@ mod labels;
 mod lower_tree;
 mod memory;
 mod model;
+mod numbers;

@@ -23,14 +23,14 @@ pub struct Tiered {
 }
 
 /// A file system of its own for a tree; the mount goes first.
-struct Ground {
+pub struct Ground {
     _mount: Mount,
     _device: LoopDevice,
     scratch: TempDir,
 }
 
 impl Ground {
-    fn new(kind: Kind) -> Self {
+    pub fn new(kind: Kind) -> Self {
         // The least that mkfs.xfs makes.
         const BYTES: u64 = 320 << 20;
         let scratch = scratch_in_memory();
@@ -44,6 +44,11 @@ impl Ground {
         fs::create_dir(&point).unwrap();
         let mount = Mount::new(device.path(), &point, kind.name(), "").unwrap();
         Self { _mount: mount, _device: device, scratch }
+    }
+
+    /// Its root directory.
+    pub fn root(&self) -> PathBuf {
+        self.scratch.path().join("mounted")
     }
 }
 

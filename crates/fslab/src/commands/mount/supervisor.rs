@@ -17,6 +17,7 @@ use fslab_fuse::KeptState;
 use fslab_sys::mounts;
 use fslab_sys::signals::ENDING;
 use fslab_sys::supervise::{Inherited, Role, supervise};
+use fslab_vfs::{HostFs, HostOptions};
 use rustix::fs::{Mode, OFlags};
 use rustix::process::WaitStatus;
 
@@ -83,6 +84,15 @@ pub fn begin(plan: &Plan) -> Result<Part> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let root = rustix::fs::open(path, flags, Mode::empty());
     let root = root.with_context(|| path.display().to_string())?;
+    let copy = rustix::io::fcntl_dupfd_cloexec(&root, 0)?;
+    if !HostFs::from_descriptor(copy, &HostOptions::default())?.can_be_taken_over() {
+        bail_as!(
+            Missing,
+            "-o keep needs a file system below whose files are found again by their numbers \
+             (ext4, XFS, Btrfs): {} is none",
+            path.display()
+        );
+    }
     let place = mounts::place_of(&plan.mount_point).context("can't find the mount point")?;
     let state = Arc::new(KeptState::new().context("can't keep a mount")?);
     let (watched, mut deaths) = (Arc::clone(&state), VecDeque::new());

@@ -1,0 +1,65 @@
+//! `XFS_IOC_BULKSTAT`: what XFS knows of an inode by its number alone. Root only.
+
+use std::os::fd::{AsFd, AsRawFd};
+
+use rustix::io::Errno;
+use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
+
+use crate::file_handle::check;
+
+/// `_IOR('X', 127, struct xfs_bulkstat_req)`; the number holds the size of the header alone.
+const BULKSTAT: libc::c_ulong = 0x8040_587f;
+
+/// `XFS_BULK_IREQ_SPECIAL`: the number is not one of an inode but of a role.
+const SPECIAL: u32 = 1 << 1;
+
+/// `XFS_BULK_IREQ_SPECIAL_ROOT`: the root directory.
+const SPECIAL_ROOT: u64 = 1;
+
+/// The kernel's `struct xfs_bulkstat_req` with room for one inode, of whose `struct xfs_bulkstat`
+/// most has no name here.
+#[derive(FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+struct OneInode {
+    start: u64,
+    flags: u32,
+    wanted_count: u32,
+    found_count: u32,
+    group: u32,
+    reserved: [u64; 5],
+    number: u64,
+    sizes_and_times: [u64; 7],
+    generation: u32,
+    rest: [u32; 31],
+}
+const _: () = assert!(size_of::<OneInode>() == 64 + 192);
+
+/// The number of the root directory of the XFS that an open file lies in.
+///
+/// # Errors
+/// `ENOTTY` on other file systems, `EPERM` without CAP_SYS_ADMIN.
+pub fn root(file: impl AsFd) -> Result<u64, Errno> {
+    let root = ask(file, SPECIAL_ROOT, SPECIAL)?;
+    root.map(|root| root.number).ok_or(Errno::STALE)
+}
+
+/// The generation of the inode that has a number now.
+///
+/// # Errors
+/// `ESTALE` where none has it, and those of [`root`].
+pub fn generation(file: impl AsFd, number: u64) -> Result<u32, Errno> {
+    // Where the number is free, the next inode is found.
+    let found = ask(file, number, 0)?.filter(|found| found.number == number);
+    found.map(|found| found.generation).ok_or(Errno::STALE)
+}
+
+fn ask(file: impl AsFd, start: u64, flags: u32) -> Result<Option<OneInode>, Errno> {
+    let mut request = OneInode { start, flags, wanted_count: 1, ..OneInode::new_zeroed() };
+    let descriptor = file.as_fd().as_raw_fd();
+    let argument: *mut OneInode = &raw mut request;
+    // SAFETY: the descriptor is open, and behind the header there is room for the one inode that is
+    // asked for.
+    let answer = unsafe { libc::ioctl(descriptor, BULKSTAT as _, argument) };
+    check(answer.into())?;
+    Ok((request.found_count == 1).then_some(request))
+}

@@ -1,0 +1,64 @@
+//! Opening lower inodes by their number alone, after everything else about them was forgotten.
+//!
+//! That is possible where the root is the root directory of its whole file system, or of a whole
+//! subvolume of Btrfs: every inode with a name then lies below it. Of a root that is a directory
+//! further down it can't be proved: the kernel opens a file by its handle without a name, and a
+//! file does not know its directories.
+//!
+//! The generation of a number is asked of what was opened, and compared by who has kept it.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+
+use fslab_sys::file_handle::FileHandle;
+use fslab_sys::xfs_inodes;
+use rustix::fs::OFlags;
+
+use crate::error::{Errno, Result};
+use crate::host::attr;
+
+/// How inodes of the root's device are opened by their number.
+#[derive(Debug)]
+pub(super) struct Numbers {
+    /// A handle of the root; those of other inodes are made after it.
+    sample: FileHandle,
+    /// A directory of the file system, open for reading.
+    mount: Arc<OwnedFd>,
+    /// Whether a handle must have the right generation, and the file system tells it.
+    asks_generation: bool,
+    /// Whether the root is the root directory of its file system or subvolume.
+    pub covers_all: bool,
+}
+
+impl Numbers {
+    /// `None` where inodes can't be found by their number.
+    pub fn of(root: &OwnedFd, mount: Arc<OwnedFd>) -> Option<Self> {
+        const EXT: u64 = 0xef53;
+        const XFS: u64 = 0x5846_5342;
+        const BTRFS: u64 = 0x9123_683e;
+        /// `EXT4_ROOT_INO`
+        const EXT_ROOT: u64 = 2;
+        /// `BTRFS_FIRST_FREE_OBJECTID`, the root of every subvolume.
+        const BTRFS_ROOT: u64 = 256;
+        let number = attr::stat(root).ok()?.stx_ino;
+        let (top, asks_generation) = match attr::file_system_kind(root).ok()? {
+            EXT => (EXT_ROOT, false),
+            BTRFS => (BTRFS_ROOT, false),
+            XFS => (xfs_inodes::root(&mount).ok()?, true),
+            _ => return None,
+        };
+        let sample = FileHandle::of(root).ok()?;
+        let numbers = Self { sample, mount, asks_generation, covers_all: number == top };
+        // Also that the process may do it, and that this kernel takes such handles.
+        let is_found = || Some(attr::stat(numbers.open(number).ok()?).ok()?.stx_ino == number);
+        is_found()?.then_some(numbers)
+    }
+
+    /// Opens the inode that has a number now, as `O_PATH`.
+    pub fn open(&self, number: u64) -> Result<OwnedFd> {
+        let generation =
+            if self.asks_generation { xfs_inodes::generation(&self.mount, number)? } else { 0 };
+        let handle = self.sample.with_number(number, generation).ok_or(Errno::STALE)?;
+        Ok(handle.open(self.mount.as_fd(), OFlags::PATH | OFlags::NOFOLLOW)?)
+    }
+}

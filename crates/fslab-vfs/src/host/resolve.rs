@@ -1,0 +1,145 @@
+//! Inodes by their numbers: those that the kernel asks for again after it has forgotten them, and
+//! those that were looked up before this process served the tree.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+
+use fslab_sys::file_handle::FileHandle;
+use rustix::fs::{Mode, OFlags, Statx};
+
+use crate::error::{Errno, Result};
+use crate::host::attr;
+use crate::host::inodes::{Identity, Reference, is_own_number};
+use crate::host::lower::{Lower, reopen_as_path};
+use crate::types::{Entry, Ino};
+
+/// Directories above one that are walked at most: a path has no more.
+const DEPTH_MAX: usize = 4096;
+
+impl Lower {
+    /// Whether inodes that were forgotten are found again.
+    pub fn can_resolve(&self) -> bool {
+        self.numbers.as_ref().is_some_and(|numbers| numbers.covers_all)
+    }
+
+    /// Finds an inode by its number and counts a lookup.
+    pub fn resolve(&self, ino: Ino) -> Result<Entry> {
+        if ino == Ino::ROOT {
+            return self.root_entry(&attr::stat(self.path(ino)?)?);
+        }
+        if self.inodes.hold(ino).is_ok() {
+            return self.held_entry(ino).inspect_err(|_| self.forget(ino, 1));
+        }
+        let (identity, reference, stat) = self.find_number(ino)?;
+        let entry = self.remember(identity, reference, &stat)?;
+        if entry.attr.ino != ino {
+            // An earlier inode of this number was looked up meanwhile.
+            self.forget(entry.attr.ino, 1);
+            return Err(Errno::STALE.into());
+        }
+        Ok(entry)
+    }
+
+    /// Makes an inode known by its number, for requests about inodes that were looked up before
+    /// this process served them. Counts no lookup.
+    pub(super) fn adopt(&self, ino: Ino) -> Result<()> {
+        let left = self.taken_over.as_ref().and_then(|left| left.lead_to(ino));
+        if let Some(left) = left {
+            return self.adopt_inherited(ino, left);
+        }
+        let (identity, reference, stat) = self.find_number(ino)?;
+        self.inodes.adopt(ino, identity, attr::to_kind(&stat)?, reference);
+        Ok(())
+    }
+
+    /// Makes an inode known that a descriptor leads to which was left open.
+    fn adopt_inherited(&self, ino: Ino, left: OwnedFd) -> Result<()> {
+        let stat = attr::stat(&left)?;
+        let identity = self.identity(&left, &stat)?;
+        let reference = match self.devices.handle_of(identity.device, &left)? {
+            Some(handle) => handle,
+            None => Reference::Descriptor(Arc::new(reopen_as_path(&left)?)),
+        };
+        self.inodes.adopt(ino, identity, attr::to_kind(&stat)?, reference);
+        if stat.stx_nlink == 0 {
+            self.pin_if_nameless(left);
+        }
+        Ok(())
+    }
+
+    /// Finds the directory above a directory and counts a lookup.
+    pub fn parent_of(&self, ino: Ino) -> Result<Entry> {
+        if ino == Ino::ROOT {
+            return Err(Errno::STALE.into());
+        }
+        let parent = Arc::new(open_above(&*self.path(ino)?)?);
+        self.walk_up(Arc::clone(&parent), |_| Ok(()))?;
+        let stat = attr::stat(&parent)?;
+        if self.is_root(&stat) { self.root_entry(&stat) } else { self.enter(parent, &stat) }
+    }
+
+    /// Shows a directory, and those above it, up to the root and without it.
+    ///
+    /// # Errors
+    /// `ESTALE` where it does not lie below the root.
+    pub fn walk_up(
+        &self,
+        directory: Arc<OwnedFd>,
+        mut meet: impl FnMut(&OwnedFd) -> Result<()>,
+    ) -> Result<()> {
+        let mut at = directory;
+        let mut stat = attr::stat(&at)?;
+        for _ in 0..DEPTH_MAX {
+            if self.is_root(&stat) {
+                return Ok(());
+            }
+            meet(&at)?;
+            let above = open_above(&at)?;
+            let above_stat = attr::stat(&above)?;
+            if is_same(&stat, &above_stat) {
+                break;
+            }
+            (at, stat) = (Arc::new(above), above_stat);
+        }
+        Err(Errno::STALE.into())
+    }
+
+    /// What has a number of the root's device now, and has a name.
+    fn find_number(&self, ino: Ino) -> Result<(Identity, Reference, Statx)> {
+        let numbers = self.numbers.as_ref().filter(|_| is_own_number(ino)).ok_or(Errno::STALE)?;
+        let file = numbers.open(ino.0)?;
+        let stat = attr::stat(&file)?;
+        let identity = self.identity(&file, &stat)?;
+        // The root has a number of its own here. What has no name any more lies nowhere.
+        let is_meant = identity == Identity { device: 0, number: ino.0 };
+        if !is_meant || self.is_root(&stat) || stat.stx_nlink == 0 {
+            return Err(Errno::STALE.into());
+        }
+        Ok((identity, Reference::Handle(FileHandle::of(&file)?), stat))
+    }
+
+    /// The entry of an inode that is remembered.
+    fn held_entry(&self, ino: Ino) -> Result<Entry> {
+        let stat = attr::stat(self.path(ino)?)?;
+        if stat.stx_nlink == 0 {
+            return Err(Errno::STALE.into());
+        }
+        let (identity, reference) = self.inodes.handle_of(ino)?;
+        let generation = self.generation(ino, identity, &reference);
+        Ok(Entry { attr: self.to_attr(ino, &stat)?, generation })
+    }
+
+    /// The kernel wants no generation of the root.
+    fn root_entry(&self, stat: &Statx) -> Result<Entry> {
+        Ok(Entry { attr: self.to_attr(Ino::ROOT, stat)?, generation: 0 })
+    }
+}
+
+fn open_above(directory: impl AsFd) -> Result<OwnedFd> {
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    Ok(rustix::fs::openat(directory, "..", flags, Mode::empty())?)
+}
+
+fn is_same(one: &Statx, other: &Statx) -> bool {
+    attr::device_of(one) == attr::device_of(other) && one.stx_ino == other.stx_ino
+}

@@ -1,0 +1,307 @@
+//! File handles of mounts, as an NFS server keeps them for its clients.
+
+use std::fs::{self, File};
+use std::io::Read;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use fslab_sys::file_handle::FileHandle;
+use fslab_sys::make_file_system::Kind;
+use fslab_sys::mounts::Mount;
+use rustix::fs::OFlags;
+use rustix::io::Errno;
+
+use crate::ext2;
+use crate::support::{Place, require_mounting, run};
+use crate::tiering::Ground;
+
+/// A mount over the root directory of a file system of its own, which goes behind it.
+struct Exported {
+    place: Place,
+    ground: Ground,
+}
+
+impl Exported {
+    #[track_caller]
+    fn new(kind: Kind, arguments: &[&str]) -> Self {
+        let (mut place, ground) = (Place::in_memory(), Ground::new(kind));
+        place.lower = ground.root();
+        place.mount(arguments);
+        Self { place, ground }
+    }
+
+    fn lower(&self) -> PathBuf {
+        self.ground.root()
+    }
+}
+
+#[track_caller]
+fn handle_of(path: &Path) -> FileHandle {
+    FileHandle::at(rustix::fs::CWD, path).unwrap()
+}
+
+/// The handle of another number, made after one of a mount: the kernel stores the upper half of a
+/// number first.
+fn forged(sample: &FileHandle, number: u64, generation: u32) -> FileHandle {
+    sample.with_number(number.rotate_left(32), generation).unwrap()
+}
+
+/// Opens by a handle, through the mount at a path.
+fn open(point: &Path, handle: &FileHandle) -> Result<OwnedFd, Errno> {
+    handle.open(File::open(point).unwrap().as_fd(), OFlags::RDONLY)
+}
+
+/// What a handle leads to, without opening it.
+#[track_caller]
+fn named(point: &Path, handle: &FileHandle) -> File {
+    handle.open(File::open(point).unwrap().as_fd(), OFlags::PATH).unwrap().into()
+}
+
+#[track_caller]
+fn is_stale(point: &Path, handle: &FileHandle) {
+    assert_eq!(open(point, handle).map(drop), Err(Errno::STALE));
+}
+
+#[track_caller]
+fn contents(point: &Path, handle: &FileHandle) -> String {
+    // As the kernel was told with the inode: opening it, or statx for its birth time, asks again.
+    let size = rustix::fs::fstat(named(point, handle)).unwrap().st_size;
+    let mut text = String::new();
+    File::from(open(point, handle).unwrap()).read_to_string(&mut text).unwrap();
+    assert_eq!(size, text.len() as i64);
+    text
+}
+
+/// Has the kernel forget inodes and names, in mounts and below.
+fn drop_caches() {
+    rustix::fs::sync();
+    fs::write("/proc/sys/vm/drop_caches", "3").unwrap();
+}
+
+/// Handles lead to the same files after all caches were dropped, also from one mount to the next.
+#[track_caller]
+fn handles_outlive_caches(place: &Place, arguments: &[&str]) {
+    let point = &place.point;
+    let (directory, inner) = (point.join("directory"), point.join("directory/inner"));
+    fs::create_dir_all(&inner).unwrap();
+    let (file, fifo) = (inner.join("file"), directory.join("fifo"));
+    fs::write(&file, "bytes").unwrap();
+    fs::hard_link(&file, point.join("another name")).unwrap();
+    assert!(Command::new("mkfifo").arg(&fifo).status().unwrap().success());
+    let handles = [&file, &inner, &fifo].map(|path| handle_of(path));
+    let numbers = [&file, &inner, &fifo].map(|path| fs::metadata(path).unwrap().ino());
+    for session in 0..2 {
+        drop_caches();
+        assert_eq!(contents(point, &handles[0]), "bytes", "session {session}");
+        drop_caches();
+        // The path of a directory is found through the directories above it.
+        let opened = open(point, &handles[1]).unwrap();
+        let path = fs::read_link(format!("/proc/self/fd/{}", opened.as_raw_fd())).unwrap();
+        assert_eq!(path, inner);
+        drop((opened, path));
+        drop_caches();
+        assert!(named(point, &handles[2]).metadata().unwrap().file_type().is_fifo());
+        for (handle, number) in handles.iter().zip(numbers) {
+            assert_eq!(named(point, handle).metadata().unwrap().ino(), number);
+        }
+        place.umount();
+        place.mount(arguments);
+    }
+    fs::remove_file(point.join("another name")).unwrap();
+    fs::remove_file(&file).unwrap();
+    drop_caches();
+    is_stale(point, &handles[0]);
+    is_stale(point, &forged(&handles[0], numbers[1], 12_345));
+    for number in [0, 2, 8, 11 << 40, 1 << 63 | 5, u64::MAX] {
+        is_stale(point, &forged(&handles[0], number, 0));
+    }
+}
+
+fn outlive_over(kind: Kind, arguments: &[&str]) {
+    handles_outlive_caches(&Exported::new(kind, arguments).place, arguments);
+}
+
+#[test]
+fn handles_outlive_the_kernels_memory_over_ext4() {
+    require_mounting!();
+    outlive_over(Kind::Ext4, &["-l", "null"]);
+}
+
+#[test]
+fn handles_outlive_the_kernels_memory_over_xfs_and_btrfs() {
+    require_mounting!();
+    outlive_over(Kind::Xfs, &["-l", "null"]);
+    outlive_over(Kind::Btrfs, &["-l", "null"]);
+}
+
+#[test]
+fn handles_outlive_the_kernels_memory_with_a_codec() {
+    require_mounting!();
+    outlive_over(Kind::Ext4, &["-l", "zstd"]);
+}
+
+#[test]
+fn handles_outlive_the_kernels_memory_in_a_tier() {
+    require_mounting!();
+    let (mut place, ground) = (Place::in_memory(), Ground::new(Kind::Ext4));
+    let beside = place.lower.parent().unwrap().to_owned();
+    place.lower = ground.root();
+    let [archive, home] = ["archive", "home"].map(|name| beside.join(name));
+    let [archive, home, tree] = [&archive, &home, &place.lower].map(|path| path.to_str().unwrap());
+    let made = run(&["tier", "init", "--archive", archive, "--home", home, tree]);
+    assert_eq!(made, (0, String::new()));
+    place.mount(&["-l", "tier"]);
+    handles_outlive_caches(&place, &["-l", "tier"]);
+    drop(place);
+    drop(ground);
+}
+
+#[test]
+fn handles_outlive_the_kernels_memory_in_an_image() {
+    require_mounting!();
+    let mut place = Place::in_memory();
+    let image = ext2::image(&place, "32MiB");
+    place.lower = format!("ext2:{}", image.display()).into();
+    place.mount(&[]);
+    handles_outlive_caches(&place, &[]);
+    place.umount();
+    ext2::check(&image);
+}
+
+/// The number alone would lead to the later file.
+#[track_caller]
+fn later_file_is_not_taken_for_the_first(place: &Place) {
+    let path = |name: &str| place.point.join(name);
+    fs::write(path("file"), "first").unwrap();
+    let (handle, number) = (handle_of(&path("file")), fs::metadata(path("file")).unwrap().ino());
+    fs::remove_file(path("file")).unwrap();
+    let later = (0..4096).map(|attempt| path(&format!("later {attempt}"))).find(|later| {
+        fs::write(later, "later").unwrap();
+        fs::metadata(later).unwrap().ino() == number
+    });
+    let later_handle = handle_of(&later.unwrap());
+    for _ in 0..2 {
+        is_stale(&place.point, &handle);
+        assert_eq!(contents(&place.point, &later_handle), "later");
+        drop_caches();
+    }
+}
+
+#[test]
+fn handles_do_not_lead_to_later_files_of_the_same_number() {
+    require_mounting!();
+    for kind in [Kind::Ext4, Kind::Xfs] {
+        later_file_is_not_taken_for_the_first(&Exported::new(kind, &["-l", "null"]).place);
+    }
+    let mut place = Place::in_memory();
+    let image = ext2::image(&place, "32MiB");
+    place.lower = format!("ext2:{}", image.display()).into();
+    place.mount(&[]);
+    later_file_is_not_taken_for_the_first(&place);
+}
+
+#[test]
+fn no_handles_are_given_out_below_a_subdirectory() {
+    require_mounting!();
+    let mut exported = Exported::new(Kind::Ext4, &["-l", "null"]);
+    fs::write(exported.lower().join("outside"), "secret").unwrap();
+    let outside = handle_of(&exported.place.point.join("outside"));
+    assert_eq!(contents(&exported.place.point, &outside), "secret");
+    exported.place.umount();
+    exported.place.lower = exported.lower().join("tree");
+    fs::create_dir(&exported.place.lower).unwrap();
+    exported.place.mount(&["-l", "null"]);
+    let point = &exported.place.point;
+    fs::write(point.join("inside"), "").unwrap();
+    let inside = FileHandle::at(rustix::fs::CWD, point.join("inside"));
+    assert_eq!(inside.map(drop), Err(Errno::OPNOTSUPP), "Linux 6.9 and later");
+    // Neither the handle of another mount nor one that somebody made up.
+    is_stale(point, &outside);
+    drop_caches();
+    is_stale(point, &outside);
+    let number = fs::metadata(exported.lower().join("outside")).unwrap().ino();
+    is_stale(point, &forged(&outside, number, 0));
+}
+
+/// What a mount inside of the tree shows has no numbers that last, and its files have the numbers
+/// of others.
+#[test]
+fn handles_into_mounts_inside_of_the_tree_lead_to_no_other_file() {
+    require_mounting!();
+    let exported = Exported::new(Kind::Ext4, &["-l", "null"]);
+    let other = Ground::new(Kind::Ext4);
+    let (lower, point) = (exported.lower(), &exported.place.point);
+    for number in 0..64 {
+        fs::write(lower.join(number.to_string()), "own").unwrap();
+        fs::write(other.root().join(number.to_string()), "other").unwrap();
+    }
+    for name in ["inner", "bound", "again", "directory"] {
+        fs::create_dir(lower.join(name)).unwrap();
+    }
+    fs::write(lower.join("directory/file"), "again").unwrap();
+    let bind = |from: &Path, name: &str| {
+        rustix::mount::mount_bind(from, lower.join(name)).unwrap();
+        Mount::adopt(&lower.join(name))
+    };
+    let mounts = [
+        Mount::new(Path::new("tmpfs"), &lower.join("inner"), "tmpfs", "").unwrap(),
+        bind(&other.root(), "bound"),
+        bind(&lower.join("directory"), "again"),
+    ];
+    fs::write(lower.join("inner/file"), "inner").unwrap();
+    let number = |path: &str| fs::metadata(lower.join(path)).unwrap().ino();
+    assert_eq!(number("7"), number("bound/7"));
+    let [inner, bound, again] =
+        ["inner/file", "bound/7", "again/file"].map(|path| handle_of(&point.join(path)));
+    assert_eq!(contents(point, &inner), "inner");
+    assert_eq!(contents(point, &bound), "other");
+    drop_caches();
+    is_stale(point, &inner);
+    is_stale(point, &bound);
+    // The same file by another path.
+    assert_eq!(contents(point, &again), "again");
+    assert_eq!(fs::metadata(point.join("again/file")).unwrap().ino(), number("directory/file"));
+    exported.place.umount();
+    drop(mounts);
+}
+
+#[test]
+fn handles_do_not_lead_into_another_subvolume() {
+    require_mounting!();
+    let ground = Ground::new(Kind::Btrfs);
+    let btrfs = |arguments: &[&str]| {
+        let mut command = Command::new("btrfs");
+        command.args(["--quiet", "subvolume"]).args(arguments).current_dir(ground.root());
+        assert!(command.status().unwrap().success());
+    };
+    btrfs(&["create", "volume"]);
+    fs::write(ground.root().join("volume/file"), "first").unwrap();
+    btrfs(&["snapshot", "volume", "snapshot"]);
+    fs::write(ground.root().join("snapshot/file"), "second").unwrap();
+    let mut place = Place::in_memory();
+    place.lower = ground.root().join("volume");
+    place.mount(&["-l", "null"]);
+    let first = handle_of(&place.point.join("file"));
+    drop_caches();
+    assert_eq!(contents(&place.point, &first), "first");
+    place.umount();
+    place.lower = ground.root().join("snapshot");
+    place.mount(&["-l", "null"]);
+    drop_caches();
+    is_stale(&place.point, &first);
+    let second = handle_of(&place.point.join("file"));
+    assert_eq!(contents(&place.point, &second), "second");
+    place.umount();
+    // Of the volume around them, both are other devices.
+    place.lower = ground.root();
+    place.mount(&["-l", "null"]);
+    let below = handle_of(&place.point.join("volume/file"));
+    assert_eq!(contents(&place.point, &below), "first");
+    drop_caches();
+    for handle in [&first, &second, &below] {
+        is_stale(&place.point, handle);
+    }
+    place.umount();
+}
