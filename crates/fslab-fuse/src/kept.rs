@@ -46,8 +46,6 @@ impl Kept {
         mut reopen: impl FnMut(&Open) -> Result<Handle>,
     ) -> (Self, Vec<Restored>) {
         let records = Records::taken_over(&state);
-        let (begun, completed) = records.count_earlier();
-        tracing::info!(begun, completed, "requests of one effect that were not answered");
         let (handles, restored) =
             OpenHandles::taken_over(&state, |unique| records.was_cut_short(unique), &mut reopen);
         (Self { state, handles, records }, restored)
@@ -57,7 +55,12 @@ impl Kept {
     /// there is no room, which is said.
     pub fn begin(&self, opcode: Opcode, unique: u64) -> Option<Record<'_>> {
         let is_needed = has_one_effect(opcode) || unique & SENT_AGAIN != 0;
-        is_needed.then(|| self.records.begin(opcode, unique)).flatten()
+        let record = is_needed.then(|| self.records.begin(opcode, unique)).flatten();
+        if unique & SENT_AGAIN != 0 {
+            let stage = record.as_ref().map(|record| record.stage.name());
+            tracing::info!(operation = opcode.name(), stage, "sent again");
+        }
+        record
     }
 }
 

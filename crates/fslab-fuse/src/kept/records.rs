@@ -42,6 +42,18 @@ pub(crate) enum Stage {
     GivenUp,
 }
 
+impl Stage {
+    /// For messages.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::New => "new",
+            Self::Begun(_) => "begun",
+            Self::Done(_) => "done",
+            Self::GivenUp => "given up",
+        }
+    }
+}
+
 /// What was known before a request was begun, for who finds out whether it was done.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Before {
@@ -98,13 +110,6 @@ impl Records {
             }
         }
         Self { state: Arc::clone(state), free: free.into(), earlier: earlier.into() }
-    }
-
-    /// How many requests the daemon before had begun, and how many of them completed.
-    pub fn count_earlier(&self) -> (usize, usize) {
-        let earlier = self.earlier.lock();
-        let is_done = |earlier: &&Earlier| matches!(earlier.stage, Stage::Done(_));
-        (earlier.len(), earlier.values().filter(is_done).count())
     }
 
     /// Whether a request was begun and not completed when the daemon before died.
