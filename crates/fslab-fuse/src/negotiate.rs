@@ -165,8 +165,8 @@ mod tests {
         }
     }
 
-    /// `OVER_IO_URING`, `HAS_RESEND` (unless asked for), `ATOMIC_O_TRUNC`, `POSIX_LOCKS`, `SPLICE_READ`: offered by
-    /// kernels and not served here.
+    /// `OVER_IO_URING` and `HAS_RESEND` (unless asked for), `ATOMIC_O_TRUNC`, `POSIX_LOCKS`,
+    /// `SPLICE_READ`: offered by kernels and not served here.
     const NOT_SERVED: [u32; 5] = [41, 39, 3, 1, 9];
 
     fn offer(flags: InitFlags) -> InitIn {

@@ -15,6 +15,7 @@
 
 mod access_times;
 mod attr;
+mod creation;
 mod devices;
 mod directory;
 mod extents;
@@ -40,7 +41,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
-use fslab_sys::credentials::{ActingAs, Groups, ThreadUmask, take_up_fsetid};
+use fslab_sys::credentials::take_up_fsetid;
 use fslab_sys::supervise::Inherited;
 use fslab_sys::{clone, lease};
 use parking_lot::Mutex;
@@ -52,6 +53,7 @@ use crate::error::{Errno, Error, Result};
 use crate::file_attr::{FileAttr, FileAttrForm};
 use crate::file_system::{DirectorySink, FileSystem};
 use crate::handle_table::HandleTable;
+use crate::host::creation::{as_caller, unlink_or_say};
 use crate::host::directory::OpenDirectory;
 use crate::host::lower::{ITSELF, Lower, name_of, proc_path, reopen_as_path};
 use crate::layout::Layout;
@@ -769,28 +771,6 @@ impl HostFs {
 /// Whether a name is that of the lock file of a locked tree.
 fn is_lock_file(lock: &tree_lock::Locks, parent: Ino, name: Name<'_>) -> bool {
     parent == Ino::ROOT && lock.hidden().is_some_and(|hidden| name.as_os_str() == hidden)
-}
-
-/// Runs a creating system call with the caller's ids, groups and umask.
-fn as_caller<T>(request: &Request, create: impl FnOnce() -> rustix::io::Result<T>) -> Result<T> {
-    let _umask = ThreadUmask::set(request.umask)?;
-    let _acting = acting_as_caller(request)?;
-    Ok(create()?)
-}
-
-fn acting_as_caller(request: &Request) -> rustix::io::Result<ActingAs> {
-    let told = request.creation.groups.as_deref();
-    let groups = told.map_or(Groups::OfThread(request.pid), Groups::These);
-    ActingAs::caller(request.credentials.uid, request.credentials.gid, groups)
-}
-
-/// Takes away what was made and can't be given the labels it must have from its beginning.
-fn unlink_or_say(directory: &OwnedFd, name: Name<'_>, kind: FileKind) {
-    let is_directory = kind == FileKind::Directory;
-    let flags = if is_directory { AtFlags::REMOVEDIR } else { AtFlags::empty() };
-    if let Err(error) = rustix::fs::unlinkat(directory, name.as_os_str(), flags) {
-        tracing::error!(%error, name = ?name.as_os_str(), "an unlabelled file is left behind");
-    }
 }
 
 fn to_flags(mode: OpenMode) -> OFlags {

@@ -7,7 +7,8 @@ use std::sync::Arc;
 use rustix::fs::{AtFlags, CWD, FileType, Gid, Mode, OFlags, Timestamps, Uid};
 
 use crate::error::{Errno, Result};
-use crate::host::{HostFs, ITSELF, acting_as_caller, attr, proc_path};
+use crate::host::creation::acting_as_caller;
+use crate::host::{HostFs, ITSELF, attr, proc_path};
 use crate::rules::set_id;
 use crate::types::{Ino, Permissions, Request, SetAttr};
 

@@ -7,6 +7,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use fslab_sys::mounts::Mount;
 use fslab_vfs_testing::environment::{number, seed};
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -230,6 +231,29 @@ fn a_daemon_serves_on_without_its_supervisor() {
     fs::write(place.point.join("a"), b"after").unwrap();
     place.umount();
     soon("the daemon has ended", || crate::support::daemons_naming(&place.point).is_empty());
+}
+
+/// Their numbers mean nothing to the next daemon.
+#[test]
+fn files_of_inner_mounts_are_found_again_by_their_names() {
+    require_mounting!();
+    let place = Place::on_disk();
+    fs::create_dir(place.lower.join("inner")).unwrap();
+    let inner = place.lower.join("inner");
+    let _inner = Mount::new(Path::new("none"), &inner, "tmpfs", "size=1m").unwrap();
+    fs::write(inner.join("a"), b"before").unwrap();
+    mount_kept(&place, "null:passthrough=off");
+    let path = place.point.join("inner/a");
+    let open = OpenOptions::new().write(true).open(&path).unwrap();
+    kill_daemon(&place);
+    let error = open.write_at(b"x", 0).unwrap_err();
+    let errno = error.raw_os_error().map(rustix::io::Errno::from_raw_os_error);
+    assert!(matches!(errno, Some(rustix::io::Errno::BADF | rustix::io::Errno::STALE)), "{error}");
+    drop(open);
+    assert_eq!(fs::read(&path).unwrap(), b"before");
+    fs::write(&path, b"after").unwrap();
+    assert_eq!(fs::read(inner.join("a")).unwrap(), b"after");
+    place.umount();
 }
 
 /// SIGTERM to the supervisor, as systemd sends it, unmounts.
