@@ -41,6 +41,9 @@ pub struct Garbage {
     dead_bytes: u64,
     /// Fragments before this place were joined as far as they can be.
     joined: u64,
+    /// What lies before this place became gaps. A commit that began before that may still bring
+    /// frames from there: their headers may be gone.
+    border: u64,
 }
 
 /// Frames whose space may be given back once a commit is durable.
@@ -83,6 +86,7 @@ impl Garbage {
 
     /// What lies before a place became gaps, which need no more care.
     pub fn forget_before(&mut self, border: u64) {
+        self.border = border;
         for frames in [&mut self.fragments, &mut self.dead, &mut self.superseded] {
             frames.retain(|frame| frame.offset >= border);
         }
@@ -108,9 +112,12 @@ impl Garbage {
         &mut self,
         io: Io<'_>,
         identity: &Identity,
-        frames: ToGiveBack,
+        mut frames: ToGiveBack,
         joinable: u64,
     ) {
+        for frames in [&mut frames.dead, &mut frames.superseded] {
+            frames.retain(|frame| frame.offset >= self.border);
+        }
         // The other slot still leads to these: they go with the next commit.
         self.add(frames.superseded);
         if let Err(error) = self.try_to_give_back(io, identity, frames.dead, joinable) {
@@ -232,12 +239,16 @@ fn runs(fragments: &[Reference], joinable: u64, header_bytes: u64) -> Vec<Vec<Re
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
     use std::time::Instant;
 
+    use fslab_vfs::Request;
     use fslab_vfs_testing::environment::cases;
     use proptest::prelude::*;
 
     use super::*;
+    use crate::options;
+    use crate::testing::logs::{Refusing, file_in, identity};
 
     fn frame(offset: u64, stored_length: u32) -> Reference {
         Reference { offset, stored_length, header_crc: 0 }
@@ -273,6 +284,27 @@ mod tests {
         assert_eq!((garbage.dead_count(), garbage.bytes()), (3, 123));
         garbage.keep_at_most(1);
         assert_eq!((garbage.dead_count(), garbage.bytes()), (1, 100));
+    }
+
+    /// A commit syncs without the lock, and its frames come back when a move has made gaps of what
+    /// lay before its border. Joined over the border, they would take the header away at which
+    /// the last of these gaps ends.
+    #[test]
+    fn frames_that_became_gaps_meanwhile_are_joined_with_nothing() {
+        let lower = file_in(Arc::new(Refusing::default()));
+        let (request, settings) = (Request::default(), options::of_tools().unwrap());
+        let io = Io::new(&lower, &request, &settings);
+        let mut garbage = Garbage::default();
+        garbage.add(vec![frame(1024, 1000), frame(2024, 1000)]);
+        garbage.add_superseded(vec![frame(3024, 1000)]);
+        let taken = garbage.take();
+        garbage.forget_before(4024);
+        garbage.add(vec![frame(4024, 1000)]);
+        let behind = garbage.take();
+        garbage.give_back(io, &identity(), taken, 0);
+        garbage.give_back(io, &identity(), behind, 0);
+        assert_eq!(garbage.fragments, [frame(4024, 1000)]);
+        assert_eq!(garbage.bytes(), 0);
     }
 
     /// A walk asks for the bound after each frame, also of a file that was made to have many.
