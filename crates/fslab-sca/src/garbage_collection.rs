@@ -129,6 +129,7 @@ impl Log {
     /// Begins to move everything behind the present end.
     pub fn begin_move(&mut self) -> Move {
         let (border, sequence) = (self.end(), self.journal.sequence());
+        self.garbage.keep_apart(border);
         Move { border, sequence, next: 0, given_back: border, is_everything: true }
     }
 

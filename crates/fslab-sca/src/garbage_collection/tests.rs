@@ -73,6 +73,27 @@ fn a_damaged_checkpoint_behind_a_border_costs_nothing() {
     });
 }
 
+/// What a move wrote first may be dead before the move ends, and so is all that lies in front of its
+/// border: joined, they would leave no header where the gaps of the move end.
+#[test]
+fn what_was_moved_is_not_joined_with_what_lies_before_the_border() {
+    with_file(|_, io, mut log| {
+        let mut moving = log.begin_move();
+        while log.move_some(io, &mut moving).unwrap() {}
+        // The checkpoint in front of the border is of no more use after the second of these.
+        for _ in 0..2 {
+            (0..CHUNKS).for_each(|chunk| put(&mut log, io, (chunk, byte_of(chunk))));
+            sync(&mut log, io);
+        }
+        assert!(end_move(&alone(&mut log, io), &moving).unwrap());
+        assert!(frame_reader::header(io, log.identity(), moving.border).is_ok());
+        let found = by_frames(io);
+        let ends = |log: &Log| (log.size(), log.end(), log.journal.sequence());
+        assert_eq!(ends(&found), ends(&log));
+        assert_eq!(content(&found, io, CHUNKS), expected());
+    });
+}
+
 /// Of two moves at once, the one that began first may end last: packing has its own, and a write
 /// may clean meanwhile. The gaps of the other reach further, and stay.
 #[test]
