@@ -17,7 +17,7 @@ use fslab_vfs::{Handle, Result};
 use crate::protocol::opcode::Opcode;
 
 pub(crate) use again::Made;
-pub(crate) use handles::{Open, OpenHandles, Restored};
+pub(crate) use handles::{Found, Open, OpenHandles, Restored};
 pub(crate) use records::{Before, Record, Records, Stage};
 pub(crate) use state::Connection;
 pub use state::KeptState;
@@ -44,7 +44,7 @@ impl Kept {
     pub fn taken_over(
         state: Arc<KeptState>,
         mut reopen: impl FnMut(&Open) -> Result<Handle>,
-    ) -> (Self, Vec<Restored>) {
+    ) -> (Self, Found) {
         let records = Records::taken_over(&state);
         let (handles, restored) =
             OpenHandles::taken_over(&state, |unique| records.was_cut_short(unique), &mut reopen);

@@ -91,6 +91,16 @@ impl BackingFiles {
         }
     }
 
+    /// Gives back the backing files of openings that were not answered, unless others use them.
+    pub fn release_unused(&self, ids: &[i32]) {
+        let open = self.open.lock();
+        for id in ids.iter().filter(|id| !open.values().any(|inode| inode.backing == Some(**id))) {
+            if let Err(error) = self.transport.release_backing(*id) {
+                tracing::warn!(%error, id, "the kernel keeps a backing file");
+            }
+        }
+    }
+
     /// From now on, stores through shared maps may change the times of a file, and the kernel does
     /// not notice: it must not believe what it knows of them.
     fn forget_attributes(&self, ino: Ino) {

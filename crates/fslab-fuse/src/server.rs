@@ -191,6 +191,11 @@ impl Server {
 
     fn serve_while_needed(self: &Arc<Self>, worker: &Worker, mut reader: Reader) {
         let mut buffer = vec![0; self.granted.write_bytes_max as usize + HEADERS_MAX];
+        if self.kept.is_some() {
+            // Pages that are not there yet can't be filled any more once the daemon was killed: the
+            // kernel would fail the request that it copies.
+            buffer.fill(1);
+        }
         let mut output = ReplyBuffer::default();
         let mut history = QueueHistory::default();
         while self.pool.may_read(worker) {
@@ -250,7 +255,12 @@ impl Server {
             self.respond_or_explain(opcode, incoming, cancellation, route, output, busy_for)
         });
         if let Some(record) = &record {
-            record.complete(done.as_ref().map(|_| output.payload()).map_err(|errno| *errno));
+            match &done {
+                Ok(Answer::Now) => record.complete(Ok(output.payload())),
+                // Whoever answers has nothing to be done once.
+                Ok(Answer::Later) => {}
+                Err(errno) => record.complete(Err(*errno)),
+            }
         }
         if !opcode.has_no_reply() {
             self.send_reply(&header, transport, done, output);

@@ -91,7 +91,7 @@ pub fn take_over(
 ) -> Result<Session> {
     let lost = || Error::NotKept { mount_point: mount_point.to_owned() };
     let connection = kept.connection().ok_or_else(lost)?;
-    let device = inherited.take_device(connection.device).ok_or_else(lost)?;
+    let device = inherited.copy_of_device(connection.device).ok_or_else(lost)?;
     let serve_error = |source| Error::Serve { mount_point: mount_point.to_owned(), source };
     let transport: Arc<dyn Transport> = Arc::new(DeviceTransport::new(device));
     let unmounter =
@@ -99,6 +99,7 @@ pub fn take_over(
     let granted = Granted::of(&connection);
     announce(&*file_system, &transport, &granted).map_err(serve_error)?;
     let request = Request { now: std::time::SystemTime::now().into(), ..Request::default() };
+    let state = Arc::clone(kept);
     let (kept, restored) =
         Kept::taken_over(Arc::clone(kept), |open| reopen(&*file_system, &request, open));
     let server = Server::new(
@@ -109,15 +110,20 @@ pub fn take_over(
         None,
         Some(kept),
     );
-    for Restored { open, handle, backing } in restored {
+    for Restored { open, handle, backing } in restored.open {
         if let Some(mode) = open.mode {
             server.backing.restore(open.ino, handle, mode, backing);
         }
     }
+    server.backing.release_unused(&restored.cut_short);
     let server = Arc::new(server);
     // The kernel takes back what it gave to descriptors that are still open: before they are
     // closed, and before anybody reads.
     transport.notify(NOTIFY_RESEND, &[]).map_err(|errno| serve_error(errno.into()))?;
+    // From here on the copy is the connection. Before, a failure leaves all to the next daemon.
+    if let Some(device) = transport.device() {
+        state.begin(device, &server.granted.to_connection(device.as_raw_fd(), unmounter.device));
+    }
     inherited.keep_nameless();
     server.start().map_err(serve_error)?;
     Session { server, unmounter }.unmounted_when_idle(options)

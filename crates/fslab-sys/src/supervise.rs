@@ -35,15 +35,24 @@ pub fn supervise(
     signals: &[i32],
     mut is_replaced: impl FnMut(WaitStatus) -> bool,
 ) -> io::Result<Role> {
+    expect_one_thread()?;
     let everybodys: BTreeSet<RawFd> = open_descriptors()?.into_iter().collect();
     let awaited = [signals, &[libc::SIGCHLD]].concat();
     set_blocked(&awaited, true)?;
+    // Where it was ignored, the kernel would not tell of a worker's end.
+    // SAFETY: the default action is no handler.
+    unsafe { libc::signal(libc::SIGCHLD, libc::SIG_DFL) };
+    let mut unheard = None;
     loop {
         let Some(worker) = fork()? else {
-            set_blocked(&awaited, false)?;
+            set_blocked(&[libc::SIGCHLD], false)?;
             return Ok(Role::Worker(Inherited::all_but(&everybodys)?));
         };
-        let status = wait_and_pass_on(worker, &awaited)?;
+        if let Some(signal) = unheard.take() {
+            kill_process(worker, signal)?;
+        }
+        let (status, left) = wait_and_pass_on(worker, &awaited)?;
+        unheard = left;
         if !is_replaced(status) {
             set_blocked(&awaited, false)?;
             return Ok(Role::Supervisor(status));
@@ -51,28 +60,43 @@ pub fn supervise(
     }
 }
 
-/// Waits for the end of a worker; signals that come meanwhile are its own.
-fn wait_and_pass_on(worker: Pid, awaited: &[i32]) -> io::Result<WaitStatus> {
+/// Lets signals come that [`supervise`] holds back in a worker until it handles them.
+///
+/// # Errors
+/// What the kernel answers.
+pub fn let_come(signals: &[i32]) -> io::Result<()> {
+    set_blocked(signals, false)
+}
+
+/// Waits for the end of a worker, and passes signals on. Answers also one that came too late for
+/// it.
+fn wait_and_pass_on(worker: Pid, awaited: &[i32]) -> io::Result<(WaitStatus, Option<Signal>)> {
     loop {
-        let signal = wait_for_signal(awaited)?;
+        let signal = Signal::from_named_raw(wait_for_signal(awaited)?);
+        let signal = signal.filter(|signal| *signal != Signal::CHILD);
         if let Some((_, status)) = waitpid(Some(worker), WaitOptions::NOHANG)? {
-            return Ok(status);
+            return Ok((status, signal));
         }
-        if let Some(signal) = Signal::from_named_raw(signal).filter(|s| *s != Signal::CHILD) {
+        if let Some(signal) = signal {
             kill_process(worker, signal)?;
         }
     }
 }
 
-/// Makes a process like this one that shares its table of descriptors; `None` in the new one.
-fn fork() -> io::Result<Option<Pid>> {
+fn expect_one_thread() -> io::Result<()> {
     if std::fs::read_dir("/proc/self/task")?.count() > 1 {
         let why = "a process of several threads can't be forked";
         return Err(io::Error::new(io::ErrorKind::Unsupported, why));
     }
+    Ok(())
+}
+
+/// Makes a process like this one that shares its table of descriptors; `None` in the new one.
+fn fork() -> io::Result<Option<Pid>> {
     let flags = libc::c_long::from(libc::CLONE_FILES | libc::SIGCHLD);
     // SAFETY: without CLONE_VM the new process has its own copy of the memory, as after fork(2).
-    // The only thread of this process is the one that calls, so no lock is held by another.
+    // The only thread of this process is the one that calls, which was looked at when it became a
+    // supervisor and starts no other: no lock is held by another.
     let answer = unsafe { libc::syscall(libc::SYS_clone, flags, 0, 0, 0, 0) };
     check(answer)?;
     // A process number fits.
@@ -141,6 +165,7 @@ struct Found {
     led_to: HashSet<(u64, u64)>,
     /// Only what nothing else leads to is left.
     are_final: bool,
+    keeps_named: bool,
 }
 
 /// Flags by which two openings of a file differ, for who reads and writes at given positions.
@@ -196,12 +221,17 @@ impl Inherited {
         Some(all.swap_remove(place))
     }
 
-    /// Takes one out that is a device, pipe or socket, by its number.
+    /// A copy of one that is a device, pipe or socket, by its number.
     #[must_use]
-    pub fn take_device(&self, number: RawFd) -> Option<OwnedFd> {
-        let mut found = self.lock();
-        let place = found.others.iter().position(|other| other.as_raw_fd() == number)?;
-        Some(found.others.swap_remove(place))
+    pub fn copy_of_device(&self, number: RawFd) -> Option<OwnedFd> {
+        let found = self.lock();
+        let device = found.others.iter().find(|other| other.as_raw_fd() == number)?;
+        rustix::io::fcntl_dupfd_cloexec(device, 0).ok()
+    }
+
+    /// Nothing but these descriptors leads to inodes: one for each is kept.
+    pub fn keep_named(&self) {
+        self.lock().keeps_named = true;
     }
 
     /// Closes all but one for each file whose last name is gone and which nobody has found again:
@@ -209,13 +239,15 @@ impl Inherited {
     pub fn keep_nameless(&self) {
         let found = &mut *self.lock();
         found.are_final = true;
+        let keeps_named = found.keeps_named;
         found.others.clear();
         let led_to = std::mem::take(&mut found.led_to);
         found.by_inode.retain(|inode, all| {
             all.truncate(1);
             let is_nameless =
                 |one: &OwnedFd| rustix::fs::fstat(one).is_ok_and(|found| found.st_nlink == 0);
-            !led_to.contains(inode) && all.first().is_some_and(is_nameless)
+            let is_wanted = |one: &OwnedFd| keeps_named || is_nameless(one);
+            !led_to.contains(inode) && all.first().is_some_and(is_wanted)
         });
     }
 
@@ -245,7 +277,8 @@ mod tests {
     fn a_process_with_threads_is_not_forked() {
         let (sender, receiver) = std::sync::mpsc::channel::<()>();
         let thread = std::thread::spawn(move || receiver.recv().is_err());
-        assert_eq!(fork().unwrap_err().kind(), io::ErrorKind::Unsupported);
+        let refused = supervise(&[], |_| false).unwrap_err();
+        assert_eq!(refused.kind(), io::ErrorKind::Unsupported);
         drop(sender);
         assert!(thread.join().unwrap());
     }

@@ -437,11 +437,12 @@ impl FileSystem for HostFs {
     }
 
     fn open(&self, _request: &Request, ino: Ino, mode: OpenMode) -> Result<Opened> {
-        let left = self.lower.taken_over.as_ref();
-        if let Some(file) = left.and_then(|left| left.opened(ino, to_flags(mode))) {
-            // Whoever opened it had the right to; perhaps nobody has it any more.
+        if let Some(left) = &self.lower.taken_over {
             self.lower.expect_known(ino)?;
-            return self.opened(ino, Arc::new(file));
+            // Whoever opened it had the right to; perhaps nobody has it any more.
+            if let Some(file) = left.opened(ino, to_flags(mode)) {
+                return self.opened(ino, Arc::new(file));
+            }
         }
         if mode.contains(OpenMode::TRUNCATE) {
             take_up_fsetid()?;

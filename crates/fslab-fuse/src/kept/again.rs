@@ -5,11 +5,11 @@
 //! while such a request is under way; so a name that is there already, and was made since the
 //! request came, was made by it, and one that is gone was removed by it.
 
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 
 use fslab_vfs::{
-    Entry, Errno, Error, Handle, Ino, Name, OpenMode, Opened, RenameMode, Request, Result,
-    Timestamp,
+    Entry, Errno, Error, Handle, Ino, Name, OpenMode, Opened, RenameMode, Request, Result, SetAttr,
+    Timestamp, WriteOptions, XattrMode,
 };
 
 use super::Before;
@@ -48,10 +48,35 @@ impl Server {
             Made::New => to_ns(entry.attr.changed) + CLOCK_TICK_NS >= before.now_ns,
         };
         if is_own {
+            let labelled = self.label_once_more(job, entry.attr.ino);
+            labelled.inspect_err(|_| self.file_system.forget(entry.attr.ino, 1))?;
             return Ok(entry);
         }
         self.file_system.forget(entry.attr.ino, 1);
         created
+    }
+
+    /// The daemon may have died between making a file and labelling it.
+    fn label_once_more(&self, job: &Job<'_>, ino: Ino) -> Result<()> {
+        let mode = XattrMode::empty();
+        let set = |(name, value): &(OsString, Vec<u8>)| {
+            self.file_system.setxattr(&job.request, ino, name, value, mode)
+        };
+        job.request.creation.labels.iter().try_for_each(set)
+    }
+
+    /// The daemon may have died between writing and clearing set-id bits.
+    pub(crate) fn clear_set_id_once_more(
+        &self,
+        job: &Job<'_>,
+        open: Handle,
+        options: WriteOptions,
+    ) -> Result<()> {
+        if !options.kill_set_id {
+            return Ok(());
+        }
+        let changes = SetAttr { kill_set_id: true, ..SetAttr::default() };
+        self.file_system.setattr(&job.request, job.ino(), Some(open), &changes).map(drop)
     }
 
     /// What a creation of an open file is answered with that found its name taken: the file, where

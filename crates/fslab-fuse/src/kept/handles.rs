@@ -30,11 +30,42 @@ pub(crate) struct Restored {
     pub backing: Option<i32>,
 }
 
+/// What an earlier daemon had open.
+#[derive(Debug, Default)]
+pub(crate) struct Found {
+    pub open: Vec<Restored>,
+    /// Backing files of openings that were not answered.
+    pub cut_short: Vec<i32>,
+}
+
 /// What the kernel's numbers of open files stand for.
 #[derive(Debug)]
 pub(crate) struct OpenHandles {
     state: Arc<KeptState>,
-    open: RwLock<Slab<Handle>>,
+    open: RwLock<Slab<Numbered>>,
+}
+
+/// What is open in a row, and what tells it from what was open there before.
+#[derive(Clone, Copy, Debug)]
+struct Numbered {
+    handle: Handle,
+    tag: u32,
+}
+
+impl Numbered {
+    /// Opened by a request.
+    fn by(unique: u64, handle: Handle) -> Self {
+        Self { handle, tag: unique as u32 }
+    }
+
+    fn number(self, row: usize) -> u64 {
+        u64::from(self.tag) << 32 | row as u64
+    }
+}
+
+/// The row of a number.
+fn row_of(number: u64) -> usize {
+    (number & u64::from(u32::MAX)) as usize
 }
 
 /// Stands for a file that could not be opened again: no file system gives it out.
@@ -52,15 +83,19 @@ impl OpenHandles {
         state: &Arc<KeptState>,
         is_unanswered: impl Fn(u64) -> bool,
         reopen: &mut dyn FnMut(&Open) -> Result<Handle>,
-    ) -> (Self, Vec<Restored>) {
-        let (mut items, mut restored) = (Vec::new(), Vec::new());
+    ) -> (Self, Found) {
+        let (mut items, mut found) = (Vec::new(), Found::default());
         for number in 0..state.handles_end() {
             let words = state.handle(number);
             let first = words[0].load(Ordering::Acquire);
             if first & IN_USE == 0 {
                 continue;
             }
-            if is_unanswered(words[2].load(Ordering::Relaxed)) {
+            let unique = words[2].load(Ordering::Relaxed);
+            let backing = i32::try_from(words[3].load(Ordering::Relaxed)).ok();
+            let backing = backing.filter(|id| *id > 0);
+            if is_unanswered(unique) {
+                found.cut_short.extend(backing);
                 words[0].store(0, Ordering::Release);
                 continue;
             }
@@ -69,16 +104,15 @@ impl OpenHandles {
                 mode: (first & DIRECTORY == 0)
                     .then(|| OpenMode::from_bits_retain((first >> 32) as u32)),
             };
-            let backing = i32::try_from(words[3].load(Ordering::Relaxed)).ok();
             let handle = reopen(&open).unwrap_or_else(|error| {
                 tracing::error!(%error, ?open, "can't be opened again; its users get EBADF");
                 LOST
             });
-            items.push((number, handle));
-            restored.push(Restored { open, handle, backing: backing.filter(|id| *id > 0) });
+            items.push((number, Numbered::by(unique, handle)));
+            found.open.push(Restored { open, handle, backing });
         }
         let open = RwLock::new(items.into_iter().collect());
-        (Self { state: Arc::clone(state), open }, restored)
+        (Self { state: Arc::clone(state), open }, found)
     }
 
     /// Gives a number to what a request has opened.
@@ -90,43 +124,48 @@ impl OpenHandles {
         if all.len() >= HANDLES_MAX {
             return Err(Errno::NFILE.into());
         }
-        let number = all.insert(handle);
+        let numbered = Numbered::by(unique, handle);
+        let row = all.insert(numbered);
         drop(all);
-        self.state.use_handle(number);
-        let words = self.state.handle(number);
+        self.state.use_handle(row);
+        let words = self.state.handle(row);
         let mode = open.mode.map_or(0, |mode| u64::from(mode.bits()) << 32);
         let kind = if open.mode.is_none() { DIRECTORY } else { 0 };
         words[1].store(open.ino.0, Ordering::Relaxed);
         words[2].store(unique & !super::SENT_AGAIN, Ordering::Relaxed);
         words[3].store(0, Ordering::Relaxed);
         words[0].store(IN_USE | kind | mode, Ordering::Release);
-        Ok(number as u64)
+        Ok(numbered.number(row))
     }
 
     /// Notes the backing file through which the kernel reads and writes.
     pub fn note_backing(&self, number: u64, backing: Option<i32>) {
         let backing = backing.and_then(|id| u64::try_from(id).ok()).unwrap_or(0);
-        self.state.handle(number as usize)[3].store(backing, Ordering::Relaxed);
+        self.state.handle(row_of(number))[3].store(backing, Ordering::Relaxed);
     }
 
     /// What a number stands for; no open file for one that is not in use.
     pub fn get(&self, number: u64) -> Handle {
-        let all = self.open.read();
-        usize::try_from(number).ok().and_then(|number| all.get(number).copied()).unwrap_or(LOST)
+        self.find(number).map_or(LOST, |numbered| numbered.handle)
+    }
+
+    fn find(&self, number: u64) -> Option<Numbered> {
+        let row = row_of(number);
+        let numbered = self.open.read().get(row).copied()?;
+        (numbered.number(row) == number).then_some(numbered)
     }
 
     /// Takes a number back whose file is closed.
     pub fn remove(&self, number: u64) {
-        let Ok(number) = usize::try_from(number) else { return };
-        let mut all = self.open.write();
-        if all.contains(number) {
-            self.state.handle(number)[0].store(0, Ordering::Release);
-            all.remove(number);
+        if self.contains(number) {
+            let mut all = self.open.write();
+            self.state.handle(row_of(number))[0].store(0, Ordering::Release);
+            all.remove(row_of(number));
         }
     }
 
     /// Whether a number is in use.
     pub fn contains(&self, number: u64) -> bool {
-        usize::try_from(number).is_ok_and(|number| self.open.read().contains(number))
+        self.find(number).is_some()
     }
 }

@@ -147,13 +147,17 @@ impl Records {
         self.state.use_record(index);
         // What an earlier daemon knew stays written down until this one knows more.
         let words = self.state.record(index);
-        words[ATTEMPT]
-            .store(join(opcode as u32, attempts + u64::from(is_again)), Ordering::Relaxed);
+        let attempt = join(opcode as u32, attempts + u64::from(is_again));
         if stage == Stage::New {
+            // What the record was of before must not pass for this request.
+            words[0].store(0, Ordering::Release);
             words[UNIQUE].store(number, Ordering::Relaxed);
             words[BEFORE].store(0, Ordering::Relaxed);
             words[HAS_NUMBERS].store(0, Ordering::Relaxed);
+            words[ATTEMPT].store(attempt, Ordering::Relaxed);
             words[0].store(BEGUN, Ordering::Release);
+        } else {
+            words[ATTEMPT].store(attempt, Ordering::Relaxed);
         }
         Some(Record { records: self, index, stage })
     }

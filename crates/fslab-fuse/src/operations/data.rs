@@ -45,6 +45,7 @@ impl Server {
         let count = if is_from_cache(&wanted) {
             write_all(data.len(), write).inspect_err(|error| self.note_failed(job, error))?
         } else if before > 0 && before == data.len() {
+            self.clear_set_id_once_more(job, open, options)?;
             before
         } else {
             before + write(before)?

@@ -77,11 +77,12 @@ impl Server {
     }
 
     pub(super) fn close_directory(&self, request: &Request, ino: Ino, number: u64) -> Result<()> {
-        if self.is_open(number) {
-            self.file_system.releasedir(request, ino, self.handle(number))?;
-            self.forget_number(number);
+        if !self.is_open(number) {
+            return Ok(());
         }
-        Ok(())
+        let released = self.file_system.releasedir(request, ino, self.handle(number));
+        self.forget_number(number);
+        released
     }
 
     pub(super) fn fsyncdir(&self, job: &mut Job<'_>) -> Result<Answer> {

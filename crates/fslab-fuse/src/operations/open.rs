@@ -117,6 +117,10 @@ impl Server {
             return Ok(());
         }
         let open = self.handle(number);
+        if let Some(kept) = &self.kept {
+            // Before it is given back: nobody must be told of it afterwards.
+            kept.handles.note_backing(number, None);
+        }
         self.backing.close(ino, open);
         if let Some(failed_writes) = &self.failed_writes {
             failed_writes.note_closed(ino, open);

@@ -73,8 +73,8 @@ fn a_damaged_checkpoint_behind_a_border_costs_nothing() {
     });
 }
 
-/// What a move wrote first may be dead before the move ends, and so is all that lies in front of its
-/// border: joined, they would leave no header where the gaps of the move end.
+/// What a move wrote first may be dead before the move ends, and so is all that lies in front of
+/// its border: joined, they would leave no header where the gaps of the move end.
 #[test]
 fn what_was_moved_is_not_joined_with_what_lies_before_the_border() {
     with_file(|_, io, mut log| {

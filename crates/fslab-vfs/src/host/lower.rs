@@ -1,7 +1,6 @@
 //! The lower tree: from an [`Ino`] to descriptors, and from descriptors to an [`Ino`].
 
 use std::ffi::OsString;
-use std::hash::{BuildHasher, RandomState};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
@@ -11,6 +10,7 @@ use fslab_sys::file_handle::FileHandle;
 use quick_cache::sync::Cache;
 use rustix::fs::{AtFlags, Mode, OFlags, Statx};
 use rustix::process::{Resource, getrlimit};
+use rustix::rand::GetRandomFlags;
 
 use crate::error::{Errno, Error, Result};
 use crate::host::devices::Devices;
@@ -50,7 +50,9 @@ impl Lower {
         let numbers = devices.mount(0).and_then(|mount| Numbers::of(&root, mount));
         let identity = Identity { device: 0, number: stat.stx_ino };
         let inherited = options.inherited.clone();
-        let taken_over = inherited.map(|left| TakenOver::new(left, &root)).transpose()?;
+        let taken_over = inherited
+            .map(|left| TakenOver::new(left, &root, devices.root_has_handles()))
+            .transpose()?;
         // The root is used by every path and never forgotten: it keeps its descriptor.
         let inodes = Inodes::new(identity, Reference::Descriptor(Arc::new(root)), budget);
         let directories = Cache::new(budget);
@@ -62,7 +64,7 @@ impl Lower {
             root_device,
             numbers,
             taken_over,
-            session: RandomState::new().hash_one(0),
+            session: new_session()?,
             root_name,
         })
     }
@@ -247,6 +249,10 @@ impl Lower {
 
     /// Gives lookups back.
     pub fn forget(&self, ino: Ino, lookups: u64) {
+        if let Some(left) = self.taken_over.as_ref().filter(|_| !self.inodes.knows(ino)) {
+            // Nobody will ask for what was kept of it.
+            drop(left.lead_to(ino));
+        }
         if self.inodes.forget(ino, lookups) {
             self.directories.remove(&ino);
         }
@@ -327,6 +333,13 @@ pub(super) fn reopen_as_path(descriptor: &OwnedFd) -> Result<OwnedFd> {
 
 /// `AtFlags` for calls on the descriptor itself.
 pub(super) const ITSELF: AtFlags = AtFlags::EMPTY_PATH;
+
+/// Drawn by the kernel: a copy of this process would draw the same from what it remembers.
+fn new_session() -> Result<u64> {
+    let mut session = [0; 8];
+    let drawn = rustix::rand::getrandom(&mut session, GetRandomFlags::empty())?;
+    if drawn == session.len() { Ok(u64::from_ne_bytes(session)) } else { Err(Errno::IO.into()) }
+}
 
 /// How many descriptors may be kept beside those of open files, for either of two uses: a quarter
 /// of what the process may open.

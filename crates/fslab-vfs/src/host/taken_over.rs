@@ -18,7 +18,10 @@ pub(super) struct TakenOver {
 }
 
 impl TakenOver {
-    pub fn new(inherited: Arc<Inherited>, root: &OwnedFd) -> Result<Self> {
+    pub fn new(inherited: Arc<Inherited>, root: &OwnedFd, has_handles: bool) -> Result<Self> {
+        if !has_handles {
+            inherited.keep_named();
+        }
         Ok(Self { inherited, device: rustix::fs::fstat(root)?.st_dev })
     }
 

@@ -89,6 +89,9 @@ impl Args {
             Ok(())
         } else if daemon {
             messages::start(true);
+            if plan.options.mount.keep {
+                daemon::leave_session()?;
+            }
             serve::serve(plan, Ready { first: daemon::report_ready, again: daemon::leave_again })
         } else if foreground {
             messages::start(plan.options.log.is_some());

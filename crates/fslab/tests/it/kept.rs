@@ -233,6 +233,53 @@ fn a_daemon_serves_on_without_its_supervisor() {
     soon("the daemon has ended", || crate::support::daemons_naming(&place.point).is_empty());
 }
 
+/// More files than a process may open by default are open, and a daemon that is to follow must list
+/// them all.
+#[test]
+fn a_daemon_with_thousands_of_open_files_is_replaced() {
+    require_mounting!();
+    let place = Place::on_disk();
+    mount_kept(&place, "null:passthrough=off");
+    let raised = rustix::process::getrlimit(rustix::process::Resource::Nofile);
+    let limit = rustix::process::Rlimit { current: raised.maximum, ..raised };
+    rustix::process::setrlimit(rustix::process::Resource::Nofile, limit).unwrap();
+    let path = |number: usize| place.point.join(number.to_string());
+    let open = |number| {
+        let mut options = OpenOptions::new();
+        options.read(true).write(true).create_new(true).open(path(number)).unwrap()
+    };
+    let files: Vec<File> = (0..3000).map(open).collect();
+    kill_daemon(&place);
+    kill_daemon(&place);
+    for (number, file) in files.iter().enumerate() {
+        file.write_all_at(number.to_string().as_bytes(), 0).unwrap();
+    }
+    drop(files);
+    (0..3000).for_each(|number| {
+        assert_eq!(fs::read_to_string(path(number)).unwrap(), number.to_string());
+    });
+    place.umount();
+}
+
+/// As a shell or a service manager ends a whole group: the daemon hears of it twice.
+#[test]
+fn users_finish_where_supervisor_and_daemon_are_signalled() {
+    require_mounting!();
+    let place = Place::on_disk();
+    mount_kept(&place, "null:passthrough=off");
+    fs::write(place.point.join("a"), b"text").unwrap();
+    let mut used = File::open(place.point.join("a")).unwrap();
+    let (supervisor, daemon) = processes(&place);
+    kill_process(daemon.unwrap(), Signal::TERM).unwrap();
+    kill_process(supervisor, Signal::TERM).unwrap();
+    soon("it is unmounted", || !is_mounted(&place.point));
+    let mut text = String::new();
+    used.read_to_string(&mut text).unwrap();
+    assert_eq!(text, "text");
+    drop(used);
+    soon("everything has ended", || crate::support::daemons_naming(&place.point).is_empty());
+}
+
 /// Their numbers mean nothing to the next daemon.
 #[test]
 fn files_of_inner_mounts_are_found_again_by_their_names() {

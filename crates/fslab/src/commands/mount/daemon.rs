@@ -58,6 +58,11 @@ pub fn report_ready(log: Option<File>) -> Result<()> {
     Ok(())
 }
 
+/// Called in a supervisor: signals of the terminal are not for it.
+pub fn leave_session() -> Result<()> {
+    rustix::process::setsid().map(drop).context("can't leave the terminal's session")
+}
+
 /// Called in a daemon that has taken over, whose terminal an earlier one has left.
 pub fn leave_again(log: Option<&File>) -> Result<()> {
     std::env::set_current_dir("/").context("can't leave the working directory")?;

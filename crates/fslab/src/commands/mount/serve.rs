@@ -4,6 +4,7 @@ use std::fs::{File, OpenOptions};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use fslab_fuse::{Breaker, MountOptions, Session, Unmounter};
@@ -11,6 +12,7 @@ use fslab_layers::{LayerChoice, LeafOptions, Stack, StackContext};
 use fslab_sys::dead_mount::DeadMount;
 use fslab_sys::mounts;
 use fslab_sys::signals::{ENDING, while_deferred};
+use fslab_sys::supervise;
 use fslab_vfs::{FileSystem, SynchronousFs};
 use signal_hook::consts::SIGXFSZ;
 use signal_hook::iterator::Signals;
@@ -54,6 +56,10 @@ fn serve_mount(plan: Plan, kept: Option<Kept>, ready: Ready) -> Result<()> {
     // Before there is a mount that a signal could leave behind.
     let signals = while_deferred(|| Signals::new(ENDING)).flatten();
     let signals = signals.context("can't handle signals")?;
+    if kept.is_some() {
+        // The supervisor passes on what came before.
+        supervise::let_come(&ENDING).context("can't let signals come")?;
+    }
     let mut mount_options = options.mount;
     let (read_only, access_times) = (mount_options.read_only, mount_options.access_times);
     let inherited = kept.as_ref().and_then(|kept| kept.inherited.clone());
@@ -91,7 +97,8 @@ fn serve_mount(plan: Plan, kept: Option<Kept>, ready: Ready) -> Result<()> {
     let (ending, names) = answered.inspect_err(|_| detach_or_say(&session.unmounter()))?;
     say_what_was_asked_and_refused(&session, &mount_options);
     let breaker = session.breaker();
-    detach_on_signals(signals, session.unmounter(), breaker.clone())?;
+    let repeats = if kept.is_some() { REPEATS } else { Duration::ZERO };
+    detach_on_signals(signals, session.unmounter(), breaker.clone(), repeats)?;
     let told = match has_predecessor {
         true => (ready.again)(log.as_ref()),
         false => (ready.first)(log),
@@ -140,6 +147,11 @@ fn build(
 ) -> Result<Arc<dyn FileSystem>> {
     if let Some(kept) = kept {
         let leaf = stack.leaf.open_directory(kept.root()?, context.leaf_options())?;
+        if kept.inherited.is_some() {
+            // Dropping it would release the lock of the tree, which the next daemon needs where
+            // this one fails. It ends with the processes.
+            std::mem::forget(Arc::clone(&leaf));
+        }
         return Ok(stack.build_over(leaf, context)?);
     }
     let is_over = |dead: &&DeadMount| stack.leaf.directory().is_some_and(|path| dead.is_at(path));
@@ -235,15 +247,28 @@ fn detach_or_say(unmounter: &Unmounter) {
     }
 }
 
+/// A signal to a whole group of processes reaches the daemon of a kept mount twice: the supervisor
+/// passes its own on.
+const REPEATS: Duration = Duration::from_millis(200);
+
 /// The first signal unmounts and lets users finish; the second cuts them off. What was closed is
 /// written back in any case, and further signals do not hasten that: only SIGKILL drops it.
-fn detach_on_signals(mut signals: Signals, unmounter: Unmounter, breaker: Breaker) -> Result<()> {
+fn detach_on_signals(
+    mut signals: Signals,
+    unmounter: Unmounter,
+    breaker: Breaker,
+    repeats: Duration,
+) -> Result<()> {
     let handle = move || {
         let mut received = signals.forever();
-        if received.next().is_some() {
+        let first = received.next().map(|_signal| Instant::now());
+        if first.is_some() {
             unmount_or_detach(&unmounter);
         }
         for _ in received {
+            if first.is_some_and(|first| first.elapsed() < repeats) {
+                continue;
+            }
             if unmounter.is_mounted() && !breaker.has_cut_off() {
                 tracing::warn!("users of the mount are cut off by a second signal");
                 breaker.cut_off();

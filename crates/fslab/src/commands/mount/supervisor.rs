@@ -23,6 +23,7 @@ use rustix::process::WaitStatus;
 
 use super::{Plan, messages};
 use crate::exit::Code;
+use crate::runtime;
 
 /// The layer whose archives and catalogue are not handed on.
 const TIER: &str = "tier";
@@ -96,6 +97,8 @@ pub fn begin(plan: &Plan) -> Result<Part> {
     let place = mounts::place_of(&plan.mount_point).context("can't find the mount point")?;
     let state = Arc::new(KeptState::new().context("can't keep a mount")?);
     let (watched, mut deaths) = (Arc::clone(&state), VecDeque::new());
+    // Daemons open as much as they may, and whoever follows them lists it all.
+    runtime::raise_descriptor_limit();
     let role = supervise(&ENDING, |_status| {
         watched.is_served() && may_be_replaced(&mut deaths, plan.options.deaths_max)
     })
@@ -103,6 +106,8 @@ pub fn begin(plan: &Plan) -> Result<Part> {
     Ok(match role {
         Role::Worker(inherited) => {
             let inherited = state.is_served().then(|| Arc::new(inherited));
+            // Where taking over fails, the next daemon needs all of it.
+            std::mem::forget(inherited.clone());
             let (state, root) = (ManuallyDrop::new(state), ManuallyDrop::new(root));
             Part::Daemon(Kept { state, root, place, inherited })
         }
