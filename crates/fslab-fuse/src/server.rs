@@ -265,7 +265,9 @@ impl Server {
         if !opcode.has_no_reply() {
             self.send_reply(&header, transport, done, output);
         }
-        record.map(Record::end);
+        if let Some(record) = record {
+            record.end();
+        }
         worker.finish();
         let is_forget = matches!(opcode, Opcode::Forget | Opcode::BatchForget);
         if is_forget && self.queues.is_some() {

@@ -198,9 +198,10 @@ pub fn decode(value: &[u8]) -> Option<Mark> {
             checkpoint: match rest {
                 // As it was written before marks led to checkpoints.
                 [] => Reference::NONE,
-                rest => Some(&ReferenceRecord::read_from_bytes(rest).ok()?)
-                    .map(Reference::from_record)
-                    .filter(|checkpoint| checkpoint.is_sound())?,
+                rest => {
+                    let record = ReferenceRecord::read_from_bytes(rest).ok()?;
+                    Some(Reference::from_record(&record)).filter(|found| found.is_sound())?
+                }
             },
         })),
         _ => None,
