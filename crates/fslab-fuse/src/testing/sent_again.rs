@@ -306,7 +306,8 @@ fn an_answer_is_written_down_before_it_is_sent() {
     for number in 0..requests(0).len() {
         let (_memory, state, daemon, fh) = first();
         *daemon.script.witnessed.lock() = Some(state);
-        let _ = daemon.answer(&requests(fh)[number]);
+        let answer = daemon.answer(&requests(fh)[number]);
+        assert_eq!(answer, alone(number).0);
         assert_eq!(*daemon.script.written_down.lock(), [true], "request {number}");
     }
 }
