@@ -101,7 +101,7 @@ mod tests {
         let sealed = SharedMemory::new("test", 1000).unwrap();
         let again = || sealed.as_fd().try_clone_to_owned().unwrap();
         assert!(SharedMemory::of(again(), 999).is_err());
-        assert!(rustix::fs::ftruncate(&again(), 8).is_err());
+        assert!(rustix::fs::ftruncate(again(), 8).is_err());
         let open = rustix::fs::memfd_create("test", MemfdFlags::CLOEXEC).unwrap();
         rustix::fs::ftruncate(&open, 8000).unwrap();
         assert!(SharedMemory::of(open, 1000).is_err());
