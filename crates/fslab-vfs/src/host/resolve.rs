@@ -30,6 +30,9 @@ impl Lower {
         if self.inodes.hold(ino).is_ok() {
             return self.held_entry(ino).inspect_err(|_| self.forget(ino, 1));
         }
+        if !self.can_resolve() {
+            return Err(Errno::STALE.into());
+        }
         let (identity, reference, stat) = self.find_number(ino)?;
         let entry = self.remember(identity, reference, &stat)?;
         if entry.attr.ino != ino {

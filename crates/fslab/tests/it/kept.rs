@@ -83,7 +83,7 @@ fn a_killed_daemon_is_a_pause() {
         read.read_to_string(&mut bytes).unwrap();
         assert_eq!(bytes, "bytes to be read", "{layer}");
         assert_eq!(fs::read(path("append")).unwrap(), b"first more more more ", "{layer}");
-        let others: Vec<_> = listing.map(Result::unwrap).collect();
+        let others: Vec<_> = listing.map(|entry| entry.unwrap().file_name()).collect();
         assert_eq!(first + others.len(), 500, "{layer}");
         let mut found = [0; 8];
         unlinked.read_exact_at(&mut found, 0).unwrap();
