@@ -298,6 +298,8 @@ fn files_of_inner_mounts_are_found_again_by_their_names() {
     let errno = error.raw_os_error().map(rustix::io::Errno::from_raw_os_error);
     assert!(matches!(errno, Some(rustix::io::Errno::BADF | rustix::io::Errno::STALE)), "{error}");
     drop(open);
+    // The kernel believes names for a second.
+    soon("its name is looked up", || fs::read(&path).is_ok());
     assert_eq!(fs::read(&path).unwrap(), b"before");
     fs::write(&path, b"after").unwrap();
     assert_eq!(fs::read(inner.join("a")).unwrap(), b"after");
