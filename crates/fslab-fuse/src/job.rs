@@ -16,11 +16,11 @@ pub(crate) struct Job<'a> {
     pub output: &'a mut ReplyBuffer,
     /// Where somebody else may send the answer, later. `None` where it must be sent now.
     pub later: Option<&'a Arc<dyn Transport>>,
-    /// What is written down of it, on a kept mount.
+    /// Its record, on a kept mount.
     pub record: Option<&'a Record<'a>>,
 }
 
-/// How a request is answered, and what is written down of it.
+/// The way of a request's answer, and its record.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Route<'a> {
     /// As [`Job::later`].

@@ -1,9 +1,9 @@
 //! Kept mounts: what a daemon writes down so that the next one can take its place.
 //!
-//! The supervisor holds the descriptors (see [`fslab_sys::supervise`]); what else a daemon knows
-//! that the kernel relies on is in `state`: what was granted, which files are open, and what was
-//! done of each request that must have one effect. `record` is one such request, `handles` are the
-//! open files, and `again` does a request that an earlier daemon may have done.
+//! The supervisor holds the descriptors (see [`fslab_sys::supervise`]). Shared memory (`state`)
+//! holds the rest that the kernel relies on: the granted features, the open files (`handles`), and
+//! a record for each request that must have one effect (`records`). `again` does a request that an
+//! earlier daemon may have done.
 
 mod again;
 mod handles;

@@ -34,11 +34,8 @@ impl SharedMemory {
         Self::of(file, words)
     }
 
-    /// The memory of a descriptor that another program has made by [`Self::new`].
-    ///
-    /// # Errors
-    /// `InvalidData` for anything else than a sealed file of so many words.
-    pub fn of(file: OwnedFd, words: usize) -> io::Result<Self> {
+    /// Maps a file. `InvalidData` for anything else than a sealed file of so many words.
+    fn of(file: OwnedFd, words: usize) -> io::Result<Self> {
         let length = words * size_of::<u64>();
         let seals = rustix::fs::fcntl_get_seals(&file);
         let is_sealed = seals.is_ok_and(|seals| seals.contains(SealFlags::SHRINK));

@@ -186,8 +186,8 @@ impl Inherited {
     }
 
     /// How many there are.
-    #[must_use]
-    pub fn count(&self) -> usize {
+    #[cfg(test)]
+    fn count(&self) -> usize {
         let found = self.lock();
         found.by_inode.values().map(Vec::len).sum::<usize>() + found.others.len()
     }

@@ -50,8 +50,8 @@ fn worker_process() {
     fslab_compare::worker::run(&task, &mut input, &mut output).unwrap();
 }
 
-/// A directory on a disk, and in no tree that git or cargo look through: they look into what is
-/// mounted there, and what was to be cold is warm.
+/// A directory on a disk, outside of the tree that git and cargo read: they would read mounts there
+/// and warm caches that a test needs cold.
 pub fn directory_on_disk() -> tempfile::TempDir {
     tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap()
 }

@@ -1,9 +1,9 @@
 //! Doing a request that an earlier daemon has begun and perhaps done.
 //!
-//! It is done once more, and what only the first time can have caused is no error. The kernel
-//! lets nobody else change the names of a directory, or the end of a file that is appended to,
-//! while such a request is under way; so a name that is there already, and was made since the
-//! request came, was made by it, and one that is gone was removed by it.
+//! The request is done once more, and an error that only its first time can have caused is none.
+//! While it is under way, the kernel locks the directory, or the file that it appends to, against
+//! other callers. So a name that is there and was made since the request came was made by it, and
+//! a name that is gone was removed by it.
 
 use std::ffi::{OsStr, OsString};
 
@@ -119,7 +119,7 @@ impl Server {
             let request = &job.request;
             self.file_system.rename(request, parent, name, new_parent, new_name, mode)
         };
-        // Of most renames, the old name tells whether they were done.
+        // Most renames were done if the old name is gone.
         let leaves_a_name = !(mode - RenameMode::NO_REPLACE).is_empty();
         if leaves_a_name {
             return self.rename_by_inode(job, (parent, name), (new_parent, new_name), rename);
@@ -134,8 +134,7 @@ impl Server {
         }
     }
 
-    /// A rename after which the old name is there as before: the inode at the new one tells whether
-    /// it was done.
+    /// Renames where the old name stays: the rename was done if the new name has its inode.
     fn rename_by_inode(
         &self,
         job: &Job<'_>,
@@ -224,7 +223,7 @@ impl Job<'_> {
         }
     }
 
-    /// What was known before an earlier daemon began the request, if one did.
+    /// The state that the request found, if an earlier daemon began it.
     pub(crate) fn begun_before(&self) -> Option<Before> {
         match &self.record?.stage {
             super::Stage::Begun(before) => Some(*before),

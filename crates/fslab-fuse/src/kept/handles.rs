@@ -45,7 +45,7 @@ pub(crate) struct OpenHandles {
     open: RwLock<Slab<Numbered>>,
 }
 
-/// What is open in a row, and what tells it from what was open there before.
+/// The open file of a row, and a tag that differs from those of the row's earlier files.
 #[derive(Clone, Copy, Debug)]
 struct Numbered {
     handle: Handle,
@@ -77,8 +77,8 @@ impl OpenHandles {
         Self { state: Arc::clone(state), open: RwLock::default() }
     }
 
-    /// Opens all again that an earlier daemon had open. Those of requests that were not answered
-    /// (`is_unanswered`, by their numbers) are nobody's.
+    /// Opens the files again that an earlier daemon had open. Nobody uses those whose opening was
+    /// not answered (`is_unanswered` tells by the request's number): they stay closed.
     pub fn taken_over(
         state: &Arc<KeptState>,
         is_unanswered: impl Fn(u64) -> bool,
@@ -167,5 +167,26 @@ impl OpenHandles {
     /// Whether a number is in use.
     pub fn contains(&self, number: u64) -> bool {
         self.find(number).is_some()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_more_files_are_open_than_there_are_rows() {
+        let state = Arc::new(KeptState::new().unwrap());
+        let handles = OpenHandles::new(&state);
+        let open = Open { ino: Ino(7), mode: Some(OpenMode::READ_WRITE) };
+        let add = |unique| handles.add(&open, Handle(unique), unique);
+        let first = add(0).unwrap();
+        assert!((1..HANDLES_MAX as u64).all(|unique| add(unique).is_ok()));
+        assert_eq!(add(u64::MAX >> 1).unwrap_err().errno(), Errno::NFILE);
+        handles.remove(first);
+        // The row is used again, under another number.
+        let again = add(1 << 30).unwrap();
+        assert_eq!((row_of(again), handles.get(first)), (row_of(first), LOST));
+        assert_eq!(handles.get(again), Handle(1 << 30));
     }
 }

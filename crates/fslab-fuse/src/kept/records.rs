@@ -1,4 +1,4 @@
-//! What was done of the requests that are under way, written down before they are answered.
+//! Records of requests under way: how far each came, and its answer before that is sent.
 //!
 //! A record is begun before a request is done and completed before its answer is sent. After the
 //! death of a daemon, the kernel sends each unanswered request again. One with a complete record
@@ -20,8 +20,9 @@ use crate::protocol::opcode::Opcode;
 const BEGUN: u64 = 1;
 const DONE: u64 = 2;
 
-/// Words of a record: its stage, the request, its opcode and how many daemons died over it, the
-/// error and the length of the answer, what was known before, and the payload of the answer.
+/// A record's words: its stage, the request's number, its opcode and the number of daemons that
+/// died over it, the answer's error and length, the state before the request, and the answer's
+/// payload.
 const UNIQUE: usize = 1;
 const ATTEMPT: usize = 2;
 const ANSWER: usize = 3;
@@ -29,7 +30,7 @@ const BEFORE: usize = 4;
 const HAS_NUMBERS: usize = 7;
 const PAYLOAD: usize = 8;
 
-/// What is known of a request that an earlier daemon was given.
+/// How far an earlier daemon came with a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Stage {
     /// Nobody has begun it.
@@ -54,7 +55,7 @@ impl Stage {
     }
 }
 
-/// What was known before a request was begun, for who finds out whether it was done.
+/// The state that a request found, by which a later daemon tells whether it was done.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Before {
     /// The time of the request, in nanoseconds since the epoch.
@@ -85,7 +86,7 @@ struct Earlier {
 pub(crate) struct Record<'a> {
     records: &'a Records,
     index: usize,
-    /// What was known of the request when it came.
+    /// How far the daemon before came with the request.
     pub stage: Stage,
 }
 
@@ -165,10 +166,12 @@ impl Records {
     fn take_free(&self) -> Option<usize> {
         let mut free = self.free.lock();
         if free.is_empty() {
-            // What was answered before the daemon died is never asked for again.
+            // Answered requests leave a record where their daemon died before it ended that. The
+            // kernel numbers requests in order, so the oldest are the least likely to come again.
             let mut earlier = self.earlier.lock();
-            let answered: Vec<u64> = earlier.keys().copied().take(RECORDS_MAX / 2).collect();
-            for unique in answered {
+            let mut oldest: Vec<u64> = earlier.keys().copied().collect();
+            oldest.sort_unstable();
+            for unique in oldest.into_iter().take(RECORDS_MAX / 2) {
                 free.extend(earlier.remove(&unique).map(|earlier| earlier.index));
             }
         }
@@ -185,7 +188,7 @@ impl Record<'_> {
         self.records.state.record(self.index)
     }
 
-    /// Notes what is known before the request is done.
+    /// Notes the state that the request finds.
     pub fn note_before(&self, before: &Before) {
         let words = self.words();
         words[BEFORE].store(before.now_ns, Ordering::Relaxed);
@@ -305,7 +308,7 @@ mod tests {
         }
     }
 
-    /// What was answered before its daemon died is not asked for again, and keeps no room.
+    /// Answered requests do not come again, and their records make room for others.
     #[test]
     fn records_of_the_dead_do_not_use_up_the_room() {
         let state = state();
@@ -316,6 +319,10 @@ mod tests {
         assert!(first.begin(Opcode::Mkdir, 9999).is_none());
         let second = Records::taken_over(&state);
         assert!(second.begin(Opcode::Mkdir, 9999).is_some());
+        // The newest are the ones that may still come.
+        let newest = RECORDS_MAX as u64 - 1;
+        assert!(second.earlier.lock().contains_key(&newest));
+        assert!(!second.earlier.lock().contains_key(&0));
     }
 
     #[test]

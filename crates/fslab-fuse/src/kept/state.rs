@@ -9,9 +9,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use fslab_sys::shared_memory::SharedMemory;
 
-/// Changes with the layout.
-const VERSION: u64 = u64::from_be_bytes(*b"fslabk01");
-
 /// Requests that are written down at a time.
 pub(super) const RECORDS_MAX: usize = 4096;
 const RECORD_WORDS: usize = 32;
@@ -31,7 +28,6 @@ const WORDS: usize = HANDLES_START + HANDLES_MAX * HANDLE_WORDS;
 /// Words of the header.
 #[derive(Clone, Copy)]
 enum Head {
-    Version,
     Stage,
     Device,
     MountDevice,
@@ -48,7 +44,7 @@ enum Head {
 const SERVED: u64 = 1;
 const ENDED: u64 = 2;
 
-/// What the daemons of a kept mount hand on: 33 MiB, of which only what is written takes memory.
+/// The memory that daemons of a kept mount hand on: 33 MiB, of which written pages alone are used.
 #[derive(Debug)]
 pub struct KeptState {
     memory: SharedMemory,
@@ -73,10 +69,7 @@ impl KeptState {
     /// # Errors
     /// What the kernel answers.
     pub fn new() -> io::Result<Self> {
-        let memory = SharedMemory::new("fslab-kept-mount", WORDS)?;
-        let state = Self { memory };
-        state.head(Head::Version).store(VERSION, Ordering::Relaxed);
-        Ok(state)
+        Ok(Self { memory: SharedMemory::new("fslab-kept-mount", WORDS)? })
     }
 
     /// Whether a daemon has served the mount, and none has seen its end.
@@ -85,8 +78,8 @@ impl KeptState {
         self.head(Head::Stage).load(Ordering::Acquire) == SERVED
     }
 
-    /// Notes that the mount has ended.
-    pub(crate) fn end(&self) {
+    /// Notes that the mount has ended, or was never made: no daemon is to follow.
+    pub fn end(&self) {
         self.head(Head::Stage).store(ENDED, Ordering::Release);
     }
 
@@ -106,7 +99,7 @@ impl KeptState {
     /// can't be right.
     pub(crate) fn connection(&self) -> Option<Connection> {
         let get = |word| self.head(word).load(Ordering::Relaxed);
-        if !self.is_served() || get(Head::Version) != VERSION {
+        if !self.is_served() {
             return None;
         }
         Some(Connection {

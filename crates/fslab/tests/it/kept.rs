@@ -306,6 +306,26 @@ fn files_of_inner_mounts_are_found_again_by_their_names() {
     place.umount();
 }
 
+/// Between a death and the next daemon.
+#[test]
+fn a_mount_that_is_unmounted_without_a_daemon_ends() {
+    require_mounting!();
+    let place = Place::on_disk();
+    let log = place.lower.with_file_name("log");
+    let options = format!("keep=200,log={}", log.display());
+    place.mount(&["-o", &options, "-l", "null"]);
+    let (supervisor, daemon) = processes(&place);
+    kill_process(supervisor, Signal::STOP).unwrap();
+    kill_process(daemon.unwrap(), Signal::KILL).unwrap();
+    rustix::mount::unmount(&place.point, rustix::mount::UnmountFlags::DETACH).unwrap();
+    kill_process(supervisor, Signal::CONT).unwrap();
+    soon("everything has ended", || crate::support::daemons_naming(&place.point).is_empty());
+    let said = fs::read_to_string(log).unwrap();
+    assert!(!said.contains("given up"), "{said}");
+    mount_kept(&place, "null");
+    place.umount();
+}
+
 /// SIGTERM to the supervisor, as systemd sends it, unmounts.
 #[test]
 fn a_signal_to_the_supervisor_unmounts() {

@@ -39,6 +39,13 @@ pub fn serve(plan: Plan, ready: Ready) -> Result<()> {
         return serve_mount(plan, None, ready);
     }
     match supervisor::begin(&plan)? {
+        Part::Daemon(kept) if kept.inherited.is_none() => {
+            let state = Arc::clone(&kept.state);
+            let served = serve_mount(plan, Some(kept), ready);
+            // A daemon that could not mount, or has ended in order, is not replaced.
+            state.end();
+            served
+        }
         Part::Daemon(kept) => serve_mount(plan, Some(kept), ready),
         Part::Supervisor(ended) => ended,
     }
