@@ -119,11 +119,8 @@ pub fn take_over(
     let server = Arc::new(server);
     // The kernel takes back what it gave to descriptors that are still open: before they are
     // closed, and before anybody reads.
-    match transport.notify(NOTIFY_RESEND, &[]) {
-        // It was unmounted while nobody served it: the threads find that out.
-        Err(_) if !transport.is_connected() => {}
-        sent => sent.map_err(|errno| serve_error(errno.into()))?,
-    }
+    // Where it was unmounted meanwhile, the threads find that out.
+    transport.notify(NOTIFY_RESEND, &[]).map_err(|errno| serve_error(errno.into()))?;
     // From here on the copy is the connection. Before, a failure leaves all to the next daemon.
     if let Some(device) = transport.device() {
         state.begin(device, &server.granted.to_connection(device.as_raw_fd(), unmounter.device));
