@@ -9,7 +9,7 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use fslab_vfs::{Errno, Handle, Ino};
+use fslab_vfs::{Errno, Handle, Ino, OpenMode};
 use parking_lot::Mutex;
 
 use crate::notifications;
@@ -39,9 +39,11 @@ impl FailedWrites {
         Self { transport, failures: Mutex::default(), only_writing: Mutex::default() }
     }
 
-    /// Notes a descriptor that can only write.
-    pub fn note_only_writing(&self, ino: Ino, handle: Handle) {
-        self.only_writing.lock().insert((ino, handle));
+    /// Notes a descriptor, if it can only write.
+    pub fn note_opened(&self, ino: Ino, handle: Handle, mode: OpenMode) {
+        if mode.contains(OpenMode::WRITE_ONLY) {
+            self.only_writing.lock().insert((ino, handle));
+        }
     }
 
     /// Notes that a descriptor was closed.

@@ -55,7 +55,7 @@ impl Server {
         let Some(kept) = &self.kept else { return Ok(handle.0) };
         let added = kept.handles.add(open, handle, job.incoming.header.unique);
         added.inspect_err(|_full| {
-            let closed = match open.mode {
+            let closed = match open.flags {
                 Some(_) => self.file_system.release(&job.request, open.ino, handle),
                 None => self.file_system.releasedir(&job.request, open.ino, handle),
             };

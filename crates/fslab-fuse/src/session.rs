@@ -10,9 +10,10 @@ use fslab_sys::supervise::Inherited;
 use fslab_vfs::{FileSystem, Handle, OpenMode, Request};
 
 use crate::connect::{attach, greet};
+use crate::convert::to_open_mode;
 use crate::error::{Error, Result};
 use crate::idle_unmount::unmount_when_idle;
-use crate::kept::{Kept, KeptState, Open, Restored};
+use crate::kept::{Kept, KeptState, Open};
 use crate::negotiate::Granted;
 use crate::notifications;
 use crate::options::{MountOptions, TransportChoice};
@@ -101,7 +102,7 @@ pub fn take_over(
     let request = Request { now: std::time::SystemTime::now().into(), ..Request::default() };
     let state = Arc::clone(kept);
     let (kept, restored) =
-        Kept::taken_over(Arc::clone(kept), |open| reopen(&*file_system, &request, open));
+        Kept::taken_over(Arc::clone(kept), |open| reopen(&*file_system, &request, &granted, open));
     let server = Server::new(
         file_system,
         options.clone(),
@@ -110,12 +111,7 @@ pub fn take_over(
         None,
         Some(kept),
     );
-    for Restored { open, handle, backing } in restored.open {
-        if let Some(mode) = open.mode {
-            server.backing.restore(open.ino, handle, mode, backing);
-        }
-    }
-    server.backing.release_unused(&restored.cut_short);
+    server.restore(&restored);
     let server = Arc::new(server);
     // The kernel takes back what it gave to descriptors that are still open: before they are
     // closed, and before anybody reads.
@@ -133,11 +129,13 @@ pub fn take_over(
 fn reopen(
     file_system: &dyn FileSystem,
     request: &Request,
+    granted: &Granted,
     open: &Open,
 ) -> fslab_vfs::Result<Handle> {
-    match open.mode {
+    match open.flags {
         None => file_system.opendir(request, open.ino),
-        Some(mode) => {
+        Some(flags) => {
+            let mode = to_open_mode(flags, granted.writeback());
             let mode = mode - OpenMode::TRUNCATE - OpenMode::EXCLUSIVE;
             Ok(file_system.open(request, open.ino, mode)?.handle)
         }

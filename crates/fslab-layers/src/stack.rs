@@ -112,6 +112,12 @@ impl Stack {
         }
     }
 
+    /// Whether its top layer alone decides what lies in the directory below for what is written.
+    #[must_use]
+    pub fn is_encoded(&self) -> bool {
+        self.layers.first().is_some_and(|layer| layer.spec().kind == LayerKind::Transformer)
+    }
+
     /// Reads `LAYER / LAYER / LEAF`, where layers and leaf may be some of `foreign`.
     ///
     /// # Errors

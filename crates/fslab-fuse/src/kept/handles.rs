@@ -3,13 +3,13 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use fslab_vfs::{Errno, Handle, Ino, OpenMode, Result};
+use fslab_vfs::{Errno, Handle, Ino, Result};
 use parking_lot::RwLock;
 use slab::Slab;
 
 use super::state::{HANDLES_MAX, KeptState};
 
-/// Parts of a handle's first word; the mode of opening is in its upper half.
+/// Parts of a handle's first word; the flags of opening are in its upper half.
 const IN_USE: u64 = 1;
 const DIRECTORY: u64 = 2;
 
@@ -17,8 +17,8 @@ const DIRECTORY: u64 = 2;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Open {
     pub ino: Ino,
-    /// `None` for a directory.
-    pub mode: Option<OpenMode>,
+    /// As the kernel asked; `None` for a directory.
+    pub flags: Option<u32>,
 }
 
 /// One that an earlier daemon had open, and how the kernel reads and writes it.
@@ -101,8 +101,7 @@ impl OpenHandles {
             }
             let open = Open {
                 ino: Ino(words[1].load(Ordering::Relaxed)),
-                mode: (first & DIRECTORY == 0)
-                    .then(|| OpenMode::from_bits_retain((first >> 32) as u32)),
+                flags: (first & DIRECTORY == 0).then_some((first >> 32) as u32),
             };
             let handle = reopen(&open).unwrap_or_else(|error| {
                 tracing::error!(%error, ?open, "can't be opened again; its users get EBADF");
@@ -129,12 +128,12 @@ impl OpenHandles {
         drop(all);
         self.state.use_handle(row);
         let words = self.state.handle(row);
-        let mode = open.mode.map_or(0, |mode| u64::from(mode.bits()) << 32);
-        let kind = if open.mode.is_none() { DIRECTORY } else { 0 };
+        let flags = open.flags.map_or(0, |flags| u64::from(flags) << 32);
+        let kind = if open.flags.is_none() { DIRECTORY } else { 0 };
         words[1].store(open.ino.0, Ordering::Relaxed);
         words[2].store(unique & !super::SENT_AGAIN, Ordering::Relaxed);
         words[3].store(0, Ordering::Relaxed);
-        words[0].store(IN_USE | kind | mode, Ordering::Release);
+        words[0].store(IN_USE | kind | flags, Ordering::Release);
         Ok(numbered.number(row))
     }
 
@@ -172,13 +171,15 @@ impl OpenHandles {
 
 #[cfg(test)]
 mod tests {
+    use fslab_vfs::OpenMode;
+
     use super::*;
 
     #[test]
     fn no_more_files_are_open_than_there_are_rows() {
         let state = Arc::new(KeptState::new().unwrap());
         let handles = OpenHandles::new(&state);
-        let open = Open { ino: Ino(7), mode: Some(OpenMode::READ_WRITE) };
+        let open = Open { ino: Ino(7), flags: Some(OpenMode::READ_WRITE.bits()) };
         let add = |unique| handles.add(&open, Handle(unique), unique);
         let first = add(0).unwrap();
         assert!((1..HANDLES_MAX as u64).all(|unique| add(unique).is_ok()));

@@ -14,7 +14,7 @@ use crate::server::Server;
 impl Server {
     pub(super) fn opendir(&self, job: &mut Job<'_>) -> Result<Answer> {
         let opened = self.file_system.opendir(&job.request, job.ino())?;
-        let fh = self.number(job, &Open { ino: job.ino(), mode: None }, opened)?;
+        let fh = self.number(job, &Open { ino: job.ino(), flags: None }, opened)?;
         job.output.hand_over(HandedOver::Directory(job.ino(), fh));
         // The kernel keeps the listing as long as the directory's times stay as they are.
         let open_flags = (OpenFlags::KEEP_CACHE | OpenFlags::CACHE_DIR).bits();

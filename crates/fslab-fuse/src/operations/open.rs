@@ -4,7 +4,7 @@ use fslab_vfs::{Errno, Ino, Name, OpenMode, Opened, Request, Result};
 
 use crate::convert::to_open_mode;
 use crate::job::{Answer, Job};
-use crate::kept::Open;
+use crate::kept::{Found, Open, Restored};
 use crate::protocol::flags::OpenFlags;
 use crate::protocol::reply::OpenOut;
 use crate::protocol::request::{CreateIn, FlushIn, OpenIn, ReleaseIn};
@@ -20,14 +20,12 @@ impl Server {
         opened: &Opened,
     ) -> Result<Answer> {
         let mode = self.to_mode(flags);
-        let fh = self.number(job, &Open { ino, mode: Some(mode) }, opened.handle)?;
+        let fh = self.number(job, &Open { ino, flags: Some(flags) }, opened.handle)?;
         job.output.hand_over(HandedOver::File(ino, fh));
         let mut daemon = daemon_flags(opened);
         if let Some(failed_writes) = &self.failed_writes {
             let given = OpenMode::from_bits_retain(flags);
-            if given.contains(OpenMode::WRITE_ONLY) {
-                failed_writes.note_only_writing(ino, opened.handle);
-            }
+            failed_writes.note_opened(ino, opened.handle, given);
             if given.contains(OpenMode::TRUNCATE) {
                 failed_writes.note_recovery(ino);
             }
@@ -129,6 +127,19 @@ impl Server {
         // Last: a daemon that follows after a death in between closes it once more.
         self.forget_number(number);
         released
+    }
+
+    /// Notes what an earlier daemon had open.
+    pub(crate) fn restore(&self, found: &Found) {
+        for Restored { open, handle, backing } in &found.open {
+            let Some(flags) = open.flags else { continue };
+            self.backing.restore(open.ino, *handle, self.to_mode(flags), *backing);
+            if let Some(failed_writes) = &self.failed_writes {
+                let given = OpenMode::from_bits_retain(flags);
+                failed_writes.note_opened(open.ino, *handle, given);
+            }
+        }
+        self.backing.release_unused(&found.cut_short);
     }
 
     /// Takes back what a reply hands over that did not arrive.

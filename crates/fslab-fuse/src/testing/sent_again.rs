@@ -52,8 +52,11 @@ impl Daemon {
         let kept = match is_first {
             true => Kept::new(Arc::clone(state)),
             false => {
-                let reopen = |open: &crate::kept::Open| match open.mode {
-                    Some(mode) => Ok(memory.open(&request, open.ino, mode)?.handle),
+                let reopen = |open: &crate::kept::Open| match open.flags {
+                    Some(flags) => {
+                        let mode = OpenMode::from_bits_retain(flags);
+                        Ok(memory.open(&request, open.ino, mode)?.handle)
+                    }
                     None => memory.opendir(&request, open.ino),
                 };
                 let (kept, found) = Kept::taken_over(Arc::clone(state), reopen);

@@ -106,7 +106,7 @@ impl Args {
     }
 
     fn plan(self) -> Result<Plan> {
-        let options = Options::parse(&self.options, self.sloppy)?;
+        let mut options = Options::parse(&self.options, self.sloppy)?;
         let mut layers = self.layers;
         layers.extend(options.layers.iter().cloned());
         if let Some(path) = &self.layers_file {
@@ -127,6 +127,9 @@ impl Args {
         places.check_layers(&layers)?;
         let stack = Stack { layers, leaf: self.lower };
         stack.check()?;
+        // What the kernel has collected outlives a daemon only where another one follows.
+        let is_collected = options.mount.keep && stack.is_encoded();
+        options.mount.writeback = options.writeback.unwrap_or(is_collected);
         Ok(Plan { stack, options, mount_point: self.mount_point, dead })
     }
 }

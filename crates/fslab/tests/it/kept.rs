@@ -16,8 +16,16 @@ use crate::support::{Place, is_mounted, require_mounting, run, soon};
 /// How often a daemon is killed under load; `FSLAB_KILLS` asks for more.
 const KILLS: u64 = 12;
 
-/// Stacks whose daemons are killed, in turn.
-const LAYERS: [&str; 5] = ["null", "gzip:chunk=4KiB", "null:passthrough=off", "zstd", "lz4"];
+/// Stacks whose daemons are killed, in turn, with mount options. Over codecs the kernel collects
+/// writes unless it is told not to.
+const STACKS: [(&str, &str); 6] = [
+    ("null", ""),
+    ("gzip:chunk=4KiB", ""),
+    ("null:passthrough=off", ""),
+    ("zstd", "nowriteback,"),
+    ("null", "writeback,"),
+    ("lz4", ""),
+];
 
 /// The supervisor of a kept mount and its present daemon, if it has one.
 fn processes(place: &Place) -> (Pid, Option<Pid>) {
@@ -44,17 +52,18 @@ fn kill_daemon(place: &Place) {
     rustix::fs::statvfs(&place.point).unwrap();
 }
 
-fn mount_kept(place: &Place, layer: &str) {
-    let deaths = "keep=200";
-    place.mount(&["-o", deaths, "-l", layer]);
+fn mount_kept(place: &Place, (layer, options): (&str, &str)) {
+    let options = format!("{options}keep=200");
+    place.mount(&["-o", &options, "-l", layer]);
 }
 
 #[test]
 fn a_killed_daemon_is_a_pause() {
     require_mounting!();
-    for layer in LAYERS {
+    for stack in STACKS {
         let place = Place::on_disk();
-        mount_kept(&place, layer);
+        mount_kept(&place, stack);
+        let layer = stack.0;
         let path = |name: &str| place.point.join(name);
         fs::write(path("read"), b"bytes to be read").unwrap();
         let mut read = File::open(path("read")).unwrap();
@@ -96,7 +105,7 @@ fn a_killed_daemon_is_a_pause() {
         place.umount();
         soon("everything has ended", || crate::support::daemons_naming(&place.point).is_empty());
         // The tree is free at once.
-        mount_kept(&place, layer);
+        mount_kept(&place, stack);
         assert_eq!(fs::read(path("append")).unwrap(), b"first more more more ", "{layer}");
         place.umount();
     }
@@ -108,9 +117,9 @@ fn a_killed_daemon_is_a_pause() {
 fn work_goes_on_while_daemons_are_killed() {
     require_mounting!();
     let kills = number("FSLAB_KILLS").unwrap_or(KILLS);
-    for (layer, round) in LAYERS.iter().zip(0..) {
+    for (stack, round) in STACKS.into_iter().zip(0..) {
         let place = Place::on_disk();
-        mount_kept(&place, layer);
+        mount_kept(&place, stack);
         let is_over = AtomicBool::new(false);
         std::thread::scope(|scope| {
             let workers = [
@@ -118,14 +127,14 @@ fn work_goes_on_while_daemons_are_killed() {
                 scope.spawn(|| change_names(&place.point, &is_over)),
                 scope.spawn(|| write_and_read(&place.point, &is_over)),
             ];
-            for kill in 0..kills.div_ceil(LAYERS.len() as u64) {
+            for kill in 0..kills.div_ceil(STACKS.len() as u64) {
                 let random = seed().wrapping_add(round * 1000 + kill).wrapping_mul(2_654_435_761);
                 std::thread::sleep(Duration::from_micros(500 + random % 100_000));
                 kill_daemon(&place);
             }
             is_over.store(true, Ordering::Relaxed);
             let done = workers.map(|worker| worker.join().unwrap());
-            assert!(done.iter().all(|count| *count > 0), "{layer}: {done:?}");
+            assert!(done.iter().all(|count| *count > 0), "{stack:?}: {done:?}");
         });
         place.umount();
     }
@@ -219,11 +228,39 @@ fn a_mount_whose_daemons_keep_dying_is_given_up() {
     place.umount();
 }
 
+/// The kernel collects writes on such a mount.
+#[test]
+fn what_was_closed_or_synced_survives_a_mount_that_is_given_up() {
+    require_mounting!();
+    for options in ["keep=1", "writeback"] {
+        let place = Place::on_disk();
+        place.mount(&["-o", options, "-l", "zstd"]);
+        let path = |name: &str| place.point.join(name);
+        let bytes: Vec<u8> = (0..300_000_u32).map(|n| (n / 7) as u8).collect();
+        let mut files = ["synced", "written"].map(|name| File::create(path(name)).unwrap());
+        files.iter_mut().for_each(|file| file.write_all(&bytes).unwrap());
+        files[0].sync_all().unwrap();
+        fs::write(path("closed"), &bytes).unwrap();
+        let daemon = Pid::from_raw(place.daemon().try_into().unwrap()).unwrap();
+        let daemon = if options == "writeback" { Some(daemon) } else { processes(&place).1 };
+        kill_process(daemon.unwrap(), Signal::KILL).unwrap();
+        soon("the mount is dead", || fs::metadata(path("closed")).is_err());
+        drop(files);
+        place.mount(&["-o", "replace", "-l", "zstd"]);
+        for name in ["synced", "closed"] {
+            assert!(fs::read(path(name)).unwrap() == bytes, "{options}: {name}");
+        }
+        let left = fs::read(path("written")).unwrap();
+        assert!(bytes.starts_with(&left), "{options}");
+        place.umount();
+    }
+}
+
 #[test]
 fn a_daemon_serves_on_without_its_supervisor() {
     require_mounting!();
     let place = Place::on_disk();
-    mount_kept(&place, "null");
+    mount_kept(&place, ("null", ""));
     let (supervisor, _) = processes(&place);
     fs::write(place.point.join("a"), b"before").unwrap();
     kill_process(supervisor, Signal::KILL).unwrap();
@@ -240,7 +277,7 @@ fn a_daemon_serves_on_without_its_supervisor() {
 fn a_daemon_with_thousands_of_open_files_is_replaced() {
     require_mounting!();
     let place = Place::on_disk();
-    mount_kept(&place, "null:passthrough=off");
+    mount_kept(&place, ("null:passthrough=off", ""));
     let raised = rustix::process::getrlimit(rustix::process::Resource::Nofile);
     let limit = rustix::process::Rlimit { current: raised.maximum, ..raised };
     rustix::process::setrlimit(rustix::process::Resource::Nofile, limit).unwrap();
@@ -267,7 +304,7 @@ fn a_daemon_with_thousands_of_open_files_is_replaced() {
 fn users_finish_where_supervisor_and_daemon_are_signalled() {
     require_mounting!();
     let place = Place::on_disk();
-    mount_kept(&place, "null:passthrough=off");
+    mount_kept(&place, ("null:passthrough=off", ""));
     fs::write(place.point.join("a"), b"text").unwrap();
     let mut used = File::open(place.point.join("a")).unwrap();
     let (supervisor, daemon) = processes(&place);
@@ -290,7 +327,7 @@ fn files_of_inner_mounts_are_found_again_by_their_names() {
     let inner = place.lower.join("inner");
     let _inner = Mount::new(Path::new("none"), &inner, "tmpfs", "size=1m").unwrap();
     fs::write(inner.join("a"), b"before").unwrap();
-    mount_kept(&place, "null:passthrough=off");
+    mount_kept(&place, ("null:passthrough=off", ""));
     let path = place.point.join("inner/a");
     let open = OpenOptions::new().write(true).open(&path).unwrap();
     kill_daemon(&place);
@@ -322,7 +359,7 @@ fn a_mount_that_is_unmounted_without_a_daemon_ends() {
     soon("everything has ended", || crate::support::daemons_naming(&place.point).is_empty());
     let said = fs::read_to_string(log).unwrap();
     assert!(!said.contains("given up"), "{said}");
-    mount_kept(&place, "null");
+    mount_kept(&place, ("null", ""));
     place.umount();
 }
 
@@ -331,7 +368,7 @@ fn a_mount_that_is_unmounted_without_a_daemon_ends() {
 fn a_signal_to_the_supervisor_unmounts() {
     require_mounting!();
     let place = Place::on_disk();
-    mount_kept(&place, "null");
+    mount_kept(&place, ("null", ""));
     kill_daemon(&place);
     kill_process(processes(&place).0, Signal::TERM).unwrap();
     soon("everything has ended", || crate::support::daemons_naming(&place.point).is_empty());
@@ -346,7 +383,6 @@ fn what_can_not_be_kept_is_refused_in_one_line() {
     let lower = place.lower.to_str().unwrap();
     for (options, lower, part) in [
         ("keep", "mem:", "-o keep is for directories"),
-        ("keep,writeback", lower, "keep and writeback exclude each other"),
         ("keep,transport=uring", lower, "keep and transport=uring exclude each other"),
         ("keep=0", lower, "'0' is no number from 1 to 256"),
         ("keep,layer=tier", lower, "-o keep"),

@@ -22,7 +22,8 @@ Mount options (-o):
   dev, nodev                honour device nodes [nodev]
   exec, noexec              allow running programs [exec]
   allow_other, allow_self   let all users in, or only the mounting one [all for root]
-  writeback                 let the kernel collect writes; excludes passthrough
+  writeback, nowriteback    let the kernel collect writes or not; collecting excludes passthrough
+                            [writeback where `keep` keeps a codec, else nowriteback]
   idmap                     allow id-mapped mounts of the mount
   entry_timeout=DURATION    how long the kernel may believe a name [1s]
   attr_timeout=DURATION     how long the kernel may believe attributes [1s]
@@ -55,6 +56,8 @@ pub struct Options {
     pub non_empty: bool,
     /// Take the place of a mount whose daemon died.
     pub replace: bool,
+    /// Whether the kernel is to collect writes, where that was said.
+    pub writeback: Option<bool>,
     /// How long to wait for another fslab that uses the lower directory.
     pub busy_timeout: Duration,
     /// How many daemons of a kept mount may die within a minute.
@@ -92,9 +95,6 @@ impl Options {
                  that came by io_uring"
             );
         }
-        if mount.keep && mount.writeback {
-            bail_as!(BadInput, "keep and writeback exclude each other as yet");
-        }
         Ok(())
     }
 
@@ -125,7 +125,7 @@ impl Options {
             ("dev" | "nodev", None) => mount.devices = key == "dev",
             ("exec" | "noexec", None) => mount.execute = key == "exec",
             ("allow_other" | "allow_self", None) => mount.allow_other = Some(key == "allow_other"),
-            ("writeback", None) => mount.writeback = true,
+            ("writeback" | "nowriteback", None) => self.writeback = Some(key == "writeback"),
             ("keep", deaths) => {
                 mount.keep = true;
                 self.deaths_max = deaths.map(count).transpose()?.unwrap_or(DEATHS_MAX);
