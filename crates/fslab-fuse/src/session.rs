@@ -121,7 +121,7 @@ pub fn take_over(
     if let Some(device) = transport.device() {
         state.begin(device, &server.granted.to_connection(device.as_raw_fd(), unmounter.device));
     }
-    inherited.keep_nameless();
+    inherited.close_others();
     server.start().map_err(serve_error)?;
     Session { server, unmounter }.unmounted_when_idle(options)
 }

@@ -32,6 +32,7 @@ pub mod cycles;
 pub mod dead_mount;
 pub mod descriptor;
 pub mod exchange_range;
+pub mod exec;
 pub mod file_handle;
 pub mod fsmap;
 pub mod fsxattr;

@@ -34,8 +34,12 @@ impl SharedMemory {
         Self::of(file, words)
     }
 
-    /// Maps a file. `InvalidData` for anything else than a sealed file of so many words.
-    fn of(file: OwnedFd, words: usize) -> io::Result<Self> {
+    /// Memory that another process has made, by its file.
+    ///
+    /// # Errors
+    /// `InvalidData` for anything else than a sealed file of so many words; what the kernel
+    /// answers.
+    pub fn of(file: OwnedFd, words: usize) -> io::Result<Self> {
         let length = words * size_of::<u64>();
         let seals = rustix::fs::fcntl_get_seals(&file);
         let is_sealed = seals.is_ok_and(|seals| seals.contains(SealFlags::SHRINK));

@@ -10,34 +10,50 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use rustix::fs::{FileType, OFlags};
 use rustix::process::{Pid, Signal, WaitOptions, WaitStatus, kill_process, waitpid};
 
+use crate::exec::open_descriptors;
 use crate::file_handle::check;
 
 /// What a process is after [`supervise`].
 #[derive(Debug)]
 pub enum Role {
-    /// A worker, and what earlier workers have left open.
-    Worker(Inherited),
+    /// A worker, with its supervisor and what earlier workers have left open.
+    Worker(Pid, Inherited),
     /// The supervisor, whose last worker has ended so.
     Supervisor(WaitStatus),
 }
 
+/// The signal by which a supervisor is asked to end its worker and to begin with another program.
+pub const ASKS_FOR_ANOTHER: i32 = libc::SIGUSR2;
+
+/// Why a worker has ended.
+#[derive(Clone, Copy, Debug)]
+pub enum End {
+    /// By itself, or because somebody killed it.
+    Own(WaitStatus),
+    /// The supervisor has killed it, as it was asked to begin with another program.
+    ForAnother,
+}
+
 /// Makes this process the supervisor of a worker, which is a copy of it: returns in each worker,
-/// and in the supervisor when a worker has ended and `is_replaced` says that no other follows it.
+/// and in the supervisor when a worker has ended by itself and `is_replaced` says that no other
+/// follows it.
 ///
 /// Meanwhile the supervisor opens nothing, and passes on `signals` to the worker. Descriptors that
-/// are open now belong to all; what a worker opens belongs to it, and to the next one when it has
-/// ended.
+/// are open now belong to all, but for `left`, which workers of an earlier program had open; what
+/// a worker opens belongs to it, and to the next one when it has ended.
 ///
 /// # Errors
 /// What the kernel answers; `Unsupported` where this process has more than one thread, whose locks
 /// nobody would release in a worker.
 pub fn supervise(
     signals: &[i32],
-    mut is_replaced: impl FnMut(WaitStatus) -> bool,
+    left: &BTreeSet<RawFd>,
+    mut is_replaced: impl FnMut(End) -> bool,
 ) -> io::Result<Role> {
     expect_one_thread()?;
-    let everybodys: BTreeSet<RawFd> = open_descriptors()?.into_iter().collect();
-    let awaited = [signals, &[libc::SIGCHLD]].concat();
+    let everybodys: BTreeSet<RawFd> = &open_descriptors()? - left;
+    let awaited = [signals, &[libc::SIGCHLD, ASKS_FOR_ANOTHER]].concat();
+    let supervisor = rustix::process::getpid();
     set_blocked(&awaited, true)?;
     // Where it was ignored, the kernel would not tell of a worker's end.
     // SAFETY: the default action is no handler.
@@ -46,14 +62,16 @@ pub fn supervise(
     loop {
         let Some(worker) = fork()? else {
             set_blocked(&[libc::SIGCHLD], false)?;
-            return Ok(Role::Worker(Inherited::all_but(&everybodys)?));
+            return Ok(Role::Worker(supervisor, Inherited::all_but(&everybodys)?));
         };
         if let Some(signal) = unheard.take() {
             kill_process(worker, signal)?;
         }
-        let (status, left) = wait_and_pass_on(worker, &awaited)?;
-        unheard = left;
-        if !is_replaced(status) {
+        let end;
+        (end, unheard) = wait_and_pass_on(worker, &awaited)?;
+        if !is_replaced(end)
+            && let End::Own(status) = end
+        {
             set_blocked(&awaited, false)?;
             return Ok(Role::Supervisor(status));
         }
@@ -70,13 +88,18 @@ pub fn let_come(signals: &[i32]) -> io::Result<()> {
 
 /// Waits for the end of a worker, and passes signals on. Answers also one that came too late for
 /// it.
-fn wait_and_pass_on(worker: Pid, awaited: &[i32]) -> io::Result<(WaitStatus, Option<Signal>)> {
+fn wait_and_pass_on(worker: Pid, awaited: &[i32]) -> io::Result<(End, Option<Signal>)> {
+    let mut is_killed = false;
     loop {
-        let signal = Signal::from_named_raw(wait_for_signal(awaited)?);
-        let signal = signal.filter(|signal| *signal != Signal::CHILD);
+        let number = wait_for_signal(awaited)?;
+        let is_own = [libc::SIGCHLD, ASKS_FOR_ANOTHER].contains(&number);
+        let signal = Signal::from_named_raw(number).filter(|_| !is_own);
         if let Some((_, status)) = waitpid(Some(worker), WaitOptions::NOHANG)? {
-            return Ok((status, signal));
+            let is_by_us = is_killed && status.terminating_signal() == Some(libc::SIGKILL);
+            return Ok((if is_by_us { End::ForAnother } else { End::Own(status) }, signal));
         }
+        is_killed |= number == ASKS_FOR_ANOTHER;
+        let signal = if number == ASKS_FOR_ANOTHER { Some(Signal::KILL) } else { signal };
         if let Some(signal) = signal {
             kill_process(worker, signal)?;
         }
@@ -101,16 +124,6 @@ fn fork() -> io::Result<Option<Pid>> {
     check(answer)?;
     // A process number fits.
     Ok(Pid::from_raw(answer as i32))
-}
-
-fn open_descriptors() -> io::Result<Vec<RawFd>> {
-    let listed = std::fs::read_dir("/proc/self/fd")?;
-    let numbers: Vec<RawFd> =
-        listed.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok()).collect();
-    // The one that listed is among them, and closed by now.
-    // SAFETY: asking for the flags of a number changes nothing, whether it is open or not.
-    let is_open = |number: &RawFd| unsafe { libc::fcntl(*number, libc::F_GETFD) } >= 0;
-    Ok(numbers.into_iter().filter(is_open).collect())
 }
 
 fn to_set(signals: &[i32]) -> libc::sigset_t {
@@ -165,6 +178,8 @@ struct Found {
     led_to: HashSet<(u64, u64)>,
     /// Only what nothing else leads to is left.
     are_final: bool,
+    /// The device whose inodes are asked for.
+    device: Option<u64>,
     keeps_named: bool,
 }
 
@@ -229,17 +244,18 @@ impl Inherited {
         rustix::io::fcntl_dupfd_cloexec(device, 0).ok()
     }
 
-    /// Nothing but these descriptors leads to inodes: one for each is kept.
-    pub fn keep_named(&self) {
-        self.lock().keeps_named = true;
+    /// Inodes of a device will be asked for. Where only these descriptors lead to them, one for each
+    /// is kept, and else one for each whose last name is gone.
+    pub fn keep_for(&self, device: u64, only_these_lead: bool) {
+        let mut found = self.lock();
+        (found.device, found.keeps_named) = (Some(device), only_these_lead);
     }
 
-    /// Closes all but one for each file whose last name is gone and which nobody has found again:
-    /// nothing else leads to it.
-    pub fn keep_nameless(&self) {
+    /// Closes all but one for each inode that is to be kept and that nobody has found again.
+    pub fn close_others(&self) {
         let found = &mut *self.lock();
         found.are_final = true;
-        let keeps_named = found.keeps_named;
+        let (device, keeps_named) = (found.device, found.keeps_named);
         found.others.clear();
         let led_to = std::mem::take(&mut found.led_to);
         found.by_inode.retain(|inode, all| {
@@ -247,7 +263,7 @@ impl Inherited {
             let is_nameless =
                 |one: &OwnedFd| rustix::fs::fstat(one).is_ok_and(|found| found.st_nlink == 0);
             let is_wanted = |one: &OwnedFd| keeps_named || is_nameless(one);
-            !led_to.contains(inode) && all.first().is_some_and(is_wanted)
+            device == Some(inode.0) && !led_to.contains(inode) && all.first().is_some_and(is_wanted)
         });
     }
 
@@ -277,7 +293,7 @@ mod tests {
     fn a_process_with_threads_is_not_forked() {
         let (sender, receiver) = std::sync::mpsc::channel::<()>();
         let thread = std::thread::spawn(move || receiver.recv().is_err());
-        let refused = supervise(&[], |_| false).unwrap_err();
+        let refused = supervise(&[], &BTreeSet::new(), |_| false).unwrap_err();
         assert_eq!(refused.kind(), io::ErrorKind::Unsupported);
         drop(sender);
         assert!(thread.join().unwrap());
@@ -304,12 +320,22 @@ mod tests {
     #[test]
     fn only_nameless_files_are_kept_to_the_end() {
         let (nameless, device, number) = inherited(tempfile::tempfile().unwrap());
-        nameless.keep_nameless();
+        nameless.keep_for(device, false);
+        nameless.close_others();
         assert!(nameless.lead_to(device, number).is_some());
         assert_eq!(nameless.count(), 0);
         let named = tempfile::NamedTempFile::new().unwrap();
-        let (inherited, ..) = inherited(named.reopen().unwrap());
-        inherited.keep_nameless();
+        let (inherited, device, _) = inherited(named.reopen().unwrap());
+        inherited.keep_for(device, false);
+        inherited.close_others();
+        assert_eq!(inherited.count(), 0);
+    }
+
+    #[test]
+    fn files_of_other_devices_are_closed() {
+        let (inherited, device, _) = inherited(tempfile::tempfile().unwrap());
+        inherited.keep_for(device + 1, true);
+        inherited.close_others();
         assert_eq!(inherited.count(), 0);
     }
 }

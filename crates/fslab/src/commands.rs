@@ -25,6 +25,7 @@ mod stats;
 mod tier;
 mod trace;
 mod umount;
+mod upgrade;
 mod worker;
 
 /// A file-system laboratory you can also live in.
@@ -41,6 +42,8 @@ enum Command {
     Mount(mount::Args),
     /// Unmount what `fslab mount` mounted
     Umount(umount::Args),
+    /// Replace the daemon of a kept mount by the version that is installed
+    Upgrade(upgrade::Args),
     /// Show what the layers of a mount have counted
     Stats(stats::Args),
     /// Read a recorded trace, or do its operations again
@@ -95,6 +98,7 @@ impl Cli {
         match self.command {
             Command::Mount(args) => args.run(),
             Command::Umount(args) => args.run(),
+            Command::Upgrade(args) => args.run(),
             Command::Stats(args) => args.run(),
             Command::Trace(args) => args.run(),
             Command::Age(args) => args.run(),

@@ -69,6 +69,8 @@ pub(crate) struct Before {
 #[derive(Debug)]
 pub(crate) struct Records {
     state: Arc<KeptState>,
+    /// Whether the daemon before died, perhaps over one of its requests.
+    has_died: bool,
     free: Mutex<Vec<usize>>,
     /// Those of the daemon before, by request.
     earlier: Mutex<HashMap<u64, Earlier>>,
@@ -94,11 +96,12 @@ impl Records {
     /// None is begun.
     pub fn new(state: &Arc<KeptState>) -> Self {
         let free = Mutex::new((0..RECORDS_MAX).rev().collect());
-        Self { state: Arc::clone(state), free, earlier: Mutex::default() }
+        Self { state: Arc::clone(state), has_died: false, free, earlier: Mutex::default() }
     }
 
     /// With those that the daemon before has left.
     pub fn taken_over(state: &Arc<KeptState>) -> Self {
+        let has_died = !state.take_hand_over();
         let (mut free, mut earlier) = (Vec::new(), HashMap::new());
         let end = state.records_end();
         free.extend((end..RECORDS_MAX).rev());
@@ -110,7 +113,8 @@ impl Records {
                 None => free.push(index),
             }
         }
-        Self { state: Arc::clone(state), free: free.into(), earlier: earlier.into() }
+        let (free, earlier) = (free.into(), earlier.into());
+        Self { state: Arc::clone(state), has_died, free, earlier }
     }
 
     /// Whether a request was begun and not completed when the daemon before died.
@@ -142,13 +146,13 @@ impl Records {
         };
         let attempts = earlier.as_ref().map_or(0, |earlier| earlier.attempts);
         let mut stage = earlier.map_or(Stage::New, |earlier| earlier.stage);
-        if attempts > 0 && !matches!(stage, Stage::Done(_)) {
+        if attempts > 0 && self.has_died && !matches!(stage, Stage::Done(_)) {
             stage = Stage::GivenUp;
         }
         self.state.use_record(index);
         // What an earlier daemon knew stays written down until this one knows more.
         let words = self.state.record(index);
-        let attempt = join(opcode as u32, attempts + u64::from(is_again));
+        let attempt = join(opcode as u32, attempts + u64::from(is_again && self.has_died));
         if stage == Stage::New {
             // What the record was of before must not pass for this request.
             words[0].store(0, Ordering::Release);

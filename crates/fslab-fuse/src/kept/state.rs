@@ -4,10 +4,13 @@
 //! range reads as nothing.
 
 use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use fslab_sys::shared_memory::SharedMemory;
+
+use crate::protocol::flags::InitFlags;
+use crate::protocol::{MAJOR, MINOR_MAX};
 
 /// Requests that are written down at a time.
 pub(super) const RECORDS_MAX: usize = 4096;
@@ -25,10 +28,16 @@ const RECORDS_START: usize = HEADER_WORDS;
 const HANDLES_START: usize = RECORDS_START + RECORDS_MAX * RECORD_WORDS;
 const WORDS: usize = HANDLES_START + HANDLES_MAX * HANDLE_WORDS;
 
+/// What the words mean. To be counted up with each change: another program may take over.
+const LAYOUT: u64 = 1;
+
 /// Words of the header.
 #[derive(Clone, Copy)]
 enum Head {
+    Layout,
     Stage,
+    /// Not zero where the daemon before was ended to be replaced, and did not die over a request.
+    IsHandedOver,
     Device,
     MountDevice,
     Protocol,
@@ -69,7 +78,46 @@ impl KeptState {
     /// # Errors
     /// What the kernel answers.
     pub fn new() -> io::Result<Self> {
-        Ok(Self { memory: SharedMemory::new("fslab-kept-mount", WORDS)? })
+        let state = Self { memory: SharedMemory::new("fslab-kept-mount", WORDS)? };
+        state.head(Head::Layout).store(LAYOUT, Ordering::Relaxed);
+        Ok(state)
+    }
+
+    /// Of a mount that is served, perhaps by another version of this program.
+    ///
+    /// # Errors
+    /// `InvalidData` for what this version does not understand, and for a mount with features that
+    /// it does not have; what the kernel answers.
+    pub fn of_file(file: OwnedFd) -> io::Result<Self> {
+        let state = Self { memory: SharedMemory::of(file, WORDS)? };
+        let refused = |what| Err(io::Error::new(io::ErrorKind::InvalidData, what));
+        if state.head(Head::Layout).load(Ordering::Relaxed) != LAYOUT {
+            return refused("the mount was made by a version that writes other records");
+        }
+        let Some(connection) = state.connection() else {
+            return refused("the mount is not served");
+        };
+        let unknown = connection.features & !InitFlags::all().bits();
+        if unknown != 0 || connection.protocol > (MAJOR, MINOR_MAX) {
+            return refused("the mount has features that this version does not know");
+        }
+        Ok(state)
+    }
+
+    /// Notes that the daemon was ended to be replaced.
+    pub fn hand_over(&self) {
+        self.head(Head::IsHandedOver).store(1, Ordering::Release);
+    }
+
+    /// Whether the daemon before was ended to be replaced.
+    #[must_use]
+    pub fn is_handed_over(&self) -> bool {
+        self.head(Head::IsHandedOver).load(Ordering::Acquire) != 0
+    }
+
+    /// Whether the daemon before was ended to be replaced; it is not said of the next one.
+    pub(super) fn take_hand_over(&self) -> bool {
+        self.head(Head::IsHandedOver).swap(0, Ordering::Acquire) != 0
     }
 
     /// Whether a daemon has served the mount, and none has seen its end.
@@ -149,6 +197,12 @@ impl KeptState {
     }
 }
 
+impl AsFd for KeptState {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.memory.as_fd()
+    }
+}
+
 fn join((high, low): (u32, u32)) -> u64 {
     u64::from(high) << 32 | u64::from(low)
 }
@@ -179,7 +233,31 @@ mod tests {
         };
         state.begin(device.as_fd(), &connection);
         assert_eq!(state.connection(), Some(connection));
+        let file = || state.as_fd().try_clone_to_owned().unwrap();
+        assert_eq!(KeptState::of_file(file()).unwrap().connection(), Some(connection));
         state.end();
         assert_eq!(state.connection(), None);
+        assert!(KeptState::of_file(file()).is_err());
+    }
+
+    #[test]
+    fn memory_of_a_version_that_differs_is_refused() {
+        let with = |head: Head, value: u64| {
+            let state = KeptState::new().unwrap();
+            state.head(Head::Stage).store(SERVED, Ordering::Relaxed);
+            state.head(head).store(value, Ordering::Relaxed);
+            KeptState::of_file(state.as_fd().try_clone_to_owned().unwrap()).map(drop)
+        };
+        with(Head::Protocol, join((MAJOR, MINOR_MAX))).unwrap();
+        for (head, value) in [
+            (Head::Layout, LAYOUT + 1),
+            (Head::Features, 1 << 63),
+            (Head::Protocol, join((MAJOR, MINOR_MAX + 1))),
+            (Head::Device, u64::MAX),
+            (Head::Stage, ENDED),
+        ] {
+            let refused = with(head, value).unwrap_err();
+            assert_eq!(refused.kind(), io::ErrorKind::InvalidData, "{}", head as usize);
+        }
     }
 }

@@ -19,10 +19,9 @@ pub(super) struct TakenOver {
 
 impl TakenOver {
     pub fn new(inherited: Arc<Inherited>, root: &OwnedFd, has_handles: bool) -> Result<Self> {
-        if !has_handles {
-            inherited.keep_named();
-        }
-        Ok(Self { inherited, device: rustix::fs::fstat(root)?.st_dev })
+        let device = rustix::fs::fstat(root)?.st_dev;
+        inherited.keep_for(device, !has_handles);
+        Ok(Self { inherited, device })
     }
 
     /// What leads to an inode of the root's device, in whatever way it is open.

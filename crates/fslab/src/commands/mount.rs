@@ -13,9 +13,11 @@ mod reports;
 mod serve;
 mod services;
 mod supervisor;
+pub(super) mod upgrade;
 mod utab;
 mod wait;
 
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use anyhow::Result;
@@ -24,6 +26,7 @@ use fslab_sys::dead_mount::DeadMount;
 
 use options::Options;
 use serve::Ready;
+use upgrade::Resumed;
 
 use crate::layers;
 use crate::leaves::FOREIGN;
@@ -53,6 +56,9 @@ pub struct Args {
     /// Started by a waiting `fslab mount`
     #[arg(long, hide = true)]
     daemon: bool,
+    /// What the program before has left to this one, which goes on to keep its mount
+    #[arg(long, hide = true)]
+    resumed: Option<OsString>,
     /// The lower file system: a directory, mem:, or ext2:IMAGE
     #[arg(value_parser = parse_leaf)]
     lower: Leaf,
@@ -77,6 +83,8 @@ struct Plan {
     mount_point: PathBuf,
     /// What is there already, and is to be replaced.
     dead: Option<DeadMount>,
+    /// A mount that is there and served, which this program goes on to keep.
+    resumed: Option<Resumed>,
 }
 
 impl Args {
@@ -86,10 +94,10 @@ impl Args {
         let plan = self.plan()?;
         let tree = layers::owners_tree(&plan.stack.layers, &plan.stack.leaf).map(Path::to_owned);
         let done = if dry_run {
-            Ok(())
+            plan.resumed.iter().try_for_each(Resumed::look)
         } else if daemon {
             messages::start(true);
-            if plan.options.mount.keep {
+            if plan.options.mount.keep && plan.resumed.is_none() {
                 daemon::leave_session()?;
             }
             serve::serve(plan, Ready { first: daemon::report_ready, again: daemon::leave_again })
@@ -112,24 +120,30 @@ impl Args {
         if let Some(path) = &self.layers_file {
             layers.extend(Stack::read_layers(path, layers::FOREIGN)?);
         }
-        // What can't be asked about is said by who looks at the place next.
-        let dead = DeadMount::on(&self.mount_point, "fuse.fslab").ok().flatten();
-        let dead = dead.filter(|_| options.replace);
-        if let Some(tree) = layers::owners_tree(&layers, &self.lower) {
-            layers::open_owners_tree(tree, options.mount.read_only)?;
-        }
-        let places = preflight::Places {
-            lower: &self.lower,
-            mount_point: &self.mount_point,
-            dead: dead.as_ref(),
-        };
-        places.check(options.non_empty)?;
-        places.check_layers(&layers)?;
         let stack = Stack { layers, leaf: self.lower };
         stack.check()?;
         // What the kernel has collected outlives a daemon only where another one follows.
         let is_collected = options.mount.keep && stack.is_encoded();
         options.mount.writeback = options.writeback.unwrap_or(is_collected);
-        Ok(Plan { stack, options, mount_point: self.mount_point, dead })
+        let mount_point = self.mount_point;
+        let resumed = self.resumed.as_ref().map(Resumed::parse).transpose()?;
+        if resumed.is_some() {
+            // The places were looked at when they were not mounted.
+            return Ok(Plan { stack, options, mount_point, dead: None, resumed });
+        }
+        // What can't be asked about is said by who looks at the place next.
+        let dead = DeadMount::on(&mount_point, "fuse.fslab").ok().flatten();
+        let dead = dead.filter(|_| options.replace);
+        if let Some(tree) = layers::owners_tree(&stack.layers, &stack.leaf) {
+            layers::open_owners_tree(tree, options.mount.read_only)?;
+        }
+        let places = preflight::Places {
+            lower: &stack.leaf,
+            mount_point: &mount_point,
+            dead: dead.as_ref(),
+        };
+        places.check(options.non_empty)?;
+        places.check_layers(&stack.layers)?;
+        Ok(Plan { stack, options, mount_point, dead, resumed })
     }
 }

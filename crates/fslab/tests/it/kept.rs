@@ -28,7 +28,7 @@ const STACKS: [(&str, &str); 6] = [
 ];
 
 /// The supervisor of a kept mount and its present daemon, if it has one.
-fn processes(place: &Place) -> (Pid, Option<Pid>) {
+pub fn processes(place: &Place) -> (Pid, Option<Pid>) {
     let to_pid = |pid: u32| Pid::from_raw(pid.try_into().unwrap()).unwrap();
     let all = crate::support::daemons_naming(&place.point);
     let parent_of = |pid: u32| {
@@ -141,12 +141,12 @@ fn work_goes_on_while_daemons_are_killed() {
 }
 
 /// Appends lines until it is over, and then finds each of them once.
-fn append_lines(point: &Path, is_over: &AtomicBool) -> u64 {
+pub fn append_lines(point: &Path, is_over: &AtomicBool) -> u64 {
     let path = point.join("log");
     let mut log = OpenOptions::new().append(true).create_new(true).open(&path).unwrap();
     let mut expected = String::new();
     let mut count = 0;
-    while !is_over.load(Ordering::Relaxed) {
+    while count == 0 || !is_over.load(Ordering::Relaxed) {
         let line = format!("line {count}\n");
         assert_eq!(log.write(line.as_bytes()).unwrap(), line.len());
         expected += &line;
@@ -160,12 +160,12 @@ fn append_lines(point: &Path, is_over: &AtomicBool) -> u64 {
 }
 
 /// Makes, links, renames, exchanges and removes; each call must succeed.
-fn change_names(point: &Path, is_over: &AtomicBool) -> u64 {
+pub fn change_names(point: &Path, is_over: &AtomicBool) -> u64 {
     let directory = point.join("names");
     fs::create_dir(&directory).unwrap();
     let path = |name: &str| directory.join(name);
     let mut count = 0;
-    while !is_over.load(Ordering::Relaxed) {
+    while count == 0 || !is_over.load(Ordering::Relaxed) {
         drop(OpenOptions::new().write(true).create_new(true).open(path("a")).unwrap());
         fs::create_dir(path("d")).unwrap();
         std::os::unix::fs::symlink("target", path("l")).unwrap();
@@ -189,14 +189,14 @@ fn exchange(one: &Path, other: &Path) {
 }
 
 /// Writes a file at random places, beside what is in memory, and compares.
-fn write_and_read(point: &Path, is_over: &AtomicBool) -> u64 {
+pub fn write_and_read(point: &Path, is_over: &AtomicBool) -> u64 {
     let path = point.join("data");
     let options = OpenOptions::new().read(true).write(true).create_new(true).open(&path);
     let mut file = options.unwrap();
     let mut expected = vec![0_u8; 200_000];
     file.write_all(&expected).unwrap();
     let (mut count, mut random) = (0, seed());
-    while !is_over.load(Ordering::Relaxed) {
+    while count == 0 || !is_over.load(Ordering::Relaxed) {
         random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
         let start = (random >> 33) as usize % 190_000;
         let length = 1 + (random >> 20) as usize % 9000;

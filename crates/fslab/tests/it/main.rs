@@ -45,3 +45,4 @@ mod tier_poison;
 mod tier_restless;
 mod tiering;
 mod unmounting;
+mod upgrading;

@@ -197,12 +197,14 @@ pub fn is_mounted(path: &Path) -> bool {
     fslab_sys::mounts::mounted_on(path).unwrap().is_some()
 }
 
-/// Processes of this program that have a path among their arguments.
+/// Processes of this program, or of a copy of it, that have a path among their arguments.
 pub fn daemons_naming(path: &Path) -> Vec<u32> {
     let mut pids = fslab_sys::mounts::processes_naming(path).unwrap();
     pids.retain(|pid| {
-        std::fs::read_link(format!("/proc/{pid}/exe"))
-            .is_ok_and(|program| program == Path::new(env!("CARGO_BIN_EXE_fslab")))
+        let program = std::fs::read_link(format!("/proc/{pid}/exe"));
+        program.is_ok_and(|path| {
+            path.file_name().is_some_and(|name| name == "fslab" || name == "fslab (deleted)")
+        })
     });
     pids
 }

@@ -21,6 +21,7 @@ use super::Plan;
 use super::ending::Ending;
 use super::supervisor::{self, Kept, Part};
 use super::utab::Note;
+use super::upgrade::{self, Upgrade};
 use super::{reports, services, wait};
 use crate::runtime::{self, Socket};
 
@@ -58,7 +59,7 @@ fn serve_mount(plan: Plan, kept: Option<Kept>, ready: Ready) -> Result<()> {
     // checked: with a handler the daemon gets an error, without one it would be killed.
     let handled = signal_hook::flag::register(SIGXFSZ, Arc::new(AtomicBool::new(false)));
     handled.context("can't handle SIGXFSZ")?;
-    let Plan { stack, options, mount_point, dead } = plan;
+    let Plan { stack, options, mount_point, dead, .. } = plan;
     let log = options.log.as_deref().map(open_log).transpose()?;
     // Before there is a mount that a signal could leave behind.
     let signals = while_deferred(|| Signals::new(ENDING)).flatten();
@@ -100,7 +101,7 @@ fn serve_mount(plan: Plan, kept: Option<Kept>, ready: Ready) -> Result<()> {
             format!("can't take the place of the dead mount on {}", dead.place().display())
         })?;
     }
-    let answered = answer(context, &place, session.device(), sockets.as_deref());
+    let answered = answer(context, &place, session.device(), sockets.as_deref(), kept.as_ref());
     let (ending, names) = answered.inspect_err(|_| detach_or_say(&session.unmounter()))?;
     say_what_was_asked_and_refused(&session, &mount_options);
     let breaker = session.breaker();
@@ -114,7 +115,9 @@ fn serve_mount(plan: Plan, kept: Option<Kept>, ready: Ready) -> Result<()> {
         session.unmounter().detach()?;
         return Err(error);
     }
-    if has_predecessor {
+    if kept.as_ref().is_some_and(|kept| kept.is_upgraded) {
+        tracing::warn!("fslab {} goes on to serve {}", upgrade::version(), place.display());
+    } else if has_predecessor {
         tracing::warn!("the daemon of {} was killed; this one goes on", place.display());
     }
     let mut ended = session.wait_and_then(move || drop(names)).map_err(anyhow::Error::from);
@@ -200,11 +203,15 @@ fn answer(
     mount_point: &Path,
     device: (u32, u32),
     directory: Option<&Path>,
+    kept: Option<&Kept>,
 ) -> Result<(Option<Ending>, Names)> {
     let places = mounts::of_device(device).context("can't read the mounts")?;
     let note = places.first().and_then(Note::of);
     let Some(directory) = directory else { return Ok((None, (Vec::new(), note))) };
-    let mut sockets = services::serve(&context, device, directory)?;
+    let mut sockets = services::serve_layers(&context, device, directory)?;
+    if let Some(kept) = kept {
+        sockets.push(services::serve(Arc::new(Upgrade::of(kept)), device, directory)?);
+    }
     if context.has_reporters() {
         sockets.push(reports::serve(context, mount_point, device, directory)?);
     }

@@ -26,21 +26,34 @@ const WRITE_TIMEOUT: Duration = Duration::from_secs(60);
 ///
 /// # Errors
 /// Where a socket can't be made.
-pub fn serve(context: &StackContext, device: (u32, u32), directory: &Path) -> Result<Vec<Socket>> {
-    let serve = |service: Arc<dyn Service>| {
-        Socket::answer(directory, device, service.name(), move |stream| {
-            let service = Arc::clone(&service);
-            let work = move || {
-                if let Err(error) = answer(&stream, &*service) {
-                    tracing::debug!(%error, "answering for layer {}", service.name());
-                }
-            };
-            let thread = std::thread::Builder::new().name("fslab-service".to_owned()).spawn(work);
-            let say = |error: &_| tracing::warn!(%error, "a layer could not be asked");
-            thread.inspect_err(say).map(drop)
-        })
-    };
-    context.services().into_iter().map(serve).collect()
+pub fn serve_layers(
+    context: &StackContext,
+    device: (u32, u32),
+    directory: &Path,
+) -> Result<Vec<Socket>> {
+    context.services().into_iter().map(|service| serve(service, device, directory)).collect()
+}
+
+/// Answers from now on by one service.
+///
+/// # Errors
+/// As [`serve_layers`].
+pub fn serve(
+    service: Arc<dyn Service>,
+    device: (u32, u32),
+    directory: &Path,
+) -> Result<Socket> {
+    Socket::answer(directory, device, service.name(), move |stream| {
+        let service = Arc::clone(&service);
+        let work = move || {
+            if let Err(error) = answer(&stream, &*service) {
+                tracing::debug!(%error, "answering as {}", service.name());
+            }
+        };
+        let thread = std::thread::Builder::new().name("fslab-service".to_owned()).spawn(work);
+        let say = |error: &_| tracing::warn!(%error, "a service could not be asked");
+        thread.inspect_err(say).map(drop)
+    })
 }
 
 fn answer(stream: &UnixStream, service: &dyn Service) -> std::io::Result<()> {

@@ -3,11 +3,12 @@
 //!
 //! The supervisor is the process that would be the daemon without this option. It reads nothing
 //! from the mount and answers nobody: it waits. Daemons are copies of it that share its table of
-//! descriptors ([`fslab_sys::supervise`]).
+//! descriptors ([`fslab_sys::supervise`]). Where it is asked to, it becomes the program that is
+//! installed by now, which goes on as supervisor (`upgrade`).
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::mem::ManuallyDrop;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -16,11 +17,13 @@ use anyhow::{Context, Result, bail};
 use fslab_fuse::KeptState;
 use fslab_sys::mounts;
 use fslab_sys::signals::ENDING;
-use fslab_sys::supervise::{Inherited, Role, supervise};
+use fslab_sys::exec;
+use fslab_sys::supervise::{End, Inherited, Role, supervise};
 use fslab_vfs::{HostFs, HostOptions};
 use rustix::fs::{Mode, OFlags};
-use rustix::process::WaitStatus;
+use rustix::process::{Pid, WaitStatus};
 
+use super::upgrade::{self, Program, Resumed};
 use super::{Plan, messages};
 use crate::exit::Code;
 use crate::runtime;
@@ -41,6 +44,12 @@ pub struct Kept {
     pub place: PathBuf,
     /// What an earlier daemon left open; `None` for the first.
     pub inherited: Option<Arc<Inherited>>,
+    /// Whether the earlier daemon was ended to be replaced by another version.
+    pub is_upgraded: bool,
+    /// Who started it.
+    pub supervisor: Pid,
+    /// The program that takes over where that is asked for.
+    pub program: Program,
 }
 
 impl Kept {
@@ -67,52 +76,94 @@ pub enum Part {
 /// # Errors
 /// What keeps the mount from being kept.
 pub fn begin(plan: &Plan) -> Result<Part> {
-    let Some(path) = plan.stack.leaf.directory() else {
-        bail_as!(
-            BadInput,
-            "-o keep is for directories: what lies in memory or in an image dies with the daemon"
-        );
+    let Held { state, root, place, left } = match &plan.resumed {
+        Some(resumed) => Held::of(resumed)?,
+        None => Held::new(plan)?,
     };
-    if plan.stack.layers.iter().any(|layer| layer.spec().name == TIER) {
-        bail_as!(BadInput, "-o keep can't keep tiers as yet: mount without it");
-    }
-    if plan.dead.is_some() {
-        bail_as!(
-            BadInput,
-            "-o keep and -o replace exclude each other: unmount the dead mount first"
-        );
-    }
-    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let root = rustix::fs::open(path, flags, Mode::empty());
-    let root = root.with_context(|| path.display().to_string())?;
-    let copy = rustix::io::fcntl_dupfd_cloexec(&root, 0)?;
-    if !HostFs::from_descriptor(copy, &HostOptions::default())?.can_be_taken_over() {
-        bail_as!(
-            Missing,
-            "-o keep needs a file system below whose files are found again by their numbers \
-             (ext4, XFS, Btrfs): {} is none",
-            path.display()
-        );
-    }
-    let place = mounts::place_of(&plan.mount_point).context("can't find the mount point")?;
-    let state = Arc::new(KeptState::new().context("can't keep a mount")?);
+    let program = Program::of_this(&place)?;
     let (watched, mut deaths) = (Arc::clone(&state), VecDeque::new());
+    let numbers = [state.as_fd().as_raw_fd(), root.as_raw_fd()];
     // Daemons open as much as they may, and whoever follows them lists it all.
     runtime::raise_descriptor_limit();
-    let role = supervise(&ENDING, |_status| {
-        watched.is_served() && may_be_replaced(&mut deaths, plan.options.deaths_max)
+    let role = supervise(&ENDING, &left, |end| match end {
+        End::Own(_) => {
+            watched.is_served() && may_be_replaced(&mut deaths, plan.options.deaths_max)
+        }
+        End::ForAnother => {
+            watched.hand_over();
+            let error = upgrade::replace_supervisor(&program, numbers);
+            tracing::error!("{} goes on with the program that it has: {error:#}", place.display());
+            true
+        }
     })
     .context("can't start a daemon")?;
     Ok(match role {
-        Role::Worker(inherited) => {
+        Role::Worker(supervisor, inherited) => {
             let inherited = state.is_served().then(|| Arc::new(inherited));
             // Where taking over fails, the next daemon needs all of it.
             std::mem::forget(inherited.clone());
             let (state, root) = (ManuallyDrop::new(state), ManuallyDrop::new(root));
-            Part::Daemon(Kept { state, root, place, inherited })
+            let is_upgraded = state.is_handed_over();
+            Part::Daemon(Kept { state, root, place, inherited, is_upgraded, supervisor, program })
         }
         Role::Supervisor(status) => Part::Supervisor(end(plan, &state, status)),
     })
+}
+
+/// What belongs to the supervisor and all daemons of a mount.
+struct Held {
+    state: Arc<KeptState>,
+    root: OwnedFd,
+    place: PathBuf,
+    /// What daemons under an earlier program of the supervisor have open.
+    left: BTreeSet<RawFd>,
+}
+
+impl Held {
+    /// Of a mount that is to be made.
+    fn new(plan: &Plan) -> Result<Self> {
+        let Some(path) = plan.stack.leaf.directory() else {
+            bail_as!(
+                BadInput,
+                "-o keep is for directories: what lies in memory or in an image dies with the \
+                 daemon"
+            );
+        };
+        if plan.stack.layers.iter().any(|layer| layer.spec().name == TIER) {
+            bail_as!(BadInput, "-o keep can't keep tiers as yet: mount without it");
+        }
+        if plan.dead.is_some() {
+            bail_as!(
+                BadInput,
+                "-o keep and -o replace exclude each other: unmount the dead mount first"
+            );
+        }
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let root = rustix::fs::open(path, flags, Mode::empty());
+        let root = root.with_context(|| path.display().to_string())?;
+        let copy = rustix::io::fcntl_dupfd_cloexec(&root, 0)?;
+        if !HostFs::from_descriptor(copy, &HostOptions::default())?.can_be_taken_over() {
+            bail_as!(
+                Missing,
+                "-o keep needs a file system below whose files are found again by their numbers \
+                 (ext4, XFS, Btrfs): {} is none",
+                path.display()
+            );
+        }
+        let place = mounts::place_of(&plan.mount_point).context("can't find the mount point")?;
+        let state = Arc::new(KeptState::new().context("can't keep a mount")?);
+        Ok(Self { state, root, place, left: BTreeSet::new() })
+    }
+
+    /// Of a mount whose supervisor was another program until now.
+    fn of(resumed: &Resumed) -> Result<Self> {
+        let numbers = [resumed.state, resumed.root];
+        let cant = || format!("can't go on to keep {}", resumed.place.display());
+        let left = exec::open_besides(&numbers).with_context(cant)?;
+        let [state, root] = exec::take(numbers).with_context(cant)?;
+        let state = Arc::new(KeptState::of_file(state).with_context(cant)?);
+        Ok(Self { state, root, place: resumed.place.clone(), left })
+    }
 }
 
 fn may_be_replaced(deaths: &mut VecDeque<Instant>, deaths_max: usize) -> bool {

@@ -1,0 +1,183 @@
+//! Another program in this process, which keeps all descriptors that are open: how a supervisor is
+//! replaced by a later version of itself.
+
+use std::collections::BTreeSet;
+use std::ffi::{CString, OsString};
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::os::unix::ffi::OsStringExt;
+use std::path::Path;
+
+use rustix::fs::{FileType, Mode, OFlags};
+use rustix::io::FdFlags;
+
+/// Standard input, output and errors, which every program has.
+const STANDARD: [RawFd; 3] = [0, 1, 2];
+
+/// A program that nobody but root and the present user can have changed.
+#[derive(Debug)]
+pub struct TrustedProgram(OwnedFd);
+
+impl TrustedProgram {
+    /// Looks at the program of a path. One that root is to run must be root's.
+    ///
+    /// # Errors
+    /// What the kernel answers; `PermissionDenied` for one that somebody else could change.
+    pub fn open(path: &Path) -> io::Result<Self> {
+        let program = rustix::fs::open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;
+        let stat = rustix::fs::fstat(&program)?;
+        let refused = |why: &str| Err(io::Error::new(io::ErrorKind::PermissionDenied, why));
+        if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
+            return refused("it is no regular file");
+        }
+        let own = rustix::process::geteuid().as_raw();
+        if stat.st_uid != 0 && stat.st_uid != own {
+            return refused("it belongs to another user");
+        }
+        if stat.st_mode & 0o022 != 0 {
+            return refused("others than its owner may write to it");
+        }
+        Ok(Self(program))
+    }
+
+    /// Runs it in this process, with all descriptors and blocked signals. Answers only where that
+    /// failed: then this program goes on as before.
+    #[must_use]
+    pub fn replace_this(&self, arguments: Vec<OsString>) -> io::Error {
+        self.try_to_replace_this(arguments).err().unwrap_or_else(io::Error::last_os_error)
+    }
+
+    fn try_to_replace_this(&self, arguments: Vec<OsString>) -> io::Result<()> {
+        let arguments: Vec<CString> = arguments
+            .into_iter()
+            .map(|argument| CString::new(argument.into_vec()))
+            .collect::<Result<_, _>>()?;
+        let mut pointers: Vec<_> = arguments.iter().map(|argument| argument.as_ptr()).collect();
+        pointers.push(std::ptr::null());
+        let mut all = open_descriptors()?;
+        all.retain(|number| !STANDARD.contains(number) && *number != self.0.as_raw_fd());
+        close_on_exec(&all, false)?;
+        unsafe extern "C" {
+            static environ: *const *const libc::c_char;
+        }
+        // SAFETY: the arguments end with a null pointer and live until the call is over; so does the
+        // environment, which no other thread changes.
+        unsafe {
+            libc::execveat(
+                self.0.as_raw_fd(),
+                c"".as_ptr(),
+                pointers.as_ptr().cast(),
+                environ.cast(),
+                libc::AT_EMPTY_PATH,
+            );
+        }
+        let error = io::Error::last_os_error();
+        close_on_exec(&all, true)?;
+        Err(error)
+    }
+}
+
+/// Takes descriptors by their numbers that the program before has left to this one.
+///
+/// # Errors
+/// `EBADF` where one is not open.
+pub fn take<const N: usize>(numbers: [RawFd; N]) -> io::Result<[OwnedFd; N]> {
+    let distinct: BTreeSet<RawFd> = numbers.iter().copied().collect();
+    if distinct.len() != numbers.len() {
+        return Err(rustix::io::Errno::INVAL.into());
+    }
+    close_on_exec(&numbers, true)?;
+    // SAFETY: each is open, once among them, and nobody in this program has made or taken it: the
+    // caller knows them from the program before.
+    Ok(numbers.map(|number| unsafe { OwnedFd::from_raw_fd(number) }))
+}
+
+/// All descriptors that are open but the standard ones and some others. They are closed where
+/// another program begins.
+///
+/// # Errors
+/// What the kernel answers.
+pub fn open_besides(others: &[RawFd]) -> io::Result<BTreeSet<RawFd>> {
+    let mut all = open_descriptors()?;
+    all.retain(|number| !STANDARD.contains(number) && !others.contains(number));
+    close_on_exec(&all, true)?;
+    Ok(all)
+}
+
+/// The numbers of all that is open.
+pub(crate) fn open_descriptors() -> io::Result<BTreeSet<RawFd>> {
+    let listed = std::fs::read_dir("/proc/self/fd")?;
+    let numbers: Vec<RawFd> =
+        listed.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok()).collect();
+    // The one that listed is among them, and closed by now.
+    // SAFETY: asking for the flags of a number changes nothing, whether it is open or not.
+    let is_open = |number: &RawFd| unsafe { libc::fcntl(*number, libc::F_GETFD) } >= 0;
+    Ok(numbers.into_iter().filter(is_open).collect())
+}
+
+fn close_on_exec<'a>(
+    numbers: impl IntoIterator<Item = &'a RawFd>,
+    is_closed: bool,
+) -> io::Result<()> {
+    let flags = if is_closed { FdFlags::CLOEXEC } else { FdFlags::empty() };
+    for number in numbers {
+        if *number < 0 {
+            return Err(rustix::io::Errno::BADF.into());
+        }
+        // SAFETY: the number is used for this call alone, which fails where it is not open.
+        rustix::io::fcntl_setfd(unsafe { BorrowedFd::borrow_raw(*number) }, flags)?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    #[test]
+    fn a_program_that_others_can_change_is_not_trusted() {
+        let scratch = tempfile::tempdir().unwrap();
+        let path = scratch.path().join("program");
+        std::fs::write(&path, "#!/bin/sh\n").unwrap();
+        let with_mode = |mode| {
+            std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).unwrap();
+            TrustedProgram::open(&path).map(drop).map_err(|error| error.kind())
+        };
+        assert_eq!(with_mode(0o755), Ok(()));
+        for mode in [0o775, 0o757] {
+            assert_eq!(with_mode(mode), Err(io::ErrorKind::PermissionDenied), "{mode:o}");
+        }
+        assert!(TrustedProgram::open(scratch.path()).is_err());
+        assert!(TrustedProgram::open(&scratch.path().join("none")).is_err());
+        if rustix::process::geteuid().is_root() {
+            assert_eq!(with_mode(0o755), Ok(()));
+            std::os::unix::fs::chown(&path, Some(1234), None).unwrap();
+            assert_eq!(with_mode(0o755), Err(io::ErrorKind::PermissionDenied));
+        }
+    }
+
+    #[test]
+    fn a_program_that_can_not_run_leaves_all_as_it_was() {
+        let scratch = tempfile::tempdir().unwrap();
+        let path = scratch.path().join("program");
+        std::fs::write(&path, "neither a program nor a script").unwrap();
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
+        let open = tempfile::tempfile().unwrap();
+        let error = TrustedProgram::open(&path).unwrap().replace_this(vec!["program".into()]);
+        assert_eq!(error.raw_os_error(), Some(libc::ENOEXEC));
+        assert!(rustix::io::fcntl_getfd(&open).unwrap().contains(FdFlags::CLOEXEC));
+    }
+
+    #[test]
+    fn only_what_is_open_is_taken_and_once() {
+        let file = tempfile::tempfile().unwrap();
+        let number = file.as_raw_fd();
+        assert!(take([number, number]).is_err());
+        assert!(take([-1]).is_err());
+        assert!(take([1 << 29]).is_err());
+        std::mem::forget(file);
+        assert_eq!(take([number]).unwrap()[0].as_raw_fd(), number);
+    }
+}

@@ -1,0 +1,108 @@
+//! `fslab upgrade`: the daemon of a kept mount is replaced by the version that is installed.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use fslab_sys::mounts::MountEntry;
+
+use super::mount::upgrade::{ASKED, INSTALLED, REPLACE, SERVICE, VERSION};
+use super::umount::mount_of_ours;
+use crate::runtime;
+
+/// How long the next daemon may take to answer.
+const WAIT_MAX: Duration = Duration::from_secs(30);
+const PAUSE: Duration = Duration::from_millis(10);
+
+/// How long a daemon may take to look at the program that is installed.
+const ANSWER_TIME_MAX: Duration = Duration::from_secs(60);
+
+/// A daemon that was ended does not answer; its socket is there for a moment yet.
+const VERSION_TIME_MAX: Duration = Duration::from_millis(500);
+
+/// Answers are one line.
+const ANSWER_BYTES_MAX: u64 = 64 << 10;
+
+/// Arguments of `fslab upgrade`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = HELP)]
+pub struct Args {
+    /// Where it is mounted, with -o keep
+    mount_point: PathBuf,
+}
+
+const HELP: &str = "\
+The program goes on that lies where the mounting one lay: install the new version there first. It
+looks at the mount before it takes over; where it refuses, nothing changes. Programs that use the
+mount notice a pause.
+
+Example:
+  fslab upgrade /srv/data";
+
+impl Args {
+    /// Asks the daemon, and waits for the next one.
+    pub fn run(self) -> Result<()> {
+        let (path, mount) = mount_of_ours(&self.mount_point)?;
+        let shown = path.display();
+        let before = serving(&path, &mount).with_context(|| format!("asking {shown}"))?;
+        let answer = ask(&path, &mount, REPLACE, ANSWER_TIME_MAX)?;
+        if answer != ASKED {
+            bail!("{shown} stays as it is: {answer}");
+        }
+        let asked = Instant::now();
+        while asked.elapsed() < WAIT_MAX {
+            std::thread::sleep(PAUSE);
+            let Ok(after) = serving(&path, &mount) else { continue };
+            if after.process == before.process {
+                continue;
+            }
+            if !after.is_installed {
+                bail!("{shown} is served by the program before: the one that is installed fails");
+            }
+            say!("{shown}: fslab {} goes on, after fslab {}", after.version, before.version);
+            return Ok(());
+        }
+        bail!("no other daemon of {shown} answers after {} s; see its log", WAIT_MAX.as_secs())
+    }
+}
+
+/// Who serves a mount.
+struct Serving {
+    process: u32,
+    is_installed: bool,
+    version: String,
+}
+
+fn serving(path: &Path, mount: &MountEntry) -> Result<Serving> {
+    let answer = ask(path, mount, VERSION, VERSION_TIME_MAX)?;
+    let parts: Vec<_> = answer.splitn(3, ' ').collect();
+    let [process, is_installed, version] = parts[..] else {
+        bail!("the daemon answers what is not understood: '{answer}'");
+    };
+    Ok(Serving {
+        process: process.parse()?,
+        is_installed: is_installed == INSTALLED,
+        version: version.to_owned(),
+    })
+}
+
+fn ask(path: &Path, mount: &MountEntry, question: &str, time_max: Duration) -> Result<String> {
+    let shown = path.display();
+    let Some(socket) = runtime::find_socket(mount, &shown, SERVICE)? else {
+        bail_as!(
+            BadInput,
+            "{shown} is mounted without -o keep: unmount it, and mount it with the new version"
+        );
+    };
+    let mut stream = UnixStream::connect(&socket)
+        .with_context(|| format!("its daemon does not answer on {}", socket.display()))?;
+    stream.set_read_timeout(Some(time_max))?;
+    writeln!(stream, "{question}").context("asking the daemon")?;
+    let mut answer = String::new();
+    // Not to the end: that comes when the next daemon closes what this one had open.
+    let mut told = BufReader::new(stream.take(ANSWER_BYTES_MAX));
+    told.read_line(&mut answer).context("asking the daemon")?;
+    Ok(answer.trim_end().to_owned())
+}

@@ -1,0 +1,202 @@
+//! `fslab upgrade`: the daemon of a kept mount is replaced while it is used.
+
+use std::fs::{self, File};
+use std::io::Read;
+use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use fslab_vfs_testing::environment::number;
+use fslab_vfs_testing::skip::skip;
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::kept::{append_lines, change_names, processes, write_and_read};
+use crate::support::{
+    Place, copy_program, is_mounted, require_mounting, run, soon, umount_unused,
+};
+
+/// How often a mount is upgraded under load; `FSLAB_UPGRADES` asks for more.
+const UPGRADES: u64 = 2;
+
+/// A program of its own that mounts a place, so that another version can be put in its place.
+struct Installed {
+    place: Place,
+    path: PathBuf,
+}
+
+impl Installed {
+    fn mounted(layer: &str) -> Self {
+        let place = Place::on_disk();
+        let path = place.lower.with_file_name("bin").join("fslab");
+        fs::create_dir(path.parent().unwrap()).unwrap();
+        let installed = Self { place, path };
+        installed.install();
+        let mounted = Command::new(&installed.path)
+            .args(["mount", "-o", "keep=200", "-l", layer])
+            .args([&installed.place.lower, &installed.place.point])
+            .status();
+        assert!(mounted.unwrap().success());
+        installed
+    }
+
+    /// Puts a new file in the place of the program, as a package does.
+    fn install(&self) {
+        let beside = self.path.with_extension("new");
+        copy_program(Path::new(env!("CARGO_BIN_EXE_fslab")), &beside);
+        fs::rename(&beside, &self.path).unwrap();
+    }
+
+    fn install_script(&self, script: &str, mode: u32) {
+        let beside = self.path.with_extension("new");
+        fs::write(&beside, script).unwrap();
+        fs::set_permissions(&beside, fs::Permissions::from_mode(mode)).unwrap();
+        fs::rename(&beside, &self.path).unwrap();
+    }
+
+    fn upgrade(&self) -> (i32, String) {
+        run(&["upgrade", self.place.point.to_str().unwrap()])
+    }
+}
+
+/// Whether a process is the file that a path names.
+fn is_running(process: Pid, path: &Path) -> bool {
+    let running = fs::metadata(format!("/proc/{}/exe", process.as_raw_nonzero()));
+    running.is_ok_and(|running| running.ino() == path.metadata().unwrap().ino())
+}
+
+#[test]
+fn a_kept_mount_goes_on_with_the_version_that_is_installed() {
+    require_mounting!();
+    let upgrades = number("FSLAB_UPGRADES").unwrap_or(UPGRADES);
+    for layer in ["null", "null:passthrough=off", "zstd"] {
+        let installed = Installed::mounted(layer);
+        let (place, is_over) = (&installed.place, AtomicBool::new(false));
+        let unlinked = File::create_new(place.point.join("unlinked")).unwrap();
+        fs::remove_file(place.point.join("unlinked")).unwrap();
+        let supervisor = processes(place).0;
+        std::thread::scope(|scope| {
+            let workers = [
+                scope.spawn(|| append_lines(&place.point, &is_over)),
+                scope.spawn(|| change_names(&place.point, &is_over)),
+                scope.spawn(|| write_and_read(&place.point, &is_over)),
+            ];
+            for round in 0..upgrades {
+                installed.install();
+                assert!(!is_running(supervisor, &installed.path), "{layer}");
+                let (code, said) = installed.upgrade();
+                assert_eq!((code, said.as_str()), (0, ""), "{layer}, {round}");
+                let (still, daemon) = processes(place);
+                assert_eq!(still, supervisor, "{layer}");
+                let both = [supervisor, daemon.unwrap()];
+                assert!(both.iter().all(|process| is_running(*process, &installed.path)));
+            }
+            is_over.store(true, Ordering::Relaxed);
+            let done = workers.map(|worker| worker.join().unwrap());
+            assert!(done.iter().all(|count| *count > 0), "{layer}: {done:?}");
+        });
+        unlinked.write_all_at(b"nameless", 0).unwrap();
+        assert_eq!(unlinked.metadata().unwrap().len(), 8);
+        drop(unlinked);
+        // Killed daemons are replaced as before.
+        kill_process(processes(place).1.unwrap(), Signal::KILL).unwrap();
+        fs::write(place.point.join("after"), b"after").unwrap();
+        // The next one may not say yet how it ends.
+        assert_eq!(umount_unused(&place.point).0, 0);
+        soon("all have ended", || crate::support::daemons_naming(&place.point).is_empty());
+        place.mount(&["-l", layer]);
+        assert_eq!(fs::read(place.point.join("after")).unwrap(), b"after");
+        place.umount();
+    }
+}
+
+/// No descriptor is left over by an upgrade.
+#[test]
+fn upgrades_leave_nothing_open() {
+    require_mounting!();
+    let installed = Installed::mounted("null");
+    fs::write(installed.place.point.join("a"), b"text").unwrap();
+    let count = || {
+        let daemon = processes(&installed.place).1.unwrap().as_raw_nonzero();
+        fs::read_dir(format!("/proc/{daemon}/fd")).unwrap().count()
+    };
+    let upgrade = || assert_eq!(installed.upgrade().0, 0);
+    upgrade();
+    let after_one = count();
+    (0..3).for_each(|_| upgrade());
+    soon("no more is open than before", || count() <= after_one);
+    installed.place.umount();
+}
+
+#[test]
+fn a_program_that_can_not_take_over_changes_nothing() {
+    require_mounting!();
+    let installed = Installed::mounted("null:passthrough=off");
+    let place = &installed.place;
+    let path = place.point.join("file");
+    fs::write(&path, b"text").unwrap();
+    let mut open = File::open(&path).unwrap();
+    let before = processes(place);
+    for (script, mode, part) in [
+        ("#!/bin/sh\necho 'fslab: too old' >&2; exit 1\n", 0o755, "refuses: fslab: too old"),
+        ("#!/bin/sh\nexit 0\n", 0o775, "others than its owner may write to it"),
+        ("#!/bin/sh\nexit 0\n", 0o644, "can't run"),
+    ] {
+        installed.install_script(script, mode);
+        let (code, said) = installed.upgrade();
+        assert_eq!((code, said.lines().count()), (1, 1), "{said}");
+        assert!(said.contains(part) && said.contains("stays as it is"), "{said}");
+        assert_eq!(processes(place), before);
+    }
+    // It answers that it can, and can't be run as a supervisor is.
+    installed.install_script("#!/bin/sh\nexit 0\n", 0o755);
+    let (code, said) = installed.upgrade();
+    assert_eq!(code, 1, "{said}");
+    assert!(said.contains("is served by the program before"), "{said}");
+    let mut text = String::new();
+    open.read_to_string(&mut text).unwrap();
+    assert_eq!(text, "text");
+    drop(open);
+    installed.install();
+    assert_eq!(installed.upgrade(), (0, String::new()));
+    kill_process(processes(place).0, Signal::KILL).unwrap();
+    soon("its supervisor is gone", || processes(place).1.is_none());
+    let (code, said) = installed.upgrade();
+    assert_eq!(code, 1, "{said}");
+    assert!(said.contains("its supervisor has ended"), "{said}");
+    place.umount();
+}
+
+#[test]
+fn only_kept_mounts_are_upgraded() {
+    require_mounting!();
+    let place = Place::mounted(&["-l", "null"]);
+    let (code, said) = run(&["upgrade", place.point.to_str().unwrap()]);
+    assert_eq!((code, said.lines().count()), (3, 1), "{said}");
+    assert!(said.contains("is mounted without -o keep"), "{said}");
+    place.umount();
+    let (code, said) = run(&["upgrade", place.point.to_str().unwrap()]);
+    assert_eq!(code, 3, "{said}");
+    assert!(!is_mounted(&place.point));
+}
+
+/// A socket for whoever may end the mount anyway, and nobody else.
+#[test]
+fn others_than_the_owner_of_a_mount_are_refused() {
+    require_mounting!();
+    if !rustix::process::geteuid().is_root() {
+        let why = "not root, so that nobody else can be";
+        return skip("others_than_the_owner_of_a_mount_are_refused", why);
+    }
+    let installed = Installed::mounted("null");
+    let before = processes(&installed.place);
+    let mut asking = Command::new("setpriv");
+    asking.args(["--reuid=1234", "--regid=1234", "--clear-groups"]);
+    asking.arg(&installed.path).arg("upgrade").arg(&installed.place.point);
+    let output = asking.output().unwrap();
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(3), "{text}");
+    assert!(text.contains("was mounted by user 0, who alone may ask"), "{text}");
+    assert_eq!(processes(&installed.place), before);
+    installed.place.umount();
+}
