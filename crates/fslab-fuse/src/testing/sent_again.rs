@@ -304,6 +304,26 @@ fn a_request_over_which_two_daemons_die_has_one_effect_at_most() {
     }
 }
 
+/// A daemon that is ended for another version has not died over a request, however often.
+#[test]
+fn a_request_under_way_at_many_upgrades_has_one_effect() {
+    for number in 0..requests(0).len() {
+        for (cut, second) in CUTS.into_iter().flat_map(|cut| CUTS.map(|second| (cut, second))) {
+            let (memory, state, daemon, fh) = first();
+            let request = &requests(fh)[number];
+            daemon.die_over(request, cut);
+            for _ in 0..3 {
+                state.hand_over();
+                Daemon::new(&memory, &state, false).die_over(&again(request), second);
+            }
+            state.hand_over();
+            let answer = Daemon::new(&memory, &state, false).answer(&again(request));
+            let what = format!("request {number}, {cut:?}, {second:?}");
+            assert_eq!((answer, contents(&memory)), alone(number), "{what}");
+        }
+    }
+}
+
 #[test]
 fn an_answer_is_written_down_before_it_is_sent() {
     for number in 0..requests(0).len() {
