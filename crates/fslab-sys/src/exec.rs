@@ -60,8 +60,8 @@ impl TrustedProgram {
         unsafe extern "C" {
             static environ: *const *const libc::c_char;
         }
-        // SAFETY: the arguments end with a null pointer and live until the call is over; so does the
-        // environment, which no other thread changes.
+        // SAFETY: the arguments end with a null pointer and live until the call is over; so does
+        // the environment, which no other thread changes.
         unsafe {
             libc::execveat(
                 self.0.as_raw_fd(),

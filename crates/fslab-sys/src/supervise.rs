@@ -244,8 +244,8 @@ impl Inherited {
         rustix::io::fcntl_dupfd_cloexec(device, 0).ok()
     }
 
-    /// Inodes of a device will be asked for. Where only these descriptors lead to them, one for each
-    /// is kept, and else one for each whose last name is gone.
+    /// Inodes of a device will be asked for. Where only these descriptors lead to them, one for
+    /// each is kept, and else one for each whose last name is gone.
     pub fn keep_for(&self, device: u64, only_these_lead: bool) {
         let mut found = self.lock();
         (found.device, found.keeps_named) = (Some(device), only_these_lead);

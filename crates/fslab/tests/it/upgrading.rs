@@ -12,9 +12,7 @@ use fslab_vfs_testing::skip::skip;
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::kept::{append_lines, change_names, processes, write_and_read};
-use crate::support::{
-    Place, copy_program, is_mounted, require_mounting, run, soon, umount_unused,
-};
+use crate::support::{Place, copy_program, is_mounted, require_mounting, run, soon, umount_unused};
 
 /// How often a mount is upgraded under load; `FSLAB_UPGRADES` asks for more.
 const UPGRADES: u64 = 2;

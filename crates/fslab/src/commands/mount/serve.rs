@@ -21,8 +21,7 @@ use super::Plan;
 use super::ending::Ending;
 use super::supervisor::{self, Kept, Part};
 use super::utab::Note;
-use super::upgrade::{self, Upgrade};
-use super::{reports, services, wait};
+use super::{reports, services, upgrade, wait};
 use crate::runtime::{self, Socket};
 
 /// What is done when a mount works, with the file for messages.
@@ -210,7 +209,7 @@ fn answer(
     let Some(directory) = directory else { return Ok((None, (Vec::new(), note))) };
     let mut sockets = services::serve_layers(&context, device, directory)?;
     if let Some(kept) = kept {
-        sockets.push(services::serve(Arc::new(Upgrade::of(kept)), device, directory)?);
+        sockets.push(services::serve(Arc::new(kept.upgrade()), device, directory)?);
     }
     if context.has_reporters() {
         sockets.push(reports::serve(context, mount_point, device, directory)?);

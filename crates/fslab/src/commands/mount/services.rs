@@ -38,11 +38,7 @@ pub fn serve_layers(
 ///
 /// # Errors
 /// As [`serve_layers`].
-pub fn serve(
-    service: Arc<dyn Service>,
-    device: (u32, u32),
-    directory: &Path,
-) -> Result<Socket> {
+pub fn serve(service: Arc<dyn Service>, device: (u32, u32), directory: &Path) -> Result<Socket> {
     Socket::answer(directory, device, service.name(), move |stream| {
         let service = Arc::clone(&service);
         let work = move || {

@@ -15,15 +15,15 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use fslab_fuse::KeptState;
+use fslab_sys::exec;
 use fslab_sys::mounts;
 use fslab_sys::signals::ENDING;
-use fslab_sys::exec;
 use fslab_sys::supervise::{End, Inherited, Role, supervise};
 use fslab_vfs::{HostFs, HostOptions};
 use rustix::fs::{Mode, OFlags};
 use rustix::process::{Pid, WaitStatus};
 
-use super::upgrade::{self, Program, Resumed};
+use super::upgrade::{self, Program, Resumed, Upgrade};
 use super::{Plan, messages};
 use crate::exit::Code;
 use crate::runtime;
@@ -47,9 +47,9 @@ pub struct Kept {
     /// Whether the earlier daemon was ended to be replaced by another version.
     pub is_upgraded: bool,
     /// Who started it.
-    pub supervisor: Pid,
+    supervisor: Pid,
     /// The program that takes over where that is asked for.
-    pub program: Program,
+    program: Program,
 }
 
 impl Kept {
@@ -59,6 +59,12 @@ impl Kept {
     /// Where there is no descriptor left.
     pub fn root(&self) -> Result<OwnedFd> {
         Ok(rustix::io::fcntl_dupfd_cloexec(&*self.root, 0)?)
+    }
+
+    /// What replaces it where that is asked for.
+    pub fn upgrade(&self) -> Upgrade {
+        let (state, program) = (Arc::clone(&self.state), self.program.clone());
+        Upgrade { state, supervisor: self.supervisor, program }
     }
 }
 
@@ -86,9 +92,7 @@ pub fn begin(plan: &Plan) -> Result<Part> {
     // Daemons open as much as they may, and whoever follows them lists it all.
     runtime::raise_descriptor_limit();
     let role = supervise(&ENDING, &left, |end| match end {
-        End::Own(_) => {
-            watched.is_served() && may_be_replaced(&mut deaths, plan.options.deaths_max)
-        }
+        End::Own(_) => watched.is_served() && may_be_replaced(&mut deaths, plan.options.deaths_max),
         End::ForAnother => {
             watched.hand_over();
             let error = upgrade::replace_supervisor(&program, numbers);

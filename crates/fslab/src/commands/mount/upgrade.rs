@@ -1,4 +1,5 @@
-//! How the daemon of a kept mount is replaced by another version of the program, for `fslab upgrade`.
+//! How the daemon of a kept mount is replaced by another version of the program, for
+//! `fslab upgrade`.
 //!
 //! The daemon is asked by a socket. It has the program that is installed now look at the mount,
 //! which that program does as a process of its own, and signals the supervisor. That ends the
@@ -21,7 +22,6 @@ use fslab_sys::exec::{self, TrustedProgram};
 use fslab_sys::supervise::ASKS_FOR_ANOTHER;
 use rustix::process::{Pid, Signal, getppid, kill_process};
 
-use super::supervisor::Kept;
 use crate::exit::one_line;
 
 /// The word under which a daemon is asked to be replaced.
@@ -74,7 +74,9 @@ impl Resumed {
     /// What it does not understand.
     pub fn look(&self) -> Result<()> {
         let [state] = exec::take([self.state]).context("can't look at the mount")?;
-        KeptState::of_file(state).map(drop).map_err(|error| anyhow!("fslab {} can't serve it: {error}", version()))
+        KeptState::of_file(state)
+            .map(drop)
+            .map_err(|error| anyhow!("fslab {} can't serve it: {error}", version()))
     }
 }
 
@@ -158,20 +160,17 @@ pub fn version() -> &'static str {
     env!("CARGO_PKG_VERSION")
 }
 
-/// Replaces the daemon where it is asked to.
+/// Replaces the daemon that this process is, where it is asked to.
 pub struct Upgrade {
-    state: Arc<KeptState>,
-    supervisor: Pid,
-    program: Program,
+    /// What the next daemon must understand.
+    pub state: Arc<KeptState>,
+    /// Who started this daemon.
+    pub supervisor: Pid,
+    /// The program that takes over.
+    pub program: Program,
 }
 
 impl Upgrade {
-    /// Of the daemon that this process is.
-    pub fn of(kept: &Kept) -> Self {
-        let (state, supervisor) = (Arc::clone(&kept.state), kept.supervisor);
-        Self { state, supervisor, program: kept.program.clone() }
-    }
-
     /// Whether another program can serve the mount.
     fn can_be_replaced(&self) -> Result<()> {
         self.program.look_at(&self.state)?;
@@ -201,9 +200,9 @@ impl Service for Upgrade {
     ) {
         let answer = match question.trim_end() {
             VERSION => self.program.told(),
-            REPLACE => self
-                .can_be_replaced()
-                .map_or_else(|error| one_line(&error), |()| ASKED.to_owned()),
+            REPLACE => {
+                self.can_be_replaced().map_or_else(|error| one_line(&error), |()| ASKED.to_owned())
+            }
             _ => "not understood".to_owned(),
         };
         // Told first, as this process is killed; who was told may be gone already.
