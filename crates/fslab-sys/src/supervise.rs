@@ -5,6 +5,7 @@
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use rustix::fs::{FileType, OFlags};
@@ -12,6 +13,7 @@ use rustix::process::{Pid, Signal, WaitOptions, WaitStatus, kill_process, waitpi
 
 use crate::exec::open_descriptors;
 use crate::file_handle::check;
+use crate::lease;
 
 /// What a process is after [`supervise`].
 #[derive(Debug)]
@@ -236,6 +238,20 @@ impl Inherited {
         Some(all.swap_remove(place))
     }
 
+    /// Closes those of a file, and with them the locks that they have on it: the file is about to be
+    /// opened anew.
+    ///
+    /// # Errors
+    /// What the kernel answers about the file, where there is one.
+    pub fn close_file(&self, path: &Path) -> io::Result<()> {
+        match rustix::fs::stat(path) {
+            Ok(stat) => drop(self.lock().by_inode.remove(&(stat.st_dev, stat.st_ino))),
+            Err(rustix::io::Errno::NOENT) => {}
+            Err(error) => return Err(error.into()),
+        }
+        Ok(())
+    }
+
     /// A copy of one that is a device, pipe or socket, by its number.
     #[must_use]
     pub fn copy_of_device(&self, number: RawFd) -> Option<OwnedFd> {
@@ -277,6 +293,8 @@ impl Found {
         let stat = rustix::fs::fstat(&descriptor)?;
         match FileType::from_raw_mode(stat.st_mode) {
             FileType::RegularFile | FileType::Directory | FileType::Symlink => {
+                // Whoever opens the file would wait for a process that has ended. Most have none.
+                let _none = lease::give_back(&descriptor);
                 self.by_inode.entry((stat.st_dev, stat.st_ino)).or_default().push(descriptor);
             }
             _ => self.others.push(descriptor),
@@ -329,6 +347,18 @@ mod tests {
         inherited.keep_for(device, false);
         inherited.close_others();
         assert_eq!(inherited.count(), 0);
+    }
+
+    #[test]
+    fn a_file_is_free_that_an_earlier_worker_had_locked() {
+        let named = tempfile::NamedTempFile::new().unwrap();
+        let locked = named.reopen().unwrap();
+        locked.try_lock().unwrap();
+        let (inherited, ..) = inherited(locked);
+        named.as_file().try_lock().unwrap_err();
+        inherited.close_file(named.path()).unwrap();
+        named.as_file().try_lock().unwrap();
+        inherited.close_file(Path::new("/none")).unwrap();
     }
 
     #[test]

@@ -34,6 +34,7 @@ pub use description::{ArchiveDescription, Cipher, Encryption};
 pub use directory::DirectoryArchive;
 pub use encryption::EncryptedArchive;
 pub use key::Key;
+pub(crate) use lease::LEASE;
 pub(crate) use open::key_of;
 pub use open::{Purpose, open};
 pub use unavailable::ReconnectingArchive;

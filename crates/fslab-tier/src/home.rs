@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 pub use crate::archive::ArchiveEntry;
 use crate::archive::unavailable::ReconnectingArchive;
 use crate::archive::{
-    self, Archive, ArchiveDescription, DirectoryArchive, Key, Purpose, key_of, settings_text,
+    self, Archive, ArchiveDescription, DirectoryArchive, Key, LEASE, Purpose, key_of, settings_text,
 };
 use crate::atomic_write::write_durably;
 use crate::catalogue::Catalogue;
@@ -594,6 +594,14 @@ impl Home {
 }
 
 impl Home {
+    /// The files that are locked while a tree of the tier is in use: the catalogue, and the lease
+    /// of each archive.
+    #[must_use]
+    pub fn locked_files(&self) -> Vec<PathBuf> {
+        let leases = self.description.archives.iter().map(|archive| archive.path.join(LEASE));
+        leases.chain([self.path.join(CATALOGUE)]).collect()
+    }
+
     /// Whether an archive is one of the tier's where it is.
     #[must_use]
     pub fn knows(&self, archive: &Path) -> bool {

@@ -161,6 +161,13 @@ fn open(
         recall_rate: options.number("recall-rate"),
         ..home.settings()
     };
+    if let Some(inherited) = &context.leaf_options().inherited {
+        // The tree is ours already, and with it what the daemon before used.
+        for path in home.locked_files() {
+            let closed = inherited.close_file(&path);
+            closed.map_err(|error| refused(format!("{}: {error}", path.display())))?;
+        }
+    }
     let tier = home.open(inner, settings, around(context))?;
     let every = options.duration("every");
     if !every.is_zero() && !read_only {

@@ -14,7 +14,7 @@ use super::writer_record::{self, Writer};
 use crate::error::{Error, Result};
 use crate::private;
 
-pub(super) const LEASE: &str = "lease";
+pub(crate) const LEASE: &str = "lease";
 
 /// What a tree may do with an archive.
 pub(super) enum Right {

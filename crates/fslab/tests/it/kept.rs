@@ -385,7 +385,6 @@ fn what_can_not_be_kept_is_refused_in_one_line() {
         ("keep", "mem:", "-o keep is for directories"),
         ("keep,transport=uring", lower, "keep and transport=uring exclude each other"),
         ("keep=0", lower, "'0' is no number from 1 to 256"),
-        ("keep,layer=tier", lower, "-o keep"),
     ] {
         let (code, message) = run(&["mount", "-o", options, lower, point]);
         assert_eq!(code, 3, "{options}: {message}");

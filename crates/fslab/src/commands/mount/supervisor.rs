@@ -28,9 +28,6 @@ use super::{Plan, messages};
 use crate::exit::Code;
 use crate::runtime;
 
-/// The layer whose archives and catalogue are not handed on.
-const TIER: &str = "tier";
-
 /// Deaths are counted for so long.
 const DEATHS_WITHIN: Duration = Duration::from_secs(60);
 
@@ -133,9 +130,6 @@ impl Held {
                  daemon"
             );
         };
-        if plan.stack.layers.iter().any(|layer| layer.spec().name == TIER) {
-            bail_as!(BadInput, "-o keep can't keep tiers as yet: mount without it");
-        }
         if plan.dead.is_some() {
             bail_as!(
                 BadInput,

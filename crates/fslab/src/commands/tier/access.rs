@@ -6,8 +6,9 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, anyhow, bail};
+use anyhow::{Context, Result, bail};
 use fslab_sys::dead_mount::DeadMount;
 use fslab_sys::mounts::{self, MountEntry};
 use fslab_tier::command::{self, Command, Event};
@@ -15,13 +16,19 @@ use fslab_tier::home::Home;
 use fslab_tier::stored::Marks;
 use fslab_tier::{Tier, own_request};
 use fslab_vfs::FileSystem;
+use rustix::io::Errno;
+use rustix::process::test_kill_process;
 
 use crate::commands::places;
 use crate::layers::{around, close_owners_tree};
-use crate::runtime;
+use crate::runtime::{self, ENDING};
 
 /// The name of the layer's service.
 const SERVICE: &str = "tier";
+
+/// How long the daemon that follows one may take to be asked.
+const NEXT_DAEMON_WAIT_MAX: Duration = Duration::from_secs(3);
+const PAUSE: Duration = Duration::from_millis(10);
 
 /// A tree that can be asked.
 pub enum Access {
@@ -128,21 +135,7 @@ fn ask_daemon(
     command: &Command,
     told: &mut dyn FnMut(Event) -> bool,
 ) -> Result<()> {
-    let shown = mount.target.display();
-    let Some(socket) = runtime::find_socket(mount, &shown, SERVICE)? else {
-        // Another daemon removes the socket of one that was killed.
-        if let Ok(Some(_)) = DeadMount::on(&mount.target, "fuse.fslab") {
-            bail!("the daemon of {shown} is dead; `fslab mount -o replace` takes its place");
-        }
-        bail_as!(BadInput, "{shown} is mounted without the layer tier");
-    };
-    let mut stream = UnixStream::connect(&socket).map_err(|error| {
-        anyhow!(
-            "the daemon of {shown} does not answer on {}: {error}; where it is dead, \
-             `fslab mount -o replace` takes its place",
-            socket.display()
-        )
-    })?;
+    let mut stream = connect(mount)?;
     let question = serde_json::to_string(command)? + "\n";
     stream.write_all(question.as_bytes()).context("asking the daemon")?;
     for line in BufReader::new(&stream).lines() {
@@ -154,7 +147,50 @@ fn ask_daemon(
             return Ok(());
         }
     }
-    bail!("the daemon of {shown} ended before it had answered")
+    bail!("the daemon of {} ended before it had answered", mount.target.display())
+}
+
+/// Whether a daemon that lives has made its sockets: the one for this is the last. The socket of a
+/// killed one may still be open, as another daemon holds its descriptors for a moment.
+fn has_begun(mount: &MountEntry) -> Result<bool> {
+    let socket = runtime::find_socket(mount, mount.target.display(), ENDING)?;
+    let lives = |stream| {
+        let made_by = rustix::net::sockopt::socket_peercred(&stream);
+        // A process of root's can't be asked by others, and is there.
+        made_by.is_ok_and(|made_by| test_kill_process(made_by.pid) != Err(Errno::SRCH))
+    };
+    Ok(socket.is_some_and(|socket| UnixStream::connect(socket).is_ok_and(lives)))
+}
+
+/// Asks for the daemon. That of a kept mount that was killed is there again soon.
+fn connect(mount: &MountEntry) -> Result<UnixStream> {
+    let (shown, start) = (mount.target.display(), Instant::now());
+    loop {
+        let is_late = start.elapsed() >= NEXT_DAEMON_WAIT_MAX;
+        // Asked before the socket is looked for, which may be made meanwhile.
+        let has_begun = has_begun(mount)?;
+        let is_dead = || matches!(DeadMount::on(&mount.target, "fuse.fslab"), Ok(Some(_)));
+        match runtime::find_socket(mount, &shown, SERVICE)? {
+            Some(socket) => match UnixStream::connect(&socket) {
+                Ok(stream) => return Ok(stream),
+                Err(error) if is_late || is_dead() => bail!(
+                    "the daemon of {shown} does not answer on {}: {error}; where it is dead, \
+                     `fslab mount -o replace` takes its place",
+                    socket.display()
+                ),
+                Err(_) => {}
+            },
+            // Another daemon removes the socket of one that was killed.
+            None if is_dead() => {
+                bail!("the daemon of {shown} is dead; `fslab mount -o replace` takes its place")
+            }
+            None if is_late || has_begun => {
+                bail_as!(BadInput, "{shown} is mounted without the layer tier")
+            }
+            None => {}
+        }
+        std::thread::sleep(PAUSE);
+    }
 }
 
 /// Opens the tree itself.
