@@ -93,6 +93,8 @@ struct Node {
     identity: Identity,
     kind: FileKind,
     lookups: u64,
+    /// Whether there were lookups before, which an earlier process counted.
+    is_adopted: bool,
     reference: Reference,
     /// What had this number when its last name was removed. Whether it is of this generation is
     /// looked at when it is used: most removed inodes are forgotten at once.
@@ -101,7 +103,7 @@ struct Node {
 
 impl Node {
     fn new(identity: Identity, kind: FileKind, reference: Reference) -> Self {
-        Self { identity, kind, lookups: 1, reference, removed: None }
+        Self { identity, kind, lookups: 1, is_adopted: false, reference, removed: None }
     }
 }
 
@@ -141,10 +143,10 @@ impl Inodes {
         self.table.write().remember(identity, kind, reference)
     }
 
-    /// Makes an inode known under its own number, unless the number is taken. Its lookups were
-    /// counted elsewhere: the first ones that are given back here forget it.
+    /// Makes an inode known under its own number, unless the number is taken. It had lookups that
+    /// were counted elsewhere: it is forgotten when more are given back than were counted here.
     pub fn adopt(&self, ino: Ino, identity: Identity, kind: FileKind, reference: Reference) {
-        let node = Node { lookups: 0, ..Node::new(identity, kind, reference) };
+        let node = Node { lookups: 0, is_adopted: true, ..Node::new(identity, kind, reference) };
         self.table.write().nodes.entry(ino).or_insert(node);
     }
 
@@ -241,8 +243,9 @@ impl Table {
     fn forget(&mut self, ino: Ino, lookups: u64) -> bool {
         let MapEntry::Occupied(mut entry) = self.nodes.entry(ino) else { return false };
         let node = entry.get_mut();
+        let is_known_from_before = node.is_adopted && lookups <= node.lookups;
         node.lookups = node.lookups.saturating_sub(lookups);
-        if node.lookups > 0 {
+        if node.lookups > 0 || is_known_from_before {
             return false;
         }
         let node = entry.remove();
@@ -307,6 +310,22 @@ mod tests {
     fn table() -> Inodes {
         let root = Reference::Descriptor(Arc::new(File::open("/").unwrap().into()));
         Inodes::new(Identity { device: 0, number: 2 }, root, 8)
+    }
+
+    /// Lookups that are counted and given back here are not those that the kernel has from before.
+    #[test]
+    fn an_adopted_inode_is_forgotten_with_its_earlier_lookups() {
+        let (file, _) = two_references();
+        let (inodes, identity) = (table(), Identity { device: 0, number: 77 });
+        inodes.adopt(Ino(77), identity, FileKind::Regular, file.clone());
+        for lookups in 1..3 {
+            for _ in 0..lookups {
+                assert_eq!(inodes.remember(identity, FileKind::Regular, file.clone()), Ino(77));
+            }
+            assert!(!inodes.forget(Ino(77), lookups) && inodes.knows(Ino(77)));
+        }
+        inodes.hold(Ino(77)).unwrap();
+        assert!(inodes.forget(Ino(77), 2) && !inodes.knows(Ino(77)));
     }
 
     #[test]
