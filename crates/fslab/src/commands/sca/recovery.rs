@@ -193,7 +193,6 @@ fn request() -> Request {
     Request { credentials: Credentials { uid, gid }, umask: 0o022, now, ..Request::default() }
 }
 
-
 /// Takes the stored file out of the page cache.
 fn make_cold(stored: &Path) -> Result<()> {
     let file = File::open(stored).with_context(|| stored.display().to_string())?;
