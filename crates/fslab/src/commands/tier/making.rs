@@ -13,6 +13,7 @@ use fslab_tier::stored::Marks;
 use fslab_tier::{Environment, own_request, poison, rebuild};
 use fslab_vfs::Size;
 use fslab_vfs::{FileSystem, LockMode, Timestamp};
+use serde_json::json;
 
 use super::{parse_bundled, unusable};
 use crate::commands::places::resolved;
@@ -339,14 +340,8 @@ fn all_resolved(paths: &[PathBuf]) -> Result<Vec<PathBuf>> {
 /// as it was.
 fn report(made: &rebuild::Rebuilt, refusals: &[(PathBuf, String)], json: bool) -> Result<()> {
     if json {
-        let value = serde_json::json!({
-            "directories": made.directories, "files": made.files, "added": made.added,
-            "others": made.others, "left_out": made.left_out,
-            "links": made.links, "kept": made.kept, "younger": made.younger,
-            "earlier": made.earlier, "tree_made": made.tree_made, "older": made.older,
-            "lost": made.lost, "unplaced": made.unplaced, "problems": made.problems,
-            "read_only": refusals.iter().map(|(path, _)| path).collect::<Vec<_>>(),
-        });
+        let mut value = json!(made);
+        value["read_only"] = json!(refusals.iter().map(|(path, _)| path).collect::<Vec<_>>());
         say!("{value}");
     } else {
         report_to_people(made);
