@@ -2,11 +2,12 @@
 
 use std::ffi::OsStr;
 
-use fslab_vfs::XattrMode;
 use fslab_vfs::rules::acl::{self, Acl};
 use fslab_vfs::rules::namespace::{Namespace, VALUE_BYTES_MAX};
 use fslab_vfs::rules::{self, set_id};
-use fslab_vfs::{Attr, Errno, FileKind, Ino, Permissions, Request, SetAttr, SetTime, Timestamp};
+use fslab_vfs::{
+    Attr, Errno, FileKind, Ino, Permissions, Request, SetAttr, SetTime, Timestamp, XattrMode,
+};
 
 use crate::error::Result;
 use crate::format::INODE_NO_ACCESS_TIME;

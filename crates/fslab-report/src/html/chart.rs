@@ -3,9 +3,7 @@
 use super::super::format::{bytes, seconds, significant, without_zeros};
 use super::super::model::{Against, Group, Point, Progress, Row, Verdict};
 use super::super::words;
-use fslab_chart::Scale;
-use fslab_chart::colour;
-use fslab_chart::{Drawing, FOOT, MARGIN, Mark};
+use fslab_chart::{Drawing, FOOT, MARGIN, Mark, Scale, colour};
 
 const WIDTH: f64 = 380.0;
 const WIDE: f64 = 640.0;

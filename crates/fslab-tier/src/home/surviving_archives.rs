@@ -6,8 +6,7 @@ use std::sync::Arc;
 use super::{ArchiveEntry, Home, refused};
 use crate::archive::{self, Archive, ArchiveDescription, Key, Purpose, key_of};
 use crate::error::{Error, Result};
-use crate::id::Id;
-use crate::id::Identities;
+use crate::id::{Id, Identities};
 
 /// Archives of one tier that nobody writes to.
 pub struct SurvivingArchives {

@@ -17,8 +17,7 @@ use super::format::{
 use super::residency::{self, Residency};
 use crate::archive::testing::MemoryArchive;
 use crate::archive::{Archive, ContainerKind, EncryptedArchive, Key};
-use crate::id::Id;
-use crate::id::Identities;
+use crate::id::{Id, Identities};
 use crate::object::bundle::contents_of;
 use crate::object::reader::ObjectReader;
 

@@ -9,8 +9,7 @@ use std::time::SystemTime;
 use anyhow::{Context, Result};
 use clap::ValueEnum;
 use fslab_ext2::{BlockSize, HashVersion, MkfsOptions, mkfs};
-use fslab_vfs::Size;
-use fslab_vfs::{BlockDevice, Timestamp};
+use fslab_vfs::{BlockDevice, Size, Timestamp};
 
 use crate::leaves::{Part, open_device};
 

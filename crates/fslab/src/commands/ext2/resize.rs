@@ -7,8 +7,7 @@ use std::sync::Arc;
 use anyhow::{Context, Result};
 use fslab_ext2::check::shrink;
 use fslab_ext2::{Resized, Superblock, grow};
-use fslab_vfs::BlockDevice;
-use fslab_vfs::Size;
+use fslab_vfs::{BlockDevice, Size};
 
 use crate::leaves::{Part, open_device};
 

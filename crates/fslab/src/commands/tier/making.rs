@@ -11,8 +11,7 @@ use fslab_tier::home::{
 };
 use fslab_tier::stored::Marks;
 use fslab_tier::{Environment, own_request, poison, rebuild};
-use fslab_vfs::Size;
-use fslab_vfs::{FileSystem, LockMode, Timestamp};
+use fslab_vfs::{FileSystem, LockMode, Size, Timestamp};
 use serde_json::json;
 
 use super::{parse_bundled, unusable};
