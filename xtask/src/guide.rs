@@ -16,11 +16,10 @@ use std::time::Instant;
 use anyhow::{Context as _, Result, bail};
 
 use self::blocks::{Block, Kind};
-use crate::environment;
 use crate::steps::{Context, Step, build};
-use crate::summary;
 use crate::tally::Tally;
 use crate::tidy::Tree;
+use crate::{environment, summary};
 
 /// The step of `cargo xtask test`.
 pub const STEP: Step = Step {

@@ -6,12 +6,11 @@
 //! not included. A process that outlives its step is ended and counts as a failure. The inner
 //! process runs the step.
 
-use std::fs;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::thread;
 use std::time::{Duration, Instant};
+use std::{fs, thread};
 
 use anyhow::{Context as _, Result, bail, ensure};
 use rustix::process::{

@@ -10,8 +10,7 @@ mod files;
 
 use std::sync::Arc;
 
-use fslab_ext2::alloc;
-use fslab_ext2::{BlockSize, Ext2, MkfsOptions, VolumeOptions, mkfs};
+use fslab_ext2::{BlockSize, Ext2, MkfsOptions, VolumeOptions, alloc, mkfs};
 use fslab_vfs::FileSystem;
 use serde::Serialize;
 

@@ -74,12 +74,6 @@ impl SnapshotReader {
     pub fn taken(&self) -> &Taken {
         &self.taken
     }
-
-    /// Its entries, as it claims.
-    #[must_use]
-    pub fn total(&self) -> u64 {
-        self.rows.total()
-    }
 }
 
 impl Iterator for SnapshotReader {

@@ -12,7 +12,7 @@ use fslab_compare::workload::{
     Access, Parameter, Parameters, Phase, Session, Spec, Stopwatch, Timed, Workload,
 };
 use fslab_compare::{Host, HostError, Observer, Plan, RunOptions};
-use fslab_report::Cells;
+use fslab_report::Choice;
 use fslab_report::sample::{self, CacheState, Note, Record, Sample};
 use fslab_sys::signals::Interrupt;
 use fslab_vfs::{FileSystem, MemFs};
@@ -105,11 +105,7 @@ fn samples() -> Result<Vec<Sample>, Box<dyn Error>> {
     let options = RunOptions {
         plan: &plan,
         seed: 1,
-        rounds: plan.rounds,
-        rounds_max: plan.rounds_max,
-        reruns_max: 0,
-        cells: Cells::default(),
-        work_parent: place.path(),
+        choice: Choice::default(),
         samples: &samples,
         resume: false,
         command: "example",

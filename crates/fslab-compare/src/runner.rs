@@ -40,27 +40,19 @@ use crate::workload::{Preparation, Workload};
 use fslab_report::sample::{
     self, Block, CellTime, End, EndReason, Note, NoteKind, Record, Sample, Writer,
 };
-use fslab_report::{Cells, Choice, Provenance};
+use fslab_report::{Choice, Provenance};
 
 pub use session::{Phase, Session, Timed};
 
-/// How a plan is to be run.
+/// How a plan is to be run: at least its `rounds`. Where `rounds_max` is above that, a workload has
+/// more, until each of its intervals is as narrow as the plan asks.
 pub struct RunOptions<'a> {
     /// What is compared.
     pub plan: &'a Plan,
     /// Where everything random comes from.
     pub seed: u64,
-    /// How many rounds at least.
-    pub rounds: u32,
-    /// How many at most; above `rounds`, a workload gets more until each of its intervals is as
-    /// narrow as the plan asks.
-    pub rounds_max: u32,
-    /// How often a block is run again because the machine did other things meanwhile.
-    pub reruns_max: u32,
-    /// Which cells are run.
-    pub cells: Cells,
-    /// Where the work directory is made.
-    pub work_parent: &'a Path,
+    /// What is run of it, how often again and where.
+    pub choice: Choice,
     /// The samples file; must not exist, unless it is gone on with.
     pub samples: &'a Path,
     /// Whether to go on with a run that was interrupted.
@@ -99,17 +91,17 @@ pub struct Outcome {
 /// Where nothing can be measured at all: no target is left, or the samples can't be written. A
 /// target that fails is noted, and an interruption is an [`Outcome`].
 pub fn run(options: RunOptions<'_>, observer: &mut dyn Observer) -> Result<Outcome> {
-    options.plan.check_cells(&options.cells)?;
+    options.plan.check_cells(&options.choice.cells)?;
     let _pinned = Pinned::to(&options.plan.processors)?;
-    let work = WorkDirectory::create(options.work_parent)?;
+    let work = WorkDirectory::create(options.choice.work_parent_of(options.samples))?;
     let (mut writer, past) = open(&options)?;
     let touched_bytes = touched_bytes(options.plan);
     let mut provenance = Provenance {
         command: options.command.to_owned(),
         seed: options.seed,
-        rounds: options.rounds,
-        rounds_max: options.rounds_max,
-        choice: Some(options.choice()),
+        rounds: options.plan.rounds,
+        rounds_max: options.plan.rounds_max,
+        choice: Some(options.choice.clone()),
         touched_bytes,
         ..provenance::collect(options.plan, work.path())
     };
@@ -157,7 +149,7 @@ fn open(options: &RunOptions<'_>) -> Result<(Writer, Past)> {
         Some(first) if several_runs(&records, &first.run) => {
             Some("it holds several runs; resume each where it was made")
         }
-        _ => Choice::of(&records).and_then(|begun| options.choice().differs(begun)),
+        _ => Choice::of(&records).and_then(|begun| options.choice.differs(begun)),
     };
     match reason {
         Some(reason) => Err(Error::NotResumable { path: path.to_owned(), reason }),
@@ -181,17 +173,6 @@ fn backing_device(directory: &Path) -> Option<DeviceNumber> {
     let device =
         DeviceNumber { major: rustix::fs::major(number), minor: rustix::fs::minor(number) };
     device.sysfs("stat").exists().then_some(device)
-}
-
-impl RunOptions<'_> {
-    /// What is run of the plan, how often again and where.
-    fn choice(&self) -> Choice {
-        Choice {
-            cells: self.cells.clone(),
-            reruns_max: self.reruns_max,
-            work_parent: Choice::kept(self.work_parent, self.samples),
-        }
-    }
 }
 
 struct Runner<'a> {
@@ -265,7 +246,7 @@ impl Runner<'_> {
     fn try_targets(&mut self) -> Result<Vec<TargetPlan>> {
         let mut left = Vec::new();
         let mut reasons = Vec::new();
-        let cells = &self.options.cells;
+        let cells = &self.options.choice.cells;
         for plan in self.options.plan.targets.iter().filter(|plan| cells.hold_target(&plan.name)) {
             self.check()?;
             let made = self.watch(self.options.interrupt.part())?;
@@ -295,7 +276,7 @@ impl Runner<'_> {
         let plan = self.options.plan;
         let copy = plan.second_copy().filter(|copy| Some(&copy.name) == self.second_copy.as_ref());
         // Where targets were chosen, others may run elsewhere; else one alone is not compared.
-        let is_compared = targets.len() > 1 || !self.options.cells.targets.is_empty();
+        let is_compared = targets.len() > 1 || !self.options.choice.cells.targets.is_empty();
         let is_run = targets.iter().any(|target| target.name == plan.baseline);
         copy.filter(|_| is_run && is_compared)
     }
@@ -329,7 +310,7 @@ impl Runner<'_> {
         workloads: &Workloads,
     ) -> Result<(EndReason, u32)> {
         let mut longest = Duration::ZERO;
-        for round in 0..self.options.rounds_max {
+        for round in 0..self.options.plan.rounds_max {
             let wanted = self.wanted(round, workloads);
             if wanted.is_empty() {
                 return Ok((EndReason::Narrow, round));
@@ -347,36 +328,33 @@ impl Runner<'_> {
             }
         }
         self.remark_on_widths(workloads)?;
-        Ok((EndReason::Finished, self.options.rounds_max))
+        Ok((EndReason::Finished, self.options.plan.rounds_max))
     }
 
     /// The workloads that need a round: all of them up to the least number of rounds, later those
     /// with an interval that is still wide.
     fn wanted(&self, round: u32, workloads: &Workloads) -> Vec<usize> {
-        let half_width = self.options.plan.half_width;
+        let Plan { rounds, half_width, .. } = *self.options.plan;
         let wide = |label: &str| self.precision.is_wide(label, half_width);
-        (0..workloads.len())
-            .filter(|index| round < self.options.rounds || wide(&workloads[*index].0))
-            .collect()
+        (0..workloads.len()).filter(|index| round < rounds || wide(&workloads[*index].0)).collect()
     }
 
     /// Says which intervals are wider than asked after the most rounds.
     fn remark_on_widths(&mut self, workloads: &Workloads) -> Result<()> {
-        if self.options.rounds_max == self.options.rounds {
+        let Plan { rounds, rounds_max, half_width: asked, .. } = *self.options.plan;
+        if rounds_max == rounds {
             return Ok(());
         }
-        let asked = self.options.plan.half_width;
         for (label, _) in workloads {
             let mut wide = self.precision.widths(label);
             wide.retain(|width| width.half > asked);
             wide.sort_by(|a, b| b.half.total_cmp(&a.half));
             if let Some(widest) = wide.first() {
                 let text = format!(
-                    "{} intervals are wider than \u{b1}{:.1} % after {} rounds; the widest, of {} \
-                     on {}, is \u{b1}{:.1} %",
+                    "{} intervals are wider than \u{b1}{:.1} % after {rounds_max} rounds; the \
+                     widest, of {} on {}, is \u{b1}{:.1} %",
                     wide.len(),
                     asked * 100.0,
-                    self.options.rounds_max,
                     widest.phase,
                     widest.target,
                     widest.half * 100.0
@@ -395,18 +373,18 @@ impl Runner<'_> {
         workloads: &Workloads,
     ) -> Result<()> {
         for index in wanted {
-            let (label, workload) = &workloads[*index];
-            let chosen = self.options.cells.hold_block(round, *index, label, workloads.len());
-            let seed = cell_seed(self.options.seed, round, *index);
+            let (options, (label, workload)) = (self.options, &workloads[*index]);
+            let chosen = options.choice.cells.hold_block(round, *index, label, workloads.len());
+            let seed = cell_seed(options.seed, round, *index);
             let first = self.past.next_attempt(label, round);
             if !chosen || self.past.is_done(label, round, targets) {
                 continue;
             }
-            for attempt in first..=first + self.options.reruns_max {
+            for attempt in first..=first + options.choice.reruns_max {
                 let cell = Cell { label, round, seed, attempt };
                 // So many runs there are at least, as far as is known in this round.
                 let cells_a_round = (targets.len() * workloads.len()) as u64;
-                let total = u64::from(self.options.rounds.max(round + 1)) * cells_a_round;
+                let total = u64::from(options.plan.rounds.max(round + 1)) * cells_a_round;
                 if self.block(&cell, targets, &**workload, total)? {
                     break;
                 }

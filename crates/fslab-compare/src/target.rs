@@ -57,31 +57,24 @@ impl MadeTarget {
 /// Makes a target, and what there is to record of how.
 pub(crate) fn make(plan: &TargetPlan, shop: Workshop<'_>) -> Result<(MadeTarget, TargetRecord)> {
     let bound = plan.memory.map(MemoryBound::enter).transpose()?;
-    let (target, mut record) = make_unbounded(plan, shop)?;
-    record.memory_limit = bound.as_ref().map(MemoryBound::limit).transpose()?;
-    Ok((MadeTarget { target, bound }, record))
-}
-
-fn make_unbounded(
-    plan: &TargetPlan,
-    shop: Workshop<'_>,
-) -> Result<(Box<dyn Target>, TargetRecord)> {
-    match &plan.kind {
+    let (target, mut record) = match &plan.kind {
         TargetKind::Image { base, over } => {
             if let Over::Layers(layers) = over {
                 let unknown = |source| unknown(plan, &layers.join(" / "), source);
                 shop.host.check_layers(layers).map_err(unknown)?;
             }
             check_recorded(plan, base)?;
-            image::make(&plan.name, base, over, shop)
+            image::make(&plan.name, base, over, shop)?
         }
-        TargetKind::Directory { path, cold } => directory::make(&plan.name, path, *cold),
+        TargetKind::Directory { path, cold } => directory::make(&plan.name, path, *cold)?,
         TargetKind::InProcess { specification } => {
             let made = shop.host.file_system(specification);
             let file_system = made.map_err(|source| unknown(plan, specification, source))?;
-            Ok(in_process::make(&plan.name, specification, file_system))
+            in_process::make(&plan.name, specification, file_system)
         }
-    }
+    };
+    record.memory_limit = bound.as_ref().map(MemoryBound::limit).transpose()?;
+    Ok((MadeTarget { target, bound }, record))
 }
 
 /// Says where an image is missing that the plan allows to be missing.

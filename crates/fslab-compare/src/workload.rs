@@ -105,6 +105,13 @@ pub fn find(name: &str) -> Option<&'static Spec> {
     WORKLOADS.iter().copied().find(|spec| spec.name == name)
 }
 
+/// Made-up words, as workloads write them: text that compresses to about a third, the same for the
+/// same seed.
+#[must_use]
+pub fn text(seed: u64, length: usize) -> Vec<u8> {
+    content::make("text", seed, length)
+}
+
 /// Sizes from `smallest` doubling up to `largest`.
 fn doubling(smallest: u64, largest: u64) -> impl Iterator<Item = u64> {
     let sizes = std::iter::successors(Some(smallest), |size| size.checked_mul(2));

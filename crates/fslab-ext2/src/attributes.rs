@@ -2,11 +2,12 @@
 
 use std::ffi::OsStr;
 
-use fslab_vfs::XattrMode;
 use fslab_vfs::rules::acl::{self, Acl};
 use fslab_vfs::rules::namespace::{Namespace, VALUE_BYTES_MAX};
 use fslab_vfs::rules::{self, set_id};
-use fslab_vfs::{Attr, Errno, FileKind, Ino, Permissions, Request, SetAttr, SetTime, Timestamp};
+use fslab_vfs::{
+    Attr, Errno, FileKind, Ino, Permissions, Request, SetAttr, SetTime, Timestamp, XattrMode,
+};
 
 use crate::error::Result;
 use crate::format::INODE_NO_ACCESS_TIME;
@@ -53,7 +54,15 @@ impl Volume {
             self.resize(request, &mut inode, size, changes.kill_set_id)?;
         }
         if changes.uid.is_some() || changes.gid.is_some() {
-            self.change_owner(request, &mut inode, changes)?;
+            // A new owner does not get the set-id bits the old one gave; directories keep theirs,
+            // which mean inheritance.
+            if inode.kind != FileKind::Directory {
+                self.drop_privileges(&mut inode, request, false)?;
+                let before = inode.permissions;
+                inode.permissions = set_id::after_change_of_owner(before, inode.gid, request);
+            }
+            inode.uid = changes.uid.unwrap_or(inode.uid);
+            inode.gid = changes.gid.unwrap_or(inode.gid);
         }
         if let Some(permissions) = changes.permissions {
             self.change_permissions(&mut inode, permissions)?;
@@ -81,24 +90,6 @@ impl Volume {
         answer?;
         self.drop_privileges(inode, request, kill_set_id)?;
         (inode.modified, inode.changed) = (request.now, request.now);
-        Ok(())
-    }
-
-    /// A new owner does not get the set-id bits the old one gave; directories keep theirs, which
-    /// mean inheritance.
-    fn change_owner(
-        &mut self,
-        request: &Request,
-        inode: &mut Inode,
-        changes: &SetAttr,
-    ) -> Result<()> {
-        if inode.kind != FileKind::Directory {
-            self.drop_privileges(inode, request, false)?;
-            let before = inode.permissions;
-            inode.permissions = set_id::after_change_of_owner(before, inode.gid, request);
-        }
-        inode.uid = changes.uid.unwrap_or(inode.uid);
-        inode.gid = changes.gid.unwrap_or(inode.gid);
         Ok(())
     }
 

@@ -7,10 +7,9 @@ pub(crate) mod rename;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 
-use fslab_vfs::rules::acl;
 use fslab_vfs::rules::inherit::{Inherited, Parent};
 use fslab_vfs::rules::namespace::Namespace;
-use fslab_vfs::rules::{self};
+use fslab_vfs::rules::{self, acl};
 use fslab_vfs::{Errno, FileKind, Name, Request, XattrMode};
 
 use crate::cache::Role;

@@ -276,7 +276,10 @@ fn geometry(raw: &RawSuperblock) -> Result<Geometry> {
     let blocks = raw.s_blocks_count.get();
     let first_data_block = raw.s_first_data_block.get();
     let blocks_per_group = raw.s_blocks_per_group.get();
-    check_blocks(block_size, blocks, first_data_block, blocks_per_group)?;
+    ensure(first_data_block == u32::from(block_size == BlockSize::MIN), Flaw::BadFirstBlock)?;
+    ensure(blocks > first_data_block, Flaw::NoBlocks)?;
+    let fits = (BLOCKS_PER_GROUP_MIN..=block_size.bits()).contains(&blocks_per_group);
+    ensure(fits && blocks_per_group.is_multiple_of(8), Flaw::BadBlocksPerGroup)?;
     ensure(raw.s_log_cluster_size == raw.s_log_block_size, Flaw::ClustersDiffer)?;
     let groups = (blocks - first_data_block).div_ceil(blocks_per_group);
     ensure(groups <= GROUPS_MAX, Flaw::TooManyGroups)?;
@@ -300,19 +303,6 @@ fn geometry(raw: &RawSuperblock) -> Result<Geometry> {
     ensure(least < geometry.blocks_in(first), Flaw::NoRoomForFiles)?;
     ensure(raw.s_r_blocks_count.get() <= blocks, Flaw::TooManyReservedBlocks)?;
     Ok(geometry)
-}
-
-fn check_blocks(
-    block_size: BlockSize,
-    blocks: u32,
-    first_data_block: u32,
-    blocks_per_group: u32,
-) -> Result<()> {
-    let expected_first = u32::from(block_size == BlockSize::MIN);
-    ensure(first_data_block == expected_first, Flaw::BadFirstBlock)?;
-    ensure(blocks > first_data_block, Flaw::NoBlocks)?;
-    let fits = (BLOCKS_PER_GROUP_MIN..=block_size.bits()).contains(&blocks_per_group);
-    ensure(fits && blocks_per_group.is_multiple_of(8), Flaw::BadBlocksPerGroup)
 }
 
 fn check_inodes(raw: &RawSuperblock, geometry: &Geometry) -> Result<()> {

@@ -13,8 +13,7 @@ use super::ground::{Ground, Options};
 use super::timing::{self, Timing};
 use super::truth::{self, Truth, Truths, Verdict};
 use super::{ATTRIBUTES, find};
-use fslab_compare::Host;
-use fslab_compare::{Error, Result};
+use fslab_compare::{Error, Host, Result};
 
 pub(super) use stage::Stage;
 

@@ -2,9 +2,7 @@
 
 use super::Answer;
 use super::finding::{Method, Point};
-use fslab_chart::Scale;
-use fslab_chart::{Drawing, FOOT, Mark};
-use fslab_chart::{escape, standalone};
+use fslab_chart::{Drawing, FOOT, Mark, Scale, escape, standalone};
 
 const WIDTH: f64 = 460.0;
 const HEIGHT: f64 = 250.0;

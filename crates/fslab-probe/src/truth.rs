@@ -2,11 +2,10 @@
 //! the prober's, to judge its answers.
 
 use std::collections::BTreeMap;
-use std::fs;
-use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::{fs, io};
 
 use fslab_sys::mounts;
 use rustix::fs::{AtFlags, CWD, StatxFlags};

@@ -26,11 +26,15 @@ impl Choice {
     #[must_use]
     pub fn kept(work_parent: &Path, samples: &Path) -> Option<PathBuf> {
         let full = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.to_owned());
-        let beside = match samples.parent() {
-            Some(parent) if parent != Path::new("") => parent,
-            _ => Path::new("."),
-        };
-        Some(full(work_parent)).filter(|parent| *parent != full(beside))
+        let beside = full(Self::default().work_parent_of(samples));
+        Some(full(work_parent)).filter(|parent| *parent != beside)
+    }
+
+    /// Where the work directory is made.
+    #[must_use]
+    pub fn work_parent_of<'a>(&'a self, samples: &'a Path) -> &'a Path {
+        let beside = samples.parent().filter(|parent| *parent != Path::new(""));
+        self.work_parent.as_deref().or(beside).unwrap_or(Path::new("."))
     }
 
     /// What the last session of a run was begun with; `None` where an older fslab wrote its

@@ -103,7 +103,22 @@ fn groups(merged: &Merged<'_>, baselines: &[String]) -> Vec<Group> {
         for phase in phases(&of_workload) {
             let of_phase: Vec<&Sample> =
                 of_workload.iter().copied().filter(|sample| sample.phase == phase).collect();
-            phase_groups(&of_phase, merged, baselines, &mut groups);
+            let mut sizes: Vec<u64> =
+                of_phase.iter().filter_map(|sample| sample.size_bytes).collect();
+            sizes.sort_unstable();
+            sizes.dedup();
+            if sizes.is_empty() {
+                groups.extend(group(&of_phase, merged, baselines, false));
+                continue;
+            }
+            // A sweep has a group of its sum, and then one for each size.
+            let sums = sums(&of_phase, sizes.len());
+            groups.extend(group(&sums.iter().collect::<Vec<_>>(), merged, baselines, true));
+            for size in sizes {
+                let is_of_size = |sample: &&Sample| sample.size_bytes == Some(size);
+                let of_size: Vec<&Sample> = of_phase.iter().copied().filter(is_of_size).collect();
+                groups.extend(group(&of_size, merged, baselines, false));
+            }
         }
     }
     groups
@@ -129,29 +144,6 @@ fn phases<'a>(samples: &[&'a Sample]) -> Vec<&'a str> {
         places.into_iter().map(|(phase, place)| (place, phase)).collect();
     phases.sort_unstable();
     phases.into_iter().map(|(_, phase)| phase).collect()
-}
-
-/// A phase's group; for a sweep, that of its sum and then one for each size.
-fn phase_groups(
-    samples: &[&Sample],
-    merged: &Merged<'_>,
-    baselines: &[String],
-    groups: &mut Vec<Group>,
-) {
-    let mut sizes: Vec<u64> = samples.iter().filter_map(|sample| sample.size_bytes).collect();
-    sizes.sort_unstable();
-    sizes.dedup();
-    if sizes.is_empty() {
-        groups.extend(group(samples, merged, baselines, false));
-        return;
-    }
-    let sums = sums(samples, sizes.len());
-    groups.extend(group(&sums.iter().collect::<Vec<_>>(), merged, baselines, true));
-    for size in sizes {
-        let of_size: Vec<&Sample> =
-            samples.iter().copied().filter(|sample| sample.size_bytes == Some(size)).collect();
-        groups.extend(group(&of_size, merged, baselines, false));
-    }
 }
 
 /// Each round's sum over all sizes, for the rounds that have them all.

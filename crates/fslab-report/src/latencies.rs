@@ -5,8 +5,7 @@ use std::collections::BTreeMap;
 use super::model::{LatencyFigures, Progress};
 use super::names::distinct;
 use crate::sample::Sample;
-use fslab_stats::Latency;
-use fslab_stats::Summary;
+use fslab_stats::{Latency, Summary};
 
 /// The figures of each kind of operation, in the order in which a run recorded them: of each
 /// percentile the median over the samples, of the longest the longest.

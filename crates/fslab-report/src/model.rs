@@ -4,8 +4,7 @@ use serde::Serialize;
 
 use crate::provenance::Provenance;
 use crate::sample::{CacheState, End, Note, Sample, TargetRecord};
-use fslab_stats::Margin;
-use fslab_stats::{GeometricMean, RatioInterval, Steadiness, Summary};
+use fslab_stats::{GeometricMean, Margin, RatioInterval, Steadiness, Summary};
 
 /// Everything a renderer shows.
 #[derive(Clone, Debug, Serialize)]

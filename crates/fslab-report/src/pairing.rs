@@ -5,8 +5,7 @@ use std::collections::BTreeMap;
 use super::merge::Merged;
 use super::model::{Against, Group, Verdict};
 use crate::sample::Sample;
-use fslab_stats::Margin;
-use fslab_stats::{CONFIDENCE, RatioInterval, holm, stratified_ratio};
+use fslab_stats::{CONFIDENCE, Margin, RatioInterval, holm, stratified_ratio};
 
 /// A target's samples against a baseline's of the same rounds.
 pub(super) fn against(

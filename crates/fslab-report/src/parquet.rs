@@ -38,7 +38,28 @@ fn write(
         let cells: Vec<&Value> =
             rows.iter().map(|row| row.get(&column.name).unwrap_or(&Value::Null)).collect();
         let Some(mut open) = group.next_column()? else { break };
-        write_column(open.untyped(), &cells)?;
+        // A level for each row, 1 where there is a value, and the values there are.
+        let levels: Vec<i16> = cells.iter().map(|cell| i16::from(!cell.is_null())).collect();
+        let levels = Some(&*levels);
+        match open.untyped() {
+            ColumnWriter::BoolColumnWriter(writer) => {
+                let values: Vec<bool> = cells.iter().filter_map(|cell| cell.as_bool()).collect();
+                writer.write_batch(&values, levels, None)?;
+            }
+            ColumnWriter::Int64ColumnWriter(writer) => {
+                let values: Vec<i64> = cells.iter().filter_map(|cell| integer(cell)).collect();
+                writer.write_batch(&values, levels, None)?;
+            }
+            ColumnWriter::ByteArrayColumnWriter(writer) => {
+                let texts = cells.iter().filter_map(|cell| cell.as_str());
+                let values: Vec<ByteArray> = texts.map(ByteArray::from).collect();
+                writer.write_batch(&values, levels, None)?;
+            }
+            _ => {
+                let what = "a column of a kind not in the schema".to_owned();
+                return Err(ParquetError::General(what));
+            }
+        }
         open.close()?;
     }
     group.close()?;
@@ -56,32 +77,6 @@ fn schema(columns: &[Column]) -> String {
         format!("OPTIONAL {physical} {}{logical};", column.name)
     };
     format!("message sample {{ {} }}", columns.iter().map(field).collect::<Vec<_>>().join(" "))
-}
-
-/// Writes a column: a level for each row (1 where there is a value), and the values there are.
-fn write_column(
-    column: &mut ColumnWriter<'_>,
-    cells: &[&Value],
-) -> std::result::Result<(), ParquetError> {
-    let levels: Vec<i16> = cells.iter().map(|cell| i16::from(!cell.is_null())).collect();
-    let levels = Some(&*levels);
-    match column {
-        ColumnWriter::BoolColumnWriter(writer) => {
-            let values: Vec<bool> = cells.iter().filter_map(|cell| cell.as_bool()).collect();
-            writer.write_batch(&values, levels, None)?;
-        }
-        ColumnWriter::Int64ColumnWriter(writer) => {
-            let values: Vec<i64> = cells.iter().filter_map(|cell| integer(cell)).collect();
-            writer.write_batch(&values, levels, None)?;
-        }
-        ColumnWriter::ByteArrayColumnWriter(writer) => {
-            let texts = cells.iter().filter_map(|cell| cell.as_str());
-            let values: Vec<ByteArray> = texts.map(ByteArray::from).collect();
-            writer.write_batch(&values, levels, None)?;
-        }
-        _ => return Err(ParquetError::General("a column of a kind not in the schema".to_owned())),
-    }
-    Ok(())
 }
 
 /// The 64 bits of an integer, with or without a sign.

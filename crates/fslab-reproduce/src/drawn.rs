@@ -9,9 +9,7 @@ use super::claims::{Axis, Chart, Form, Kind};
 use super::figure::{Figure, Outcome};
 use super::look_up::Runs;
 use super::marks;
-use fslab_chart::Scale;
-use fslab_chart::{Drawing, FOOT, Mark};
-use fslab_chart::{colour, escape, standalone};
+use fslab_chart::{Drawing, FOOT, Mark, Scale, colour, escape, standalone};
 use fslab_report::{distinct, significant, without_zeros};
 
 const WIDTH: f64 = 680.0;

@@ -11,8 +11,7 @@ use super::figure::{Figure, Outcome};
 use super::look_up::Runs;
 use super::marks;
 use super::published::Unit;
-use fslab_report::significant;
-use fslab_report::{Error, Result};
+use fslab_report::{Error, Result, significant};
 
 /// A paper and what was found.
 #[derive(Debug, Serialize)]

@@ -4,8 +4,6 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::str::Utf8Chunk;
 
-use fslab_vfs::Errno;
-
 use crate::id::Id;
 
 /// What is stored is not what it should be.
@@ -245,25 +243,6 @@ impl Error {
     /// Whether an archive is unavailable, which says nothing of what it holds.
     pub(crate) fn is_unavailable(&self) -> bool {
         matches!(self, Self::Archive { source, .. } if source.kind() == io::ErrorKind::NotConnected)
-    }
-
-    /// What a program that uses the file is answered.
-    #[must_use]
-    pub fn errno(&self) -> Errno {
-        match self {
-            Self::Below { source, .. } => source.errno(),
-            Self::File { source, .. } | Self::Archive { source, .. } => {
-                match Errno::from_io_error(source) {
-                    // A full archive is not the disk that the program writes to.
-                    Some(Errno::NOSPC | Errno::DQUOT) | None => Errno::IO,
-                    Some(errno) => errno,
-                }
-            }
-            Self::NotNow { .. } | Self::Busy { .. } | Self::Foreign { .. } => Errno::BUSY,
-            Self::Interrupted => Errno::INTR,
-            Self::Key { .. } => Errno::NOKEY,
-            _ => Errno::IO,
-        }
     }
 }
 

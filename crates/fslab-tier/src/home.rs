@@ -81,6 +81,25 @@ pub struct TierDescription {
 }
 
 impl TierDescription {
+    /// A new tier with the usual settings; it and its archives get their identities when they are
+    /// made. The key, where there is one, encrypts all of them.
+    #[must_use]
+    pub fn usual(archives: Vec<PathBuf>, key: Option<PathBuf>) -> Self {
+        let unmade = |path| ArchiveEntry { id: Id::default(), path, key: key.clone() };
+        Self {
+            version: VERSION,
+            tier: Id::default(),
+            copies: 1,
+            zstd_level: usual_level(),
+            bundled_bytes: usual_bundled(),
+            keep_seconds: usual_keep(),
+            umount: Umount::default(),
+            poison: Poison::default(),
+            deny: Vec::new(),
+            archives: archives.into_iter().map(unmade).collect(),
+        }
+    }
+
     /// The key of a value that can't be, and what to do about it.
     fn wrong(&self) -> Option<(&'static str, String)> {
         let archives = self.archives.len();
@@ -154,44 +173,6 @@ pub struct Home {
     pub key: Option<PathBuf>,
 }
 
-/// What a new tier is to be.
-#[derive(Clone, Debug)]
-pub struct InitOptions {
-    /// Directories of new archives.
-    pub archives: Vec<PathBuf>,
-    /// Archives that must hold a file before its bytes may be released.
-    pub copies: usize,
-    /// Level of zstd for what is archived, 0 for none.
-    pub zstd_level: i32,
-    /// Files of so many bytes or fewer go out together, 0 for none.
-    pub bundled: u64,
-    /// How long what was replaced or removed is kept.
-    pub keep: Duration,
-    /// The file with the key of archives that are encrypted.
-    pub key: Option<PathBuf>,
-    /// Whether the tree is open to programs while it is not mounted.
-    pub umount: Umount,
-    /// Whether released files show poison below.
-    pub poison: Poison,
-}
-
-impl InitOptions {
-    /// With the usual settings.
-    #[must_use]
-    pub fn usual(archives: Vec<PathBuf>, key: Option<PathBuf>) -> Self {
-        Self {
-            archives,
-            copies: 1,
-            zstd_level: usual_level(),
-            bundled: usual_bundled(),
-            keep: Duration::from_secs(usual_keep()),
-            key,
-            umount: Umount::default(),
-            poison: Poison::default(),
-        }
-    }
-}
-
 impl Home {
     /// Makes a home, its archives, and the mark of the tree: a new tier.
     ///
@@ -200,7 +181,7 @@ impl Home {
     pub fn init(
         path: &Path,
         tree: &dyn FileSystem,
-        wish: &InitOptions,
+        wish: &TierDescription,
         around: &Environment,
     ) -> Result<Self> {
         check_copies(wish.copies, wish.archives.len())?;
@@ -210,18 +191,16 @@ impl Home {
             return Err(refused(format!("the tree belongs to tier {tier} already ({home})")));
         }
         let tier = around.identities.make();
+        let mut description = TierDescription { tier, ..wish.clone() };
         // Before anything is made.
-        wish.key.as_deref().map(Key::read).transpose()?;
-        wish.archives.iter().try_for_each(|archive| DirectoryArchive::check_place(archive))?;
-        let attached = |path: &PathBuf| ArchiveEntry {
-            id: around.identities.make(),
-            path: path.clone(),
-            key: wish.key.clone(),
-        };
-        let archives: Vec<_> = wish.archives.iter().map(attached).collect();
+        for archive in &mut description.archives {
+            archive.key.as_deref().map(Key::read).transpose()?;
+            DirectoryArchive::check_place(&archive.path)?;
+            archive.id = around.identities.make();
+        }
         let mut made = Cleanup::default();
         let new = absent(path, &[SETTINGS, CATALOGUE]);
-        let home = Self::make(path, tier, wish, archives)?;
+        let home = Self::make(path, description)?;
         made.add(new);
         for archive in &home.description.archives {
             init_archive(&archive.path, archive.id, tier, archive.key.as_deref(), &mut made)?;
@@ -236,24 +215,7 @@ impl Home {
         Ok(home)
     }
 
-    fn make(
-        path: &Path,
-        tier: Id,
-        wish: &InitOptions,
-        archives: Vec<ArchiveEntry>,
-    ) -> Result<Self> {
-        let description = TierDescription {
-            version: VERSION,
-            tier,
-            copies: wish.copies,
-            zstd_level: wish.zstd_level,
-            bundled_bytes: wish.bundled,
-            keep_seconds: wish.keep.as_secs(),
-            umount: wish.umount,
-            poison: wish.poison,
-            deny: Vec::new(),
-            archives,
-        };
+    fn make(path: &Path, description: TierDescription) -> Result<Self> {
         // Before anything is made.
         settings_text(&path.join(SETTINGS), &description)?;
         private::create_dir_all(path).map_err(Error::file(path))?;
@@ -276,8 +238,9 @@ impl Home {
         around: &Environment,
     ) -> Result<Self> {
         must_be_homeless(tree, remains.tier, around.marks)?;
-        let usual = InitOptions::usual(Vec::new(), None);
-        let home = Self::make(path, remains.tier, &usual, remains.attached.clone())?;
+        let (tier, archives) = (remains.tier, remains.attached.clone());
+        let usual = TierDescription::usual(Vec::new(), None);
+        let home = Self::make(path, TierDescription { tier, archives, ..usual })?;
         home.save()?;
         home.mark(tree, around, Origin::Rebuilt)?;
         Ok(home)

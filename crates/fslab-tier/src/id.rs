@@ -31,16 +31,10 @@ impl FromStr for Id {
     type Err = NotAnId;
 
     fn from_str(text: &str) -> Result<Self, NotAnId> {
-        let digits: Vec<u8> =
-            text.chars().map_while(|digit| digit.to_digit(16)).map(|digit| digit as u8).collect();
-        if text.len() != 32 || digits.len() != 32 {
-            return Err(NotAnId);
-        }
-        let mut id = [0; 16];
-        for (byte, pair) in id.iter_mut().zip(digits.chunks_exact(2)) {
-            *byte = pair[0] << 4 | pair[1];
-        }
-        Ok(Self(id))
+        // A number may begin with a sign.
+        let is_id = text.len() == 32 && text.bytes().all(|digit| digit.is_ascii_hexdigit());
+        let number = u128::from_str_radix(text, 16).ok().filter(|_| is_id).ok_or(NotAnId)?;
+        Ok(Self(number.to_be_bytes()))
     }
 }
 

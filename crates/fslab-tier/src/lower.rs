@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use fslab_vfs::rules::CAPABILITY;
 use fslab_vfs::{
-    Attr, Credentials, Errno, FallocateMode, FileSystem, Handle, Ino, Name, OpenMode, Opened,
-    Permissions, Request, Result, SeekTo, SetAttr, SetTime, Timestamp, WriteOptions, XattrMode,
+    Attr, Credentials, Errno, FallocateMode, FileSystem, Handle, Ino, Name, OpenMode, Permissions,
+    Request, Result, SeekTo, SetAttr, SetTime, Timestamp, WriteOptions, XattrMode,
 };
 
 use crate::calendar::Calendar;
@@ -52,7 +52,11 @@ impl OwnFile {
     ) -> Result<Self> {
         let mode = if writes { OpenMode::READ_WRITE } else { OpenMode::empty() };
         let request = request_at(&**calendar);
-        let open = || open_quietly(&**fs, &request, ino, mode);
+        let open = || match fs.open(&request, ino, mode | OpenMode::NO_ACCESS_TIME) {
+            // Only the owner of a file may leave its time of access.
+            Err(error) if error.errno() == Errno::PERM => fs.open(&request, ino, mode),
+            opened => opened,
+        };
         let opened = match open() {
             // Its owner may not write to it, who is not root and has to put its bytes back.
             Err(error) if error.errno() == Errno::ACCESS => {
@@ -242,20 +246,6 @@ impl OwnFile {
 pub struct Privileges {
     permissions: Permissions,
     capability: Option<Vec<u8>>,
-}
-
-/// Opens a file and leaves its time of access.
-fn open_quietly(
-    fs: &dyn FileSystem,
-    request: &Request,
-    ino: Ino,
-    mode: OpenMode,
-) -> Result<Opened> {
-    match fs.open(request, ino, mode | OpenMode::NO_ACCESS_TIME) {
-        // Only the owner of a file may leave its time.
-        Err(error) if error.errno() == Errno::PERM => fs.open(request, ino, mode),
-        opened => opened,
-    }
 }
 
 /// Does something to a file that its owner may not read or write, who is not root: it is his to say

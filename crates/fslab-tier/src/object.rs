@@ -1,11 +1,9 @@
 //! Objects in archives: archived versions of files, and archived trees.
 //!
 //! `writer` and `reader`: one object. `bundle`: several small objects in one container.
-//! `archived_tree`: the names of a whole tree. `dump`: objects as text. The records are those of
-//! [`crate::stored`].
+//! `archived_tree`: the names of a whole tree. The records are those of [`crate::stored`].
 
 pub mod archived_tree;
 pub mod bundle;
-pub mod dump;
 pub mod reader;
 pub mod writer;

@@ -22,6 +22,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use fslab_vfs::{FileSystem, Ino, Permissions, Request, Timestamp};
+use serde::Serialize;
 
 use crate::archive::Archive;
 use crate::catalogue::{Catalogue, ObjectRow, sequence_at};
@@ -47,7 +48,7 @@ mod stubs;
 use object_roles::ObjectRoles;
 
 /// What was made.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, Serialize, PartialEq, Eq)]
 pub struct Rebuilt {
     /// Directories.
     pub directories: u64,

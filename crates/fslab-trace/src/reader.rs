@@ -15,7 +15,7 @@ use parquet::errors::ParquetError;
 use parquet::file::reader::{FileReader, RowGroupReader, SerializedFileReader};
 
 use crate::error::{Error, Result};
-use crate::format::{COLUMNS, Cell, Column, Kind, Metadata, VERSION, segment_number};
+use crate::format::{COLUMNS, Cell, Kind, Metadata, VERSION, segment_number};
 use crate::record::Record;
 
 /// A row group with more rows than this is not ours.
@@ -155,33 +155,27 @@ fn read_group(group: &dyn RowGroupReader, path: &Path, records: &mut Vec<Record>
     let start = records.len();
     // Every record has an operation, which replaces this one.
     records.resize_with(start + rows as usize, || Record::new(Operation::Lookup));
+    let schema = told.schema_descr();
     for column in COLUMNS {
-        read_column(group, column, path, &mut records[start..])?;
-    }
-    Ok(())
-}
-
-fn read_column(
-    group: &dyn RowGroupReader,
-    column: &'static Column,
-    path: &Path,
-    records: &mut [Record],
-) -> Result<()> {
-    let schema = group.metadata().schema_descr();
-    let name = column.name;
-    let unfit =
-        || Error::unfit(path, format!("has no column '{name}' of the type that a trace has"));
-    let is_it = |index: &usize| schema.column(*index).path().parts() == [name];
-    let Some(index) = (0..schema.num_columns()).find(is_it) else {
-        return if column.required { Err(unfit()) } else { Ok(()) };
-    };
-    if schema.column(index).physical_type() != physical(column.kind) {
-        return Err(unfit());
-    }
-    let cells = cells_of(group, index, records.len()).map_err(Error::parquet(path))?;
-    for (row, (record, cell)) in records.iter_mut().zip(cells).enumerate() {
-        let wrong = || Error::unfit(path, format!("has a {name} in row {row} that can't be so"));
-        (column.set)(record, cell).ok_or_else(wrong)?;
+        let name = column.name;
+        let unfit =
+            || Error::unfit(path, format!("has no column '{name}' of the type that a trace has"));
+        let is_it = |index: &usize| schema.column(*index).path().parts() == [name];
+        let Some(index) = (0..schema.num_columns()).find(is_it) else {
+            if column.required {
+                return Err(unfit());
+            }
+            continue;
+        };
+        if schema.column(index).physical_type() != physical(column.kind) {
+            return Err(unfit());
+        }
+        let cells = cells_of(group, index, rows as usize).map_err(Error::parquet(path))?;
+        for (row, (record, cell)) in records[start..].iter_mut().zip(cells).enumerate() {
+            let wrong =
+                || Error::unfit(path, format!("has a {name} in row {row} that can't be so"));
+            (column.set)(record, cell).ok_or_else(wrong)?;
+        }
     }
     Ok(())
 }

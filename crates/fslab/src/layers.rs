@@ -22,7 +22,7 @@ use fslab_vfs::{
     Cancellation, Errno, FileSystem, HostFs, HostOptions, LockMode, Request, Timestamp,
 };
 
-use crate::exit::{Code, Coded};
+use crate::exit::Code;
 use crate::programs::Running;
 
 /// Until its long proofs have run (see docs/STATUS.md).
@@ -210,11 +210,11 @@ pub fn open_owners_tree(tree: &Path, read_only: bool) -> anyhow::Result<()> {
     let Ok(root) = HostFs::open(tree, &HostOptions::default()) else { return Ok(()) };
     let (marks, shown) = (Marks::of_this_process(), tree.display());
     if read_only && closed_root::is_closed_to_owner(&root, marks).unwrap_or(false) {
-        let message = format!(
+        bail_as!(
+            BadInput,
             "{shown} is closed, as a tier that is not mounted is, and a read-only mount does not \
              open it: mount it without -o ro, or run `chmod u+rwx {shown}` first"
         );
-        return Err(Coded { code: Code::BadInput, message }.into());
     }
     let opened = closed_root::open_to_owner(&root, marks);
     opened.with_context(|| format!("can't open {shown}"))

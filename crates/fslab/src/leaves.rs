@@ -7,9 +7,8 @@ use std::time::{Duration, SystemTime};
 use anyhow::{Context, Result};
 use fslab_ext2::alloc::{self, Clustering};
 use fslab_ext2::{Ext2, Form, MkfsOptions, VolumeOptions, mkfs};
-use fslab_layers::{ForeignError, ForeignLeaf, LeafOptions, LeafSpec};
-use fslab_vfs::Size;
-use fslab_vfs::{BlockDevice, FileDevice, FileSystem, MemoryDevice, SliceDevice, Timestamp};
+use fslab_layers::{ForeignLeaf, LeafOptions, LeafSpec};
+use fslab_vfs::{BlockDevice, FileDevice, FileSystem, MemoryDevice, Size, SliceDevice, Timestamp};
 use rustix::fs::{FlockOperation, Mode, OFlags};
 
 use crate::exit::{Code, InUse};
@@ -37,7 +36,11 @@ pub const FOREIGN: &[ForeignLeaf] = &[ForeignLeaf {
         caution: Some(CAUTION),
     },
     scheme: "ext2:",
-    open: open_for_mount,
+    // Its error keeps its exit code.
+    open: |argument, options| {
+        open_leaf(argument, options)
+            .map_err(anyhow::Error::reallocate_into_boxed_dyn_error_without_backtrace)
+    },
 }];
 
 /// What stands for a new file system in memory.
@@ -57,15 +60,6 @@ impl Wanted<'_> {
     fn is_in_memory(&self) -> bool {
         self.image == Path::new(MEMORY)
     }
-}
-
-/// Opens a leaf; its error keeps its exit code.
-fn open_for_mount(
-    argument: &str,
-    options: &LeafOptions,
-) -> Result<Arc<dyn FileSystem>, ForeignError> {
-    open_leaf(argument, options)
-        .map_err(anyhow::Error::reallocate_into_boxed_dyn_error_without_backtrace)
 }
 
 /// An image that must not change is not written to even to free what removed files left, and may

@@ -6,9 +6,8 @@ use std::path::PathBuf;
 use anyhow::{Context as _, Result, ensure};
 
 use super::{Context, Step};
-use crate::nextest;
-use crate::process;
 use crate::tally::Tally;
+use crate::{nextest, process};
 
 /// The step.
 pub const STEP: Step =

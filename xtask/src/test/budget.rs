@@ -11,10 +11,9 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use serde::Deserialize;
 
-use crate::environment;
-use crate::steps;
 use crate::summary::Done;
 use crate::tally::Tally;
+use crate::{environment, steps};
 
 const FILE: &str = "xtask/budget.toml";
 

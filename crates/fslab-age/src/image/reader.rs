@@ -104,10 +104,12 @@ impl AgedImage {
         let damaged = || wrong(&path, "what it holds is damaged");
         let mut decoder = Decoder::with_buffer(input).map_err(Error::file(&path))?;
         decoder.window_log_max(WINDOW_LOG_MAX).map_err(Error::file(&path))?;
-        let (mut hasher, mut buffer) = (blake3::Hasher::new(), vec![0; 1 << 20]);
+        let (mut hasher, mut buffer) = (blake3::Hasher::new(), Vec::new());
         let (mut at, end) = (0, self.header.image_bytes.get());
         loop {
-            let length = read_full(&mut decoder, &mut buffer).map_err(|error| {
+            buffer.clear();
+            let read = decoder.by_ref().take(1 << 20).read_to_end(&mut buffer);
+            let length = read.map_err(|error| {
                 match error.raw_os_error() {
                     // What the system answers, and not the decoder.
                     Some(_) => Error::file(&path)(error),
@@ -120,8 +122,8 @@ impl AgedImage {
             if length == 0 {
                 break;
             }
-            hasher.update(&buffer[..length]);
-            write_data(output, &buffer[..length], at).map_err(Error::file(to))?;
+            hasher.update(&buffer);
+            write_data(output, &buffer, at).map_err(Error::file(to))?;
             at += length as u64;
         }
         if at < end || *hasher.finalize().as_bytes() != self.header.image_hash {
@@ -167,18 +169,6 @@ fn fact(line: &str) -> Option<(String, String)> {
 
 fn wrong(path: &Path, what: &'static str) -> Error {
     Error::Format { path: path.to_owned(), format: NAME, what }
-}
-
-/// Fills a buffer as far as there is something.
-fn read_full(input: &mut impl Read, buffer: &mut [u8]) -> std::io::Result<usize> {
-    let mut filled = 0;
-    while filled < buffer.len() {
-        match input.read(&mut buffer[filled..])? {
-            0 => break,
-            read => filled += read,
-        }
-    }
-    Ok(filled)
 }
 
 /// Writes what is not zero, runs of blocks at once.

@@ -122,16 +122,11 @@ impl<'a> Files<'a> {
     }
 
     fn write_all(&self, ino: Ino, handle: Handle, size: u64) -> VfsResult<()> {
-        let mut offset = 0;
-        while offset < size {
+        (0..size).step_by(REQUEST_BYTES).try_for_each(|offset| {
             let length = (size - offset).min(REQUEST_BYTES as u64) as usize;
-            let bytes = self.buffer.get(..length).unwrap_or(&self.buffer);
-            let options = WriteOptions::default();
-            let written =
-                self.file_system.write(&self.request, ino, handle, offset, bytes, options)?;
-            offset += written as u64;
-        }
-        Ok(())
+            let (bytes, options) = (&self.buffer[..length], WriteOptions::default());
+            self.file_system.write_all(&self.request, ino, handle, offset, bytes, options)
+        })
     }
 
     fn close(&self, ino: Ino, handle: Handle) -> VfsResult<()> {

@@ -115,12 +115,6 @@ impl<R: Row> Reader<R> {
     pub fn total(&self) -> u64 {
         self.total
     }
-
-    /// Where it is.
-    #[must_use]
-    pub fn path(&self) -> &Path {
-        &self.path
-    }
 }
 
 impl<R: Row> Iterator for Reader<R> {

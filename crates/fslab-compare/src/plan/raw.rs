@@ -7,9 +7,8 @@ use toml::{Deserializer, Spanned};
 
 use super::checks::{Result, checked, margin, size};
 use super::source::Source;
-use super::targets;
 use super::workloads::{self, RawWorkload};
-use super::{Form, Plan, TargetPlan};
+use super::{Form, Plan, TargetPlan, targets};
 
 const DEFAULT_ROUNDS: u32 = 10;
 

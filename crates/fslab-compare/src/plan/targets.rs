@@ -58,7 +58,17 @@ pub(super) fn targets(
     for raw in raw.into_iter().flat_map(list) {
         let written = read(source, raw.clone())?;
         let RawTarget { name, needs, matrix, quick, .. } = written.get_ref();
-        check_matrix(source, raw.get_ref(), matrix.as_ref())?;
+        // A list whose values go nowhere is a mistake.
+        let is_filled = |key: &str| !["name", "needs", "matrix"].contains(&key);
+        let fields = raw.get_ref().as_table().into_iter().flatten();
+        let values: Vec<_> = fields.filter(|(key, _)| is_filled(key.get_ref())).collect();
+        for (key, _) in matrix.iter().flat_map(Spanned::get_ref) {
+            let place = place(key.get_ref());
+            if !values.iter().any(|(_, value)| holds(value.get_ref(), &place)) {
+                let message = format!("`matrix`: no value of the target holds {place}");
+                return Err(source.error(key.span(), message));
+            }
+        }
         for combination in combinations(source, matrix.as_ref())? {
             let mut meant = raw.clone();
             fill_in(meant.get_mut(), &combination);
@@ -91,25 +101,6 @@ fn list(raw: Spanned<DeValue<'_>>) -> Vec<Spanned<DeValue<'_>>> {
 fn read(source: &Source<'_>, raw: Spanned<DeValue<'_>>) -> Result<Spanned<RawTarget>> {
     let read = Spanned::deserialize(ValueDeserializer::from(raw));
     read.map_err(|error| source.syntax_error(&error))
-}
-
-/// A list whose values go nowhere is a mistake.
-fn check_matrix(
-    source: &Source<'_>,
-    raw: &DeValue<'_>,
-    matrix: Option<&Spanned<RawMatrix>>,
-) -> Result<()> {
-    let is_filled = |key: &str| !["name", "needs", "matrix"].contains(&key);
-    let fields = raw.as_table().into_iter().flatten();
-    let values: Vec<_> = fields.filter(|(key, _)| is_filled(key.get_ref())).collect();
-    for (key, _) in matrix.into_iter().flat_map(Spanned::get_ref) {
-        let place = place(key.get_ref());
-        if !values.iter().any(|(_, value)| holds(value.get_ref(), &place)) {
-            let message = format!("`matrix`: no value of the target holds {place}");
-            return Err(source.error(key.span(), message));
-        }
-    }
-    Ok(())
 }
 
 /// Whether a text within a value holds a place.

@@ -4,10 +4,9 @@
 //! own threads work for the target and can't be told from its work for others, so their time does
 //! not count as foreign.
 
-use std::fs;
-use std::io;
 use std::path::Path;
 use std::time::Duration;
+use std::{fs, io};
 
 use fslab_sys::block_counters::{BlockCounters, DeviceNumber};
 

@@ -5,8 +5,7 @@ use std::path::Path;
 
 use fslab_sys::block_counters::DeviceNumber;
 use fslab_sys::loop_device::{self, LoopDevice};
-use fslab_sys::make_file_system;
-use fslab_sys::page_cache;
+use fslab_sys::{make_file_system, page_cache};
 
 use super::Workshop;
 use super::device::{BlockDevice, Surroundings};

@@ -16,7 +16,7 @@ use parking_lot::Mutex;
 use rustix::io::Errno;
 
 use super::host_tree::failed;
-use super::{Access, Status, Tree, TreeFile, write_whole};
+use super::{Access, Status, Tree, TreeFile};
 use crate::error::Result;
 
 /// A file system of this process.
@@ -105,11 +105,9 @@ fn request() -> Request {
             uid: rustix::process::geteuid().as_raw(),
             gid: rustix::process::getegid().as_raw(),
         },
-        pid: 0,
-        creation: fslab_vfs::Creation::default(),
         umask: 0o022,
         now: SystemTime::now().into(),
-        cancellation: fslab_vfs::Cancellation::default(),
+        ..Request::default()
     }
 }
 
@@ -228,12 +226,9 @@ impl TreeFile for StackFile<'_> {
     }
 
     fn write_at(&self, offset: u64, data: &[u8]) -> Result<()> {
-        write_whole(data, |done, rest| {
-            let (offset, options) = (offset + done, WriteOptions::default());
-            self.file_system
-                .write(&request(), self.ino, self.handle, offset, rest, options)
-                .map_err(wrap("write", &self.path))
-        })
+        self.file_system
+            .write_all(&request(), self.ino, self.handle, offset, data, WriteOptions::default())
+            .map_err(wrap("write", &self.path))
     }
 
     fn append(&self, data: &[u8]) -> Result<()> {

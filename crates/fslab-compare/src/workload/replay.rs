@@ -10,8 +10,7 @@ use std::path::PathBuf;
 use fslab_trace::{Inventory, Reader, Record, Replayed, Replayer, Settings};
 use fslab_vfs::{Credentials, FileSystem};
 
-use super::content;
-use super::{Parameter, Preparation, Spec, Workload};
+use super::{Parameter, Preparation, Spec, Workload, content};
 use crate::error::{Error, Result};
 use crate::runner::{Phase, Session, Timed};
 

@@ -7,7 +7,7 @@ use fslab_compare::plan::Form;
 use fslab_compare::{Error, Observer, Outcome, Plan, Result, RunOptions};
 use fslab_report::Report;
 use fslab_report::sample::{self, EndReason, Note, NoteKind, Record, Sample};
-use fslab_report::{Cells, Share};
+use fslab_report::{Cells, Choice, Share};
 use fslab_sys::signals::Interrupt;
 
 use crate::support::{Silent, TestHost, can_mount, directory_on_disk, has_program, samples};
@@ -64,11 +64,11 @@ impl<'a> Run<'a> {
         let options = RunOptions {
             plan: &plan,
             seed: self.seed,
-            rounds: plan.rounds,
-            rounds_max: plan.rounds_max,
-            reruns_max: self.reruns_max,
-            cells: self.cells.clone(),
-            work_parent: self.directory,
+            choice: Choice {
+                cells: self.cells.clone(),
+                reruns_max: self.reruns_max,
+                work_parent: Choice::kept(self.directory, &samples),
+            },
             samples: &samples,
             resume: self.resume,
             command: "fslab compare test",

@@ -3,7 +3,7 @@
 use fslab_compare::plan::Form;
 use fslab_compare::self_test::{self, COMPARISONS, Found};
 use fslab_compare::{Plan, RunOptions};
-use fslab_report::{Cells, sample};
+use fslab_report::{Choice, sample};
 use fslab_report::{Report, Row};
 use fslab_sys::signals::Interrupt;
 
@@ -24,15 +24,12 @@ fn injected_delay_is_measured_and_equal_copies_are_near() {
     plan.targets[2].slowed = Some(1.0);
     let directory = directory_on_disk();
     let samples = fslab_compare::samples_path(directory.path());
-    let rounds = ROUNDS * COMPARISONS as u32;
+    plan.rounds = ROUNDS * COMPARISONS as u32;
+    plan.rounds_max = plan.rounds;
     let options = RunOptions {
         plan: &plan,
         seed: 3,
-        rounds,
-        rounds_max: rounds,
-        reruns_max: 0,
-        cells: Cells::default(),
-        work_parent: directory.path(),
+        choice: Choice::default(),
         samples: &samples,
         resume: false,
         command: "fslab compare --self-test",

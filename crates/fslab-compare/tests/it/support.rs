@@ -5,7 +5,7 @@ use std::path::Path;
 
 use fslab_compare::plan::Form;
 use fslab_compare::{Host, HostError, Observer, Outcome, Plan, Result, RunOptions};
-use fslab_report::Cells;
+use fslab_report::Choice;
 use fslab_report::sample::{self, Note, Record, Sample};
 use fslab_sys::signals::Interrupt;
 use fslab_vfs::{FileSystem, MemFs};
@@ -77,11 +77,7 @@ pub fn run(
     let options = RunOptions {
         plan: &plan,
         seed: 11,
-        rounds: plan.rounds,
-        rounds_max: plan.rounds_max,
-        reruns_max: 0,
-        cells: Cells::default(),
-        work_parent: directory,
+        choice: Choice::default(),
         samples: &samples,
         resume: false,
         command: "fslab compare test",

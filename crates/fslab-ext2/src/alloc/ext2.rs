@@ -231,7 +231,22 @@ impl Ext2 {
             let from = GroupNo(self.random.random_range(0..averages.groups));
             (from, least_used(space, &averages, from))
         } else {
-            (home, self.near_parent(space, &averages, home))
+            // The first group from the parent's on that is not burdened with directories.
+            let geometry = space.geometry();
+            let (blocks, inodes) = (geometry.blocks_per_group, geometry.inodes_per_group);
+            let most_directories = averages.all.directories / averages.groups + inodes / 16;
+            let least_inodes = averages.inodes.saturating_sub(inodes / 4);
+            let least_blocks = averages.blocks.saturating_sub(blocks / 4);
+            let most_debt = most_debt(geometry, &averages.all);
+            let near_parent = geometry.groups_from(home).find(|group| {
+                let counts = space.counts(*group);
+                self.debts[group.0 as usize] < most_debt
+                    && counts.inodes > 0
+                    && counts.directories < most_directories
+                    && counts.inodes >= least_inodes
+                    && counts.blocks >= least_blocks
+            });
+            (home, near_parent)
         };
         let groups = || space.geometry().groups_from(from);
         chosen
@@ -239,29 +254,6 @@ impl Ext2 {
                 groups().find(|group| space.counts(*group).inodes >= averages.inodes.max(1))
             })
             .or_else(|| groups().find(|group| space.counts(*group).inodes > 0))
-    }
-
-    /// The first group from the parent's on that is not burdened with directories.
-    fn near_parent(
-        &self,
-        space: &dyn Space,
-        averages: &Averages,
-        home: GroupNo,
-    ) -> Option<GroupNo> {
-        let geometry = space.geometry();
-        let (blocks, inodes) = (geometry.blocks_per_group, geometry.inodes_per_group);
-        let most_directories = averages.all.directories / averages.groups + inodes / 16;
-        let least_inodes = averages.inodes.saturating_sub(inodes / 4);
-        let least_blocks = averages.blocks.saturating_sub(blocks / 4);
-        let most_debt = most_debt(geometry, &averages.all);
-        geometry.groups_from(home).find(|group| {
-            let counts = space.counts(*group);
-            self.debts[group.0 as usize] < most_debt
-                && counts.inodes > 0
-                && counts.directories < most_directories
-                && counts.inodes >= least_inodes
-                && counts.blocks >= least_blocks
-        })
     }
 }
 

@@ -66,54 +66,6 @@ impl Ffs {
             None => Preference { group: request.home, block: None },
         }
     }
-
-    /// The wished block, else the first free one behind it or behind the group's rotor, around.
-    fn block_in_group(
-        &mut self,
-        space: &mut dyn Space,
-        group: GroupNo,
-        wished: Option<BlockNo>,
-        wanted: u32,
-    ) -> Result<Option<Run>> {
-        if space.counts(group).blocks == 0 {
-            return Ok(None);
-        }
-        let geometry = *space.geometry();
-        let rotor = self.block_rotors[group.0 as usize];
-        let from = wished.map_or(rotor, |block| geometry.bit_of(block));
-        let bitmap = space.blocks(group)?;
-        let exact = wished.is_some() && bitmap.is_free(from);
-        let Some(bit) = bitmap.next_free(from).or_else(|| bitmap.next_free(0)) else {
-            return Ok(None);
-        };
-        let end = bitmap.run_end(bit, bit + wanted);
-        if !exact {
-            self.block_rotors[group.0 as usize] = bit;
-        }
-        Ok(Some(Run { start: geometry.block_at(group, bit), length: end - bit }))
-    }
-
-    fn inode_in_group(
-        &mut self,
-        space: &mut dyn Space,
-        group: GroupNo,
-        slot: Option<u32>,
-    ) -> Result<Option<InodeNo>> {
-        if space.counts(group).inodes == 0 {
-            return Ok(None);
-        }
-        let geometry = *space.geometry();
-        let inodes = space.inodes(group)?;
-        if let Some(slot) = slot.filter(|slot| inodes.is_free(*slot)) {
-            return Ok(Some(geometry.inode_at(group, slot)));
-        }
-        let rotor = &mut self.inode_rotors[group.0 as usize];
-        let Some(bit) = inodes.next_free(*rotor).or_else(|| inodes.next_free(0)) else {
-            return Ok(None);
-        };
-        *rotor = bit;
-        Ok(Some(geometry.inode_at(group, bit)))
-    }
 }
 
 /// The first block of a group. It holds metadata; the search goes on behind that.
@@ -145,7 +97,20 @@ impl Policy for Ffs {
             (geometry.group_of_inode(request.parent), geometry.bit_of_inode(request.parent))
         };
         hash_search(space, group, |space, group, preferred| {
-            self.inode_in_group(space, group, preferred.then_some(slot))
+            if space.counts(group).inodes == 0 {
+                return Ok(None);
+            }
+            let geometry = *space.geometry();
+            let inodes = space.inodes(group)?;
+            if preferred && inodes.is_free(slot) {
+                return Ok(Some(geometry.inode_at(group, slot)));
+            }
+            let rotor = &mut self.inode_rotors[group.0 as usize];
+            let Some(bit) = inodes.next_free(*rotor).or_else(|| inodes.next_free(0)) else {
+                return Ok(None);
+            };
+            *rotor = bit;
+            Ok(Some(geometry.inode_at(group, bit)))
         })
     }
 
@@ -170,8 +135,25 @@ impl Policy for Ffs {
         let until_move = per_map - request.index % per_map;
         let wanted = if request.missing > 0 { 1 } else { request.wanted.min(until_move) };
         hash_search(space, wish.group, |space, group, preferred| {
+            if space.counts(group).blocks == 0 {
+                return Ok(None);
+            }
+            // The wished block, else the first free one behind it or behind the group's rotor,
+            // around.
+            let geometry = *space.geometry();
             let wished = wish.block.filter(|_| preferred);
-            self.block_in_group(space, group, wished, wanted)
+            let rotor = &mut self.block_rotors[group.0 as usize];
+            let from = wished.map_or(*rotor, |block| geometry.bit_of(block));
+            let bitmap = space.blocks(group)?;
+            let exact = wished.is_some() && bitmap.is_free(from);
+            let Some(bit) = bitmap.next_free(from).or_else(|| bitmap.next_free(0)) else {
+                return Ok(None);
+            };
+            let end = bitmap.run_end(bit, bit + wanted);
+            if !exact {
+                *rotor = bit;
+            }
+            Ok(Some(Run { start: geometry.block_at(group, bit), length: end - bit }))
         })
     }
 

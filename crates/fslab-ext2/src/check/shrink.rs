@@ -14,10 +14,10 @@ use fslab_vfs::{BlockDevice, FileKind};
 use super::finding::FINDINGS_MAX;
 use super::image::Image;
 use super::repair::write_counts;
-use crate::cache::{Block, Role};
+use crate::cache::Role;
 use crate::dir::entry::{self, Entries, EntryKind};
 use crate::error::{Error, Result};
-use crate::format::{MAP_ENTRIES, STATE_CLEAN, SUPERBLOCK_OFFSET, compat};
+use crate::format::{STATE_CLEAN, SUPERBLOCK_OFFSET, compat};
 use crate::geometry::Geometry;
 use crate::grow::Resized;
 use crate::inode::Inode;
@@ -163,8 +163,26 @@ impl Shrinking {
         let Some(inode) = inode else { return Ok(()) };
         let (mut map, block_size) = (inode.map, self.before.block_size);
         if inode.has_map(block_size.sectors()) {
-            let mut visitor = |at: &Pointer| self.move_mapped(at, kind, &mut map);
-            walk(&inode.map, block_size, WHOLE_FILE, &mut visitor)?;
+            // Moves the block that a pointer leads to, and changes the pointer. Answers the bytes
+            // of an indirect block.
+            walk(&inode.map, block_size, WHOLE_FILE, &mut |at: &Pointer| {
+                let is_data = at.level == 0 && kind == FileKind::Regular;
+                let new = self.move_block(at.block, |shrinking, to| match is_data {
+                    true => shrinking.copy_data(at.block, to),
+                    false => shrinking.copy_metadata(at.block, to),
+                })?;
+                match at.slot {
+                    _ if new == at.block => {}
+                    Slot::Inode(index) => map[index as usize] = new.0,
+                    Slot::Indirect(table, index) => {
+                        // It may have been moved itself.
+                        let table = self.blocks.get(&table).copied().unwrap_or(table);
+                        let change = |bytes: &mut [u8]| set_pointer(bytes, index, new.0);
+                        self.image.cache.modify(table, Role::Map, change)?;
+                    }
+                }
+                if at.level > 0 { self.image.cache.read(new).map(Some) } else { Ok(None) }
+            })?;
         }
         let attributes = inode.xattr_block.map(|block| {
             self.move_block(block, |shrinking, to| shrinking.copy_metadata(block, to))
@@ -176,32 +194,6 @@ impl Shrinking {
         self.image.cache.modify(block, Role::Inodes, |bytes| {
             Inode { map, xattr_block: attributes, ..inode }.store(&mut bytes[offset..end]);
         })
-    }
-
-    /// Moves the block that a pointer leads to, and changes the pointer. Answers the bytes of an
-    /// indirect block.
-    fn move_mapped(
-        &mut self,
-        at: &Pointer,
-        kind: FileKind,
-        map: &mut [u32; MAP_ENTRIES],
-    ) -> Result<Option<Block>> {
-        let is_data = at.level == 0 && kind == FileKind::Regular;
-        let new = self.move_block(at.block, |shrinking, to| match is_data {
-            true => shrinking.copy_data(at.block, to),
-            false => shrinking.copy_metadata(at.block, to),
-        })?;
-        match at.slot {
-            _ if new == at.block => {}
-            Slot::Inode(index) => map[index as usize] = new.0,
-            Slot::Indirect(table, index) => {
-                // It may have been moved itself.
-                let table = self.blocks.get(&table).copied().unwrap_or(table);
-                let change = |bytes: &mut [u8]| set_pointer(bytes, index, new.0);
-                self.image.cache.modify(table, Role::Map, change)?;
-            }
-        }
-        if at.level > 0 { self.image.cache.read(new).map(Some) } else { Ok(None) }
     }
 
     /// Gives a block that is outside a place inside; answers where it is then.

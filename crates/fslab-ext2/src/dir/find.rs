@@ -16,17 +16,6 @@ pub enum Search {
     Absent(Vacancy),
 }
 
-impl Search {
-    /// The inode of the name, if it is there.
-    #[must_use]
-    pub fn inode(&self) -> Option<InodeNo> {
-        match self {
-            Self::Found(found) => Some(found.inode()),
-            Self::Absent(_) => None,
-        }
-    }
-}
-
 /// A name that was found, and where.
 #[derive(Clone, Copy, Debug)]
 pub struct Found {

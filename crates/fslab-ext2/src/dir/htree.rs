@@ -51,7 +51,11 @@ pub(crate) fn insert<B: DirectoryBlocksMut>(
 ) -> Result<()> {
     loop {
         let path = Path::to_hash(blocks, hash)?;
-        if fits_packed(blocks, path.leaf(), new)? {
+        // Whether there is room once the free space of the leaf is in one place.
+        let fits_packed = read_checked(blocks, path.leaf(), |bytes| {
+            Ok(entry::live_bytes(bytes)? + new.size() <= bytes.len())
+        })?;
+        if fits_packed {
             return pack_and_put(blocks, path.leaf(), new);
         }
         if is_full(blocks, path.bottom()) {
@@ -65,15 +69,6 @@ pub(crate) fn insert<B: DirectoryBlocksMut>(
             new,
         );
     }
-}
-
-/// Whether there is room once the free space of a leaf is in one place.
-fn fits_packed<B: DirectoryBlocks>(
-    blocks: &B,
-    leaf: FileBlock,
-    new: &NewEntry<'_>,
-) -> Result<bool> {
-    read_checked(blocks, leaf, |bytes| Ok(entry::live_bytes(bytes)? + new.size() <= bytes.len()))
 }
 
 fn pack_and_put<B: DirectoryBlocksMut>(

@@ -1,8 +1,7 @@
 //! An index as a list of its blocks from the root down, each with how full it is: for drawing.
 
-use super::entry;
 use super::index::Table;
-use super::{DirectoryBlocks, read_checked};
+use super::{DirectoryBlocks, entry, read_checked};
 use crate::error::Result;
 use crate::flaw::Flaw;
 use crate::types::FileBlock;

@@ -167,11 +167,6 @@ impl Path {
         self.levels = level + 1;
         self.complete(blocks, choose)
     }
-
-    /// The first leaf.
-    pub(crate) fn to_first<B: DirectoryBlocks>(blocks: &B) -> Result<Self> {
-        Self::to_hash(blocks, 0)
-    }
 }
 
 /// Counts leaves off, so that an index that leads in circles ends in an error: no directory has

@@ -71,7 +71,26 @@ pub fn give_back<B: DirectoryBlocksMut>(
     }
     match &found.leaf {
         Some((path, hash)) if is_worth_a_look(blocks, left, size) => {
-            settle(blocks, path, hash.major, left)
+            // A leaf that became small is joined with a neighbour, if it has one small enough, and
+            // then the index blocks above it are. An empty leaf costs its neighbour nothing.
+            let most = blocks.block_size().bytes() / if left == 0 { 1 } else { 2 };
+            let fits = |blocks: &B, beside: &Path| -> Result<bool> {
+                Ok(left + live_bytes(blocks, beside.leaf())? <= most)
+            };
+            let mut beside = *path;
+            if beside.retreat(blocks)? && fits(blocks, &beside)? {
+                join_leaves(blocks, &beside, path)?;
+            } else {
+                beside = *path;
+                if !beside.advance(blocks)? || !fits(blocks, &beside)? {
+                    return lower(blocks);
+                }
+                join_leaves(blocks, path, &beside)?;
+            }
+            for level in (1..path.frames().len()).rev() {
+                join_nodes(blocks, hash.major, level)?;
+            }
+            lower(blocks)
         }
         Some(_) => Ok(()),
         None if left == 0 && found.block.0 + 1 == blocks.count() => trim(blocks),
@@ -102,35 +121,6 @@ fn is_worth_a_look<B: DirectoryBlocks>(blocks: &B, left: usize, size: usize) -> 
     let step = block_size / STEPS;
     let crosses = left / step != (left + size) / step || blocks.count() <= SMALL;
     left == 0 || (left <= block_size / 2 && crosses)
-}
-
-/// Joins a leaf that became small with a neighbour, if it has one small enough, and then the
-/// index blocks above it.
-fn settle<B: DirectoryBlocksMut>(
-    blocks: &mut B,
-    path: &Path,
-    hash: u32,
-    live: usize,
-) -> Result<()> {
-    // An empty leaf costs its neighbour nothing.
-    let most = blocks.block_size().bytes() / if live == 0 { 1 } else { 2 };
-    let fits = |blocks: &B, beside: &Path| -> Result<bool> {
-        Ok(live + live_bytes(blocks, beside.leaf())? <= most)
-    };
-    let mut beside = *path;
-    if beside.retreat(blocks)? && fits(blocks, &beside)? {
-        join_leaves(blocks, &beside, path)?;
-    } else {
-        beside = *path;
-        if !beside.advance(blocks)? || !fits(blocks, &beside)? {
-            return lower(blocks);
-        }
-        join_leaves(blocks, path, &beside)?;
-    }
-    for level in (1..path.frames().len()).rev() {
-        join_nodes(blocks, hash, level)?;
-    }
-    lower(blocks)
 }
 
 fn live_bytes<B: DirectoryBlocks>(blocks: &B, leaf: FileBlock) -> Result<usize> {
@@ -211,7 +201,7 @@ fn find_owner<B: DirectoryBlocks>(blocks: &B, child: FileBlock) -> Result<Owner>
     {
         return Ok(owner);
     }
-    let mut path = Path::to_first(blocks)?;
+    let mut path = Path::to_hash(blocks, 0)?;
     let mut budget = super::path::LeafBudget::new(blocks);
     loop {
         if let Some(owner) = owner_on_path(&path, child) {
@@ -253,54 +243,24 @@ fn join_nodes<B: DirectoryBlocksMut>(blocks: &mut B, hash: u32, level: usize) ->
         return Ok(());
     }
     let pairs = above.at.saturating_sub(1)..(above.at + 1).min(above.count - 1);
-    for left in pairs {
-        let pair = read_pair(blocks, above, level - 1, left)?;
-        if pair.left_count + pair.moved.len() <= most {
-            return join_pair(blocks, above, level - 1, &pair);
+    for left_at in pairs {
+        let (left, right, hash) = read_checked(blocks, above.block, |bytes| {
+            let table = Table::of_level(bytes, level - 1)?;
+            if left_at + 1 >= table.count() {
+                return Err(Flaw::IndexChanged);
+            }
+            Ok((table.block(left_at), table.block(left_at + 1), table.hash(left_at + 1)))
+        })?;
+        let left_count = read_checked(blocks, left, |bytes| Ok(Table::of_node(bytes)?.count()))?;
+        let mut moved = read_checked(blocks, right, |bytes| Ok(Table::of_node(bytes)?.entries()))?;
+        moved[0].0 = hash;
+        if left_count + moved.len() <= most {
+            change_table(blocks, left, level, |table| table.extend(&moved))?;
+            change_table(blocks, above.block, level - 1, |table| table.remove(left_at + 1))?;
+            return fill_gap(blocks, right);
         }
     }
     Ok(())
-}
-
-/// Two nodes side by side below one index block.
-struct Pair {
-    left: FileBlock,
-    right: FileBlock,
-    /// The entry of the right one in the index block above.
-    right_at: usize,
-    left_count: usize,
-    /// The entries of the right one, the first with its hash.
-    moved: Vec<(u32, FileBlock)>,
-}
-
-fn read_pair<B: DirectoryBlocks>(
-    blocks: &B,
-    above: &Frame,
-    level: usize,
-    left_at: usize,
-) -> Result<Pair> {
-    let (left, right, hash) = read_checked(blocks, above.block, |bytes| {
-        let table = Table::of_level(bytes, level)?;
-        if left_at + 1 >= table.count() {
-            return Err(Flaw::IndexChanged);
-        }
-        Ok((table.block(left_at), table.block(left_at + 1), table.hash(left_at + 1)))
-    })?;
-    let left_count = read_checked(blocks, left, |bytes| Ok(Table::of_node(bytes)?.count()))?;
-    let mut moved = read_checked(blocks, right, |bytes| Ok(Table::of_node(bytes)?.entries()))?;
-    moved[0].0 = hash;
-    Ok(Pair { left, right, right_at: left_at + 1, left_count, moved })
-}
-
-fn join_pair<B: DirectoryBlocksMut>(
-    blocks: &mut B,
-    above: &Frame,
-    level: usize,
-    pair: &Pair,
-) -> Result<()> {
-    change_table(blocks, pair.left, level + 1, |table| table.extend(&pair.moved))?;
-    change_table(blocks, above.block, level, |table| table.remove(pair.right_at))?;
-    fill_gap(blocks, pair.right)
 }
 
 /// Makes the tree lower where the root leads to one node only, and linear where it leads to one

@@ -20,14 +20,6 @@ pub struct IndexFlaw {
     pub what: Flaw,
 }
 
-impl IndexFlaw {
-    /// Whether e2fsck overlooks it. The kernel does not find all names then.
-    #[must_use]
-    pub fn is_beyond_e2fsck(&self) -> bool {
-        self.what == Flaw::HashUnreachable
-    }
-}
-
 /// Checks an indexed directory and returns its flaws, at most [`FLAWS_MAX`].
 ///
 /// # Errors

@@ -1,8 +1,7 @@
 //! `file-size-max`, `links-max`: found by trying, not read off.
 
-use std::fs;
-use std::io;
 use std::os::unix::fs::FileExt;
+use std::{fs, io};
 
 use rustix::process::{Resource, getrlimit};
 

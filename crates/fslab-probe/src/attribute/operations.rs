@@ -1,8 +1,7 @@
 //! `supports-*`: what can be done beyond reading and writing, found by doing it.
 
-use std::fs;
-use std::io;
 use std::os::unix::fs::FileExt;
+use std::{fs, io};
 
 use fslab_sys::{exchange_range, verity};
 use rustix::fs::{CWD, FallocateFlags, Mode, OFlags, RenameFlags, XattrFlags};

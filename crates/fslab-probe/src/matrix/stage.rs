@@ -10,9 +10,7 @@ use fslab_sys::mounts::Mount;
 use tempfile::TempDir;
 
 use super::{Base, Cell, Top};
-use fslab_compare::Host;
-use fslab_compare::{Commands, ForeignMount};
-use fslab_compare::{Error, Result};
+use fslab_compare::{Commands, Error, ForeignMount, Host, Result};
 
 /// Large enough for every file system of the matrix (XFS wants 300 MB) and the prober's files.
 const IMAGE_SIZE: u64 = 1 << 30;

@@ -11,7 +11,7 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 
-use super::{MakeCold, Times, Timing, in_turns, method};
+use super::{Timing, in_turns, method};
 use crate::attribute::allocation_unit;
 use crate::finding::{Method, Value};
 use crate::ground::{Aligned, Ground, Scratch};
@@ -47,7 +47,19 @@ pub(super) fn find(ground: &Ground, timing: &Timing<'_>) -> io::Result<Method> {
     }
     // A file system with open files can't be mounted again.
     let files: Vec<Scratch> = files.into_iter().map(Scratch::close).collect::<io::Result<_>>()?;
-    let times = first_reads(&files, unit, make_cold, timing, &mut buffer)?;
+    let mut left_in_round = 0;
+    let times = in_turns(files.len(), ROUNDS, |point| {
+        if left_in_round == 0 {
+            make_cold()?;
+            left_in_round = files.len();
+        }
+        left_in_round -= 1;
+        let file: File = files[point].open_direct()?;
+        // The inode is loaded by this, not by the read.
+        file.metadata()?;
+        let place = point as u64 * unit;
+        timing.clock.ticks(|| file.read_exact_at(buffer.bytes(), place))
+    })?;
     let outcome = match one_step(&times, timing.seed) {
         Ok(step) if step.ratio > 1.0 => Ok(Value::Count(step.at as u64)),
         Ok(_) => Err("later blocks are read faster".to_owned()),
@@ -59,26 +71,4 @@ pub(super) fn find(ground: &Ground, timing: &Timing<'_>) -> io::Result<Method> {
 
 fn is_fragmented(scratch: &Scratch) -> bool {
     scratch.extents().map_or(true, |extents| extents.len() > EXTENTS_MOST)
-}
-
-fn first_reads(
-    files: &[Scratch],
-    unit: u64,
-    make_cold: MakeCold<'_>,
-    timing: &Timing<'_>,
-    buffer: &mut Aligned,
-) -> io::Result<Times> {
-    let mut left_in_round = 0;
-    in_turns(files.len(), ROUNDS, |point| {
-        if left_in_round == 0 {
-            make_cold()?;
-            left_in_round = files.len();
-        }
-        left_in_round -= 1;
-        let file: File = files[point].open_direct()?;
-        // The inode is loaded by this, not by the read.
-        file.metadata()?;
-        let place = point as u64 * unit;
-        timing.clock.ticks(|| file.read_exact_at(buffer.bytes(), place))
-    })
 }

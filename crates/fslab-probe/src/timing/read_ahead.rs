@@ -32,32 +32,23 @@ pub(super) fn find(ground: &Ground, timing: &Timing<'_>) -> io::Result<Method> {
         scratch.fill(0, length)?;
         let times = passes(&scratch, length, timing)?;
         let found = period(&times);
-        last = conclude(NAME, &found, &times, timing);
+        let page = rustix::param::page_size() as u64;
+        let outcome = match &found {
+            Ok(period) => Ok(Value::Bytes(period.length as u64 * page)),
+            Err(no_period) => Err(no_period.to_string()),
+        };
+        let places: Vec<u64> = (0..times.len() as u64).map(|number| number * page).collect();
+        last = method(NAME, outcome, &places, &times, timing.clock);
+        // Ten thousands of them would say no more.
+        last.samples.clear();
+        let jump =
+            |period: &Period| Jump { at: period.first as u64 * page, ticks: period.difference };
+        last.jump = found.as_ref().ok().map(jump);
         if matches!(found, Ok(_) | Err(NoPeriod::Even)) {
             break;
         }
     }
     Ok(last)
-}
-
-fn conclude(
-    name: &'static str,
-    found: &Result<Period, NoPeriod>,
-    times: &Times,
-    timing: &Timing<'_>,
-) -> Method {
-    let page = rustix::param::page_size() as u64;
-    let outcome = match found {
-        Ok(period) => Ok(Value::Bytes(period.length as u64 * page)),
-        Err(no_period) => Err(no_period.to_string()),
-    };
-    let places: Vec<u64> = (0..times.len() as u64).map(|number| number * page).collect();
-    let mut method = method(name, outcome, &places, times, timing.clock);
-    // Ten thousands of them would say no more.
-    method.samples.clear();
-    let jump = |period: &Period| Jump { at: period.first as u64 * page, ticks: period.difference };
-    method.jump = found.as_ref().ok().map(jump);
-    method
 }
 
 fn passes(scratch: &Scratch, length: u64, timing: &Timing<'_>) -> io::Result<Times> {

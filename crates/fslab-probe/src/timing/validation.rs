@@ -4,10 +4,9 @@
 //! The last is the original validation, `sleep` timed by both clocks, with what the original
 //! lacked: many lengths, residuals, and a clock that nothing adjusts (CLOCK_MONOTONIC_RAW).
 
-use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::thread;
 use std::time::Duration;
+use std::{io, thread};
 
 use fslab_compare::{Pinned, allowed_processors};
 use fslab_sys::cycles::{CycleCounter, clock_source};

@@ -3,9 +3,7 @@
 use super::super::format::{bytes, seconds, significant, without_zeros};
 use super::super::model::{Against, Group, Point, Progress, Row, Verdict};
 use super::super::words;
-use fslab_chart::Scale;
-use fslab_chart::colour;
-use fslab_chart::{Drawing, FOOT, MARGIN, Mark};
+use fslab_chart::{Drawing, FOOT, MARGIN, Mark, Scale, colour};
 
 const WIDTH: f64 = 380.0;
 const WIDE: f64 = 640.0;
@@ -135,8 +133,23 @@ pub(super) fn sweep(groups: &[&Group]) -> Chart {
             drawing.horizontal(left, bottom - scale.place(tick), &time_tick(tick));
         }
         for target in targets(groups) {
-            let place = |index: usize, value: f64| (column(index), bottom - scale.place(value));
-            sweep_line(drawing, groups, target, &place);
+            let rows = groups.iter().enumerate().filter_map(|(index, group)| {
+                Some((index, group.rows.iter().find(|row| row.index == target)?))
+            });
+            let rows: Vec<(usize, &Row)> = rows.collect();
+            let place = |index: usize, row: &Row, seconds: f64| {
+                (column(index), bottom - scale.place(each(row, seconds)))
+            };
+            let line: Vec<_> =
+                rows.iter().map(|(index, row)| place(*index, row, row.seconds.median)).collect();
+            let dots = rows.iter().flat_map(|(index, row)| {
+                row.own_points().map(|point| (place(*index, row, point.seconds), mark(point)))
+            });
+            drawing.open(&colour(target));
+            drawing.title(rows.first().map_or("", |(_, row)| &row.target));
+            drawing.dots(&dots.collect::<Vec<_>>(), true);
+            drawing.line(&line);
+            drawing.close();
         }
     });
     let every = groups.len().div_ceil(9).max(1);
@@ -183,33 +196,6 @@ pub(super) fn along(group: &Group) -> Option<Chart> {
         wide: true,
         baseline: None,
     })
-}
-
-/// A target's line and dots in a sweep.
-fn sweep_line(
-    drawing: &mut Drawing,
-    groups: &[&Group],
-    target: usize,
-    place: &dyn Fn(usize, f64) -> (f64, f64),
-) {
-    let rows = groups.iter().enumerate().filter_map(|(index, group)| {
-        Some((index, group.rows.iter().find(|row| row.index == target)?))
-    });
-    let rows: Vec<(usize, &Row)> = rows.collect();
-    let line: Vec<_> =
-        rows.iter().map(|(index, row)| place(*index, each(row, row.seconds.median))).collect();
-    let dots: Vec<_> = rows
-        .iter()
-        .flat_map(|(index, row)| {
-            let dot = move |point: &Point| (place(*index, each(row, point.seconds)), mark(point));
-            row.own_points().map(dot)
-        })
-        .collect();
-    drawing.open(&colour(target));
-    drawing.title(rows.first().map_or("", |(_, row)| &row.target));
-    drawing.dots(&dots, true);
-    drawing.line(&line);
-    drawing.close();
 }
 
 /// Time of one operation.

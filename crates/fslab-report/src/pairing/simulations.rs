@@ -10,8 +10,7 @@ use super::verdict;
 use crate::provenance::Provenance;
 use crate::sample::{Record, Sample};
 use crate::{Report, Verdict};
-use fslab_stats::Margin;
-use fslab_stats::{CONFIDENCE, half_width, paired_ratio, stratified_ratio};
+use fslab_stats::{CONFIDENCE, Margin, half_width, paired_ratio, stratified_ratio};
 
 /// Rounds at least and at most.
 type Rounds = (u32, u32);

@@ -13,8 +13,7 @@ use super::chart::{Axis, Chart, Form, Line};
 use super::{
     Basis, Claim, EachOf, Extreme, Kind, Paper, Place, Preparation, Query, Setting, Statistic,
 };
-use fslab_compare::plan::Source;
-use fslab_compare::plan::{Plan, PlanError};
+use fslab_compare::plan::{Plan, PlanError, Source};
 use fslab_compare::workload;
 
 type Result<T> = std::result::Result<T, PlanError>;

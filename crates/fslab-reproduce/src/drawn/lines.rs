@@ -1,8 +1,7 @@
 //! Charts of lines.
 
 use super::{BOTTOM, Drawn, LEFT, PLOT, RIGHT, WIDTH, colour, dot, of_axis, short};
-use fslab_chart::Drawing;
-use fslab_chart::Scale;
+use fslab_chart::{Drawing, Scale};
 
 /// More points than this are drawn small.
 const DOTS_MOST: usize = 30;

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use fslab_compare::plan::Form;
 use fslab_compare::{Host, HostError, Observer, Plan, RunOptions};
-use fslab_report::Cells;
+use fslab_report::Choice;
 use fslab_report::sample::{self, Note, Record};
 use fslab_sys::signals::Interrupt;
 use fslab_vfs::{FileSystem, MemFs};
@@ -39,11 +39,7 @@ pub fn run(plan: &str, directory: &Path) -> Vec<Record> {
     let options = RunOptions {
         plan: &plan,
         seed: 11,
-        rounds: plan.rounds,
-        rounds_max: plan.rounds_max,
-        reruns_max: 0,
-        cells: Cells::default(),
-        work_parent: directory,
+        choice: Choice::default(),
         samples: &samples,
         resume: false,
         command: "fslab compare test",

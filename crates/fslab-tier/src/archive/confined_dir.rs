@@ -8,8 +8,10 @@ use std::io::{self, ErrorKind, Read};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::Path;
 
-use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags, ResolveFlags};
-use rustix::fs::{fsync, mkdirat, openat, openat2, renameat, statat, unlinkat};
+use rustix::fs::{
+    AtFlags, CWD, Dir, FileType, Mode, OFlags, ResolveFlags, fsync, mkdirat, openat, openat2,
+    renameat, statat, unlinkat,
+};
 use rustix::io::{Errno, retry_on_intr};
 
 use crate::private::{DIRECTORY_MODE, FILE_MODE};

@@ -17,8 +17,7 @@ use quick_cache::sync::Cache;
 use zerocopy::{FromBytes, IntoBytes};
 
 use super::{Archive, Container, ContainerKind, Key, Upload};
-use crate::id::Id;
-use crate::id::Identities;
+use crate::id::{Id, Identities};
 use crate::stored::format::{
     CHUNK_BYTES, CHUNK_LOG2, SEAL_MAGIC, SealRecord, TAG_BYTES, VERSION, crc_of,
 };

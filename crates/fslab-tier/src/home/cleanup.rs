@@ -1,9 +1,8 @@
 //! Removes a half-made home or archive after a failure.
 
-use std::fs;
 use std::io::{self, ErrorKind};
-use std::iter;
 use std::path::{Path, PathBuf};
+use std::{fs, iter};
 
 /// Files and directories that were not there before; removed, unless all went well. A directory
 /// that somebody has put something into stays.

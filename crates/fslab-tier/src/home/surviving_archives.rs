@@ -6,8 +6,7 @@ use std::sync::Arc;
 use super::{ArchiveEntry, Home, refused};
 use crate::archive::{self, Archive, ArchiveDescription, Key, Purpose, key_of};
 use crate::error::{Error, Result};
-use crate::id::Id;
-use crate::id::Identities;
+use crate::id::{Id, Identities};
 
 /// Archives of one tier that nobody writes to.
 pub struct SurvivingArchives {
@@ -49,9 +48,18 @@ impl SurvivingArchives {
                         have made a plain one of it; without --key it is taken as it is";
             return Err(refused(what.to_owned()));
         }
-        let known = home.map_or(&[][..], |home| &home.description.archives);
-        for known in known {
-            remains.add_known(known, keys, identities);
+        for known in home.iter().flat_map(|home| &home.description.archives) {
+            if remains.has(known.id) {
+                continue;
+            }
+            let opened = ArchiveDescription::read(&known.path).and_then(|found| {
+                let key = fitting_key(&found, &known.path, keys, known.key.as_deref())?;
+                archive::open(&known.path, (tier, &Purpose::Read), key.as_deref(), identities)
+            });
+            match opened {
+                Ok(archive) => remains.archives.push(archive),
+                Err(error) => remains.problems.push(format!("an archive is left out: {error}")),
+            }
         }
         Ok(remains)
     }
@@ -81,25 +89,6 @@ impl SurvivingArchives {
         self.archives.push(opened);
         self.attached.push(ArchiveEntry { id: found.id, path, key });
         Ok(())
-    }
-
-    fn add_known(
-        &mut self,
-        known: &ArchiveEntry,
-        keys: &[PathBuf],
-        identities: &Arc<dyn Identities>,
-    ) {
-        if self.has(known.id) {
-            return;
-        }
-        let opened = ArchiveDescription::read(&known.path).and_then(|found| {
-            let key = fitting_key(&found, &known.path, keys, known.key.as_deref())?;
-            archive::open(&known.path, (self.tier, &Purpose::Read), key.as_deref(), identities)
-        });
-        match opened {
-            Ok(archive) => self.archives.push(archive),
-            Err(error) => self.problems.push(format!("an archive is left out: {error}")),
-        }
     }
 
     fn has(&self, archive: Id) -> bool {

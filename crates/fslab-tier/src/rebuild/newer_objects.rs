@@ -188,7 +188,26 @@ impl Rebuilder<'_> {
         };
         match self.standing(&found, file, version)? {
             Standing::Gives(known) => {
-                self.displace(found, &known, attributes, (file, version)).map(|()| true)
+                // Another file of that name had another inode, and whatever other names that has
+                // are its own.
+                let earlier = &known.version;
+                let has_other_names = found.attr.links > 1;
+                if has_other_names && known.file == file {
+                    self.renew(&found, attributes, file, version)?;
+                    self.retire(ObjectState::Replaced, known.file, earlier, path);
+                } else {
+                    let (parent, name) = self.parent(path)?;
+                    let gone = self.lower.unlink(&self.request(), parent.ino(), named(name, path)?);
+                    gone.map_err(Error::below(path))?;
+                    drop(found);
+                    if !has_other_names {
+                        self.retire(ObjectState::Replaced, known.file, earlier, path);
+                    }
+                    self.make_stub(attributes, Some((file, version.clone())))?;
+                }
+                // What it took the place of may be younger, too.
+                self.rebuilt.younger += u64::from(earlier.sequence <= self.since);
+                Ok(true)
             }
             Standing::Later => Ok(false),
             Standing::Other => {
@@ -211,35 +230,6 @@ impl Rebuilder<'_> {
         });
         let gives = is_stub && (is_made || known.file == file);
         Ok(if gives { Standing::Gives(Box::new(known)) } else { Standing::Other })
-    }
-
-    /// Puts a version in the place of an earlier one. Another file of that name had another inode,
-    /// and whatever other names that has are its own.
-    fn displace(
-        &mut self,
-        found: Found,
-        known: &Residency,
-        attributes: &Attributes,
-        (file, version): (Id, &Version),
-    ) -> Result<()> {
-        let (path, earlier) = (&attributes.path, &known.version);
-        let has_other_names = found.attr.links > 1;
-        if has_other_names && known.file == file {
-            self.renew(&found, attributes, file, version)?;
-            self.retire(ObjectState::Replaced, known.file, earlier, path);
-        } else {
-            let (parent, name) = self.parent(path)?;
-            let gone = self.lower.unlink(&self.request(), parent.ino(), named(name, path)?);
-            gone.map_err(Error::below(path))?;
-            drop(found);
-            if !has_other_names {
-                self.retire(ObjectState::Replaced, known.file, earlier, path);
-            }
-            self.make_stub(attributes, Some((file, version.clone())))?;
-        }
-        // What it took the place of may be younger, too.
-        self.rebuilt.younger += u64::from(earlier.sequence <= self.since);
-        Ok(())
     }
 }
 

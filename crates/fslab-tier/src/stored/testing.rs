@@ -17,10 +17,8 @@ use super::format::{
 use super::residency::{self, Residency};
 use crate::archive::testing::MemoryArchive;
 use crate::archive::{Archive, ContainerKind, EncryptedArchive, Key};
-use crate::id::Id;
-use crate::id::Identities;
+use crate::id::{Id, Identities};
 use crate::object::bundle::contents_of;
-use crate::object::dump;
 use crate::object::reader::ObjectReader;
 
 /// Objects and blocks of one container that are read.
@@ -34,7 +32,7 @@ const KEY: [u8; 32] = [3; 32];
 const HEAD_BYTES: usize = size_of::<SealRecord>();
 const SEALED_BYTES: usize = (CHUNK_BYTES + TAG_BYTES) as usize;
 
-/// What is believed of an xattr is written the same again, and can be shown.
+/// What is believed of an xattr is written the same again.
 ///
 /// # Panics
 /// Where it is not.
@@ -42,8 +40,6 @@ pub fn check_residency(bytes: &[u8]) {
     for value in [bytes.to_vec(), residency::resealed(bytes)] {
         residency::decode_tree(&value).ok();
         let Ok(known) = Residency::decode(&value) else { continue };
-        let shown = dump::residency(&known);
-        assert!(shown.lines().count() >= 10, "{shown}");
         if let Some(written) = known.encode() {
             assert_eq!(Residency::decode(&written).as_ref(), Ok(&known));
         }
@@ -149,7 +145,7 @@ fn read_all(container: Vec<u8>) -> crate::Result<()> {
     let objects = contents_of(&archive, id, length)?.members;
     for location in objects.into_iter().take(OBJECTS) {
         let reader = ObjectReader::open_any(&archive, kind, location)?;
-        dump::object(&reader, BLOCKS)?;
+        (0..reader.blocks().min(BLOCKS)).try_for_each(|block| reader.is_zeros(block).map(drop))?;
         for number in (0..reader.blocks()).take(BLOCKS as usize) {
             if let Ok(block) = reader.block(number) {
                 assert!(block.len() as u64 <= BLOCK_BYTES, "a block of {} bytes", block.len());

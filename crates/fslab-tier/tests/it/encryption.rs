@@ -2,13 +2,12 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
 
 use fslab_tier::archive::testing::MemoryArchive;
 use fslab_tier::archive::{Archive, EncryptedArchive, Key, Purpose};
 use fslab_tier::catalogue::Catalogue;
 use fslab_tier::command::{Command, Event, execute};
-use fslab_tier::home::{Home, InitOptions, SurvivingArchives};
+use fslab_tier::home::{Home, SurvivingArchives, TierDescription};
 use fslab_tier::stored::{Marks, TreeMark};
 use fslab_tier::{Id, Settings, Tier, own_request, rebuild};
 use fslab_vfs::{Errno, FileSystem, Ino, MemFs, OpenMode};
@@ -236,10 +235,10 @@ fn with_a_key_no_plain_archive_alone_is_rebuilt() {
     again(&[]).unwrap();
 }
 
-fn wish(archive: &Path, key: Option<PathBuf>) -> InitOptions {
+fn wish(archive: &Path, key: Option<PathBuf>) -> TierDescription {
     std::fs::create_dir_all(archive).unwrap();
     let archives = vec![archive.to_owned()];
-    InitOptions { bundled: 0, keep: Duration::ZERO, ..InitOptions::usual(archives, key) }
+    TierDescription { bundled_bytes: 0, keep_seconds: 0, ..TierDescription::usual(archives, key) }
 }
 
 fn home_of(

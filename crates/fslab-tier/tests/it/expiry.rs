@@ -7,7 +7,7 @@ use std::time::Duration;
 use fslab_tier::archive::{Archive, DirectoryArchive};
 use fslab_tier::catalogue::{Catalogue, ObjectRow, ObjectState};
 use fslab_tier::command::{Command, execute};
-use fslab_tier::home::{Home, InitOptions};
+use fslab_tier::home::{Home, TierDescription};
 use fslab_tier::stored::Marks;
 use fslab_tier::{Id, Settings, Tier, TierFs, own_request};
 use fslab_vfs::{Entry, Errno, FileSystem, Ino, MemFs, Name, Request};
@@ -302,7 +302,7 @@ fn objects_of_a_moved_archive_stay_in_the_catalogue() {
 #[test]
 fn a_new_tier_is_in_no_doubt() {
     let scratch = tempfile::tempdir().unwrap();
-    let wish = InitOptions::usual(vec![scratch.path().join("archive")], None);
+    let wish = TierDescription::usual(vec![scratch.path().join("archive")], None);
     let (home, around) = (scratch.path().join("home"), Bench::new().around);
     Home::init(&home, &MemFs::default(), &wish, &around).unwrap();
     let catalogue = Catalogue::open(&home.join("catalogue.redb")).unwrap();

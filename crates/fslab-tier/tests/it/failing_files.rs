@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc;
 use std::time::Duration;
 
-use fslab_tier::home::{Home, InitOptions};
+use fslab_tier::home::{Home, TierDescription};
 use fslab_tier::own_request;
 use fslab_vfs::{
     Entry, Errno, FileSystem, Handle, Ino, MemFs, Name, OpenMode, Opened, Request, Result,
@@ -203,7 +203,7 @@ fn a_tier_that_cant_be_made_leaves_nothing_behind() {
     let lower = Hindered::default();
     lower.is_read_only.store(true, Ordering::SeqCst);
     let around = Bench::new().around;
-    let wish = InitOptions::usual(vec![of("archive"), of("empty")], None);
+    let wish = TierDescription::usual(vec![of("archive"), of("empty")], None);
     Home::init(&of("home"), &lower, &wish, &around).unwrap_err();
     let left: Vec<_> = std::fs::read_dir(scratch.path()).unwrap().collect();
     assert_eq!(left.len(), 1, "{left:?}");
@@ -217,13 +217,13 @@ fn failed_init_keeps_existing_files() {
     let scratch = tempfile::tempdir().unwrap();
     let of = |name: &str| scratch.path().join(name);
     let (around, lower) = (Bench::new().around, MemFs::default());
-    Home::init(&of("home"), &lower, &InitOptions::usual(vec![of("archive")], None), &around)
+    Home::init(&of("home"), &lower, &TierDescription::usual(vec![of("archive")], None), &around)
         .unwrap();
     let other = MemFs::default();
-    let taken = InitOptions::usual(vec![of("new"), of("archive")], None);
+    let taken = TierDescription::usual(vec![of("new"), of("archive")], None);
     Home::init(&of("other"), &other, &taken, &around).unwrap_err();
     assert!(!of("new").exists() && !of("other").exists());
-    Home::init(&of("home"), &other, &InitOptions::usual(vec![of("new")], None), &around)
+    Home::init(&of("home"), &other, &TierDescription::usual(vec![of("new")], None), &around)
         .unwrap_err();
     assert!(!of("new").exists());
     let tree: Arc<dyn FileSystem> = Arc::new(lower);

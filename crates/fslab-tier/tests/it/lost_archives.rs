@@ -11,7 +11,7 @@ use fslab_tier::archive::{
     Archive, Container, ContainerKind, DirectoryArchive, Key, Purpose, Upload,
 };
 use fslab_tier::catalogue::Catalogue;
-use fslab_tier::home::{Home, InitOptions, SurvivingArchives};
+use fslab_tier::home::{Home, SurvivingArchives, TierDescription};
 use fslab_tier::stored::Marks;
 use fslab_tier::{Archived, Id, Scrubbed, Settings, Tier, TierFs, own_request, rebuild};
 use fslab_vfs::{FileSystem, Ino, MemFs};
@@ -33,7 +33,7 @@ impl Twofold {
         let (scratch, around) = (tempfile::tempdir().unwrap(), Bench::new().around);
         let lower: Arc<dyn FileSystem> = Arc::new(MemFs::default());
         let archives = ["first", "second"].map(|name| scratch.path().join(name)).to_vec();
-        let wish = InitOptions { copies: 2, ..InitOptions::usual(archives, None) };
+        let wish = TierDescription { copies: 2, ..TierDescription::usual(archives, None) };
         let home = Home::init(&scratch.path().join("home"), &*lower, &wish, &around).unwrap();
         Self { scratch, lower, home, around }
     }
@@ -317,7 +317,7 @@ fn a_tree_whose_home_is_not_lost_gets_no_other() {
     let scratch = tempfile::tempdir().unwrap();
     let of = |name: &str| scratch.path().join(name);
     let (tree, around) = (MemFs::default(), Bench::new().around);
-    Home::init(&of("home"), &tree, &InitOptions::usual(vec![of("archive")], None), &around)
+    Home::init(&of("home"), &tree, &TierDescription::usual(vec![of("archive")], None), &around)
         .unwrap();
     let remains = SurvivingArchives::open(&[of("archive")], &[], None, &around.identities).unwrap();
     let again = || Home::again(&of("new"), &tree, &remains, &around);
@@ -467,7 +467,7 @@ fn each_archive_that_is_left_is_read_with_its_own_key() {
     for (name, byte) in [("one.key", 1), ("two.key", 2), ("other.key", 3)] {
         Key::new([byte; 32]).write(&of(name)).unwrap();
     }
-    let wish = InitOptions::usual(vec![of("one")], Some(of("one.key")));
+    let wish = TierDescription::usual(vec![of("one")], Some(of("one.key")));
     let mut home = Home::init(&of("home"), &MemFs::default(), &wish, &bench.around).unwrap();
     home.attach(&of("two"), Id([9; 16]), Some(of("two.key"))).unwrap();
     home.attach(&of("plain"), Id([8; 16]), None).unwrap();

@@ -11,7 +11,7 @@ use fslab_tier::archive::unavailable::{LOOK_EVERY, Opener};
 use fslab_tier::archive::{Archive, DirectoryArchive, ReconnectingArchive};
 use fslab_tier::catalogue::Catalogue;
 use fslab_tier::command::{Command, Event, execute};
-use fslab_tier::home::{Home, InitOptions};
+use fslab_tier::home::{Home, TierDescription};
 use fslab_tier::{Archived, Environment, Error, Id, Settings, Tier, TierFs, own_request};
 use fslab_vfs::{Cancellation, Clock, Errno, FileSystem, Ino, MemFs, OpenMode, Request};
 use fslab_vfs_testing::client::Client;
@@ -435,7 +435,7 @@ impl Going {
         let around = Environment { clock, ..Bench::new().around };
         let lower: Arc<dyn FileSystem> = Arc::new(MemFs::default());
         let archives = ["first", "second"].map(|name| scratch.path().join(name)).to_vec();
-        let wish = InitOptions { keep: Duration::ZERO, ..InitOptions::usual(archives, None) };
+        let wish = TierDescription { keep_seconds: 0, ..TierDescription::usual(archives, None) };
         let home = Home::init(&scratch.path().join("home"), &*lower, &wish, &around).unwrap();
         let settings = Settings { ahead: 0, ..home.settings() };
         let tier = home.open(lower, settings, around).unwrap();

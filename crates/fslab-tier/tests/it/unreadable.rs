@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 
 use fslab_tier::archive::Archive;
 use fslab_tier::catalogue::{ObjectRow, ObjectState};
-use fslab_tier::home::{Home, InitOptions};
+use fslab_tier::home::{Home, TierDescription};
 use fslab_tier::stored::Marks;
 use fslab_tier::{Id, own_request, rebuild};
 use fslab_vfs::{Entry, Errno, FileSystem, Ino, MemFs, Name, Request};
@@ -121,7 +121,7 @@ fn no_tree_is_archived_while_it_cant_be_told_what_archives_hold() {
 fn settings_that_cant_be_are_refused_by_line_and_what_to_do() {
     let scratch = tempfile::tempdir().unwrap();
     let home = scratch.path().join("home");
-    let wish = InitOptions::usual(vec![scratch.path().join("archive")], None);
+    let wish = TierDescription::usual(vec![scratch.path().join("archive")], None);
     Home::init(&home, &MemFs::default(), &wish, &Bench::new().around).unwrap();
     let path = home.join("tier.toml");
     let before = std::fs::read_to_string(&path).unwrap();
@@ -151,7 +151,7 @@ fn settings_that_cant_be_are_refused_by_line_and_what_to_do() {
 fn settings_that_cant_be_written_are_refused_before_anything_is_made() {
     let scratch = tempfile::tempdir().unwrap();
     let of = |name: &[u8]| scratch.path().join(OsStr::from_bytes(name));
-    let wish = |archive: &[u8]| InitOptions::usual(vec![of(archive)], None);
+    let wish = |archive: &[u8]| TierDescription::usual(vec![of(archive)], None);
     let around = Bench::new().around;
     let init =
         |archive: &[u8]| Home::init(&of(b"home"), &MemFs::default(), &wish(archive), &around);

@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 use fslab_tier::archive::DirectoryArchive;
 use fslab_tier::catalogue::{Catalogue, ObjectState};
 use fslab_tier::command::{Command, Event, execute};
-use fslab_tier::home::{Home, InitOptions, SurvivingArchives};
+use fslab_tier::home::{Home, SurvivingArchives, TierDescription};
 use fslab_tier::stored::Marks;
 use fslab_tier::{Error, Id, Tier, TierFs, own_request, rebuild};
 use fslab_vfs::{Attr, FileKind, FileSystem, Ino, MemFs, SetAttr, SetTime};
@@ -45,7 +45,7 @@ impl World {
     fn of(bench: Bench) -> (Self, Tree) {
         let world = Self { scratch: tempfile::tempdir().unwrap(), bench };
         let lower: Arc<dyn FileSystem> = Arc::new(MemFs::default());
-        let wish = InitOptions::usual(vec![world.path("archive")], None);
+        let wish = TierDescription::usual(vec![world.path("archive")], None);
         let home = Home::init(&world.path("home"), &*lower, &wish, &world.bench.around).unwrap();
         let first = Tree { lower, home };
         let (tier, tiered) = world.open(&first);

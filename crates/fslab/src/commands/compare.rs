@@ -248,12 +248,12 @@ struct Comparison {
 impl Comparison {
     /// Runs it: its samples are in its directory then.
     fn execute(&self) -> Result<Outcome> {
-        let work_parent = self.work_parent();
+        let samples = samples_path(&self.out);
+        let work_parent = self.choice.work_parent_of(&samples);
         places::check_work_dir(work_parent)?;
         report_leftovers(work_parent)?;
         let Plan { name, rounds, rounds_max, .. } = &self.plan;
         let most = if rounds_max > rounds { format!(" to {rounds_max}") } else { String::new() };
-        let samples = samples_path(&self.out);
         let (seed, shown) = (self.seed, samples.display());
         eprintln!("{name}: seed {seed}, {rounds}{most} rounds, samples in {shown}");
         let outcome = self.measure()?;
@@ -265,11 +265,7 @@ impl Comparison {
         let options = RunOptions {
             plan: &self.plan,
             seed: self.seed,
-            rounds: self.plan.rounds,
-            rounds_max: self.plan.rounds_max,
-            reruns_max: self.choice.reruns_max,
-            cells: self.choice.cells.clone(),
-            work_parent: self.work_parent(),
+            choice: self.choice.clone(),
             samples: &samples_path(&self.out),
             resume: self.resume,
             command: &self.command,
@@ -281,10 +277,6 @@ impl Comparison {
         let outcome = fslab_compare::run(options, &mut progress)?;
         progress.finish();
         Ok(outcome)
-    }
-
-    fn work_parent(&self) -> &Path {
-        self.choice.work_parent.as_ref().unwrap_or(&self.out)
     }
 }
 

@@ -4,8 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
-use fslab_report::sample;
-use fslab_report::{History, Report};
+use fslab_report::{History, Report, sample};
 use fslab_stats::Margin;
 
 /// Arguments of `fslab report`.

@@ -1,5 +1,6 @@
 //! `fslab trace`: reads what the `trace` layer recorded, and does it again.
 
+mod filter;
 mod replay;
 mod show;
 

@@ -39,12 +39,29 @@ impl Days {
         let mut gone: BTreeMap<u64, Vec<(Living, u64)>> = BTreeMap::new();
         let mut last_day = 0;
         for operation in operations {
-            let operation = operation?;
-            last_day = operation.time_ns / DAY_NS;
+            let Operation { kind, file, time_ns, directory, offset, length, .. } = operation?;
+            last_day = time_ns / DAY_NS;
             if last_day >= DAYS_MAX {
                 return Err(too_long(last_day));
             }
-            note(&operation, &mut living, &mut gone);
+            match kind {
+                OperationKind::Create => {
+                    living.insert(file, Living { made_ns: time_ns, bytes: 0, directory });
+                }
+                OperationKind::Write => {
+                    if let Some(file) = living.get_mut(&file) {
+                        file.bytes = file.bytes.max(offset.saturating_add(length));
+                    }
+                }
+                OperationKind::Remove => {
+                    if let Some(file) = living.remove(&file)
+                        && time_ns.saturating_sub(file.made_ns) < DAY_NS
+                    {
+                        gone.entry(file.made_ns / DAY_NS).or_default().push((file, time_ns));
+                    }
+                }
+                _ => {}
+            }
         }
         if gone.is_empty() {
             let what = "none of its files lived less than a day: there is nothing to take from it";
@@ -71,32 +88,6 @@ fn too_long(last_day: u64) -> Error {
         "the recording goes on to its day {last_day}, and days are taken from no more than \
          {DAYS_MAX} (100 years): its times are wrong, or cut it into shorter ones"
     ))
-}
-
-fn note(
-    operation: &Operation,
-    living: &mut HashMap<u64, Living>,
-    gone: &mut BTreeMap<u64, Vec<(Living, u64)>>,
-) {
-    let Operation { file, time_ns, directory, offset, length, .. } = *operation;
-    match operation.kind {
-        OperationKind::Create => {
-            living.insert(file, Living { made_ns: time_ns, bytes: 0, directory });
-        }
-        OperationKind::Write => {
-            if let Some(file) = living.get_mut(&file) {
-                file.bytes = file.bytes.max(offset.saturating_add(length));
-            }
-        }
-        OperationKind::Remove => {
-            if let Some(file) = living.remove(&file)
-                && time_ns.saturating_sub(file.made_ns) < DAY_NS
-            {
-                gone.entry(file.made_ns / DAY_NS).or_default().push((file, time_ns));
-            }
-        }
-        _ => {}
-    }
 }
 
 /// The files of a day in the order of their making, with the ranks of their directories.

@@ -157,7 +157,18 @@ impl Scrub<'_> {
         // What went or moved meanwhile is not damaged, and must not be made again.
         let Some(_stays) = self.tier.hold(row, self.pace.request)? else { return Ok(Vec::new()) };
         let is_lost = is_lost(&row.version, &damaged);
-        self.repair_damaged(row, &mut whole, damaged)?;
+        let from = match whole.first() {
+            Some(whole) => Some(Arc::clone(whole)),
+            None if damaged.is_empty() => None,
+            None => self.put_together(row)?,
+        };
+        for (archive, damage) in damaged {
+            let copy = |from: &_| self.copy(row, from, &archive);
+            let mended = from.as_ref().filter(|_| archive.refusal().is_none()).map(copy);
+            if self.tell_mended(mended, damage, &row.path)? {
+                whole.push(archive);
+            }
+        }
         let made = self.make_missing(row, &mut whole, wanted)?;
         if whole.is_empty() && is_lost && self.archive_anew(row)? {
             self.found.anew += 1;
@@ -181,27 +192,6 @@ impl Scrub<'_> {
         archives.retain(|archive| archive.refusal().is_none());
         archives.retain(|archive| !self.full.contains(&archive.id()));
         archives
-    }
-
-    fn repair_damaged(
-        &mut self,
-        row: &ObjectRow,
-        whole: &mut Vec<Arc<dyn Archive>>,
-        damaged: Vec<(Arc<dyn Archive>, Error)>,
-    ) -> Result<()> {
-        let from = match whole.first() {
-            Some(whole) => Some(Arc::clone(whole)),
-            None if damaged.is_empty() => None,
-            None => self.put_together(row)?,
-        };
-        for (archive, damage) in damaged {
-            let copy = |from: &_| self.copy(row, from, &archive);
-            let mended = from.as_ref().filter(|_| archive.refusal().is_none()).map(copy);
-            if self.tell_mended(mended, damage, &row.path)? {
-                whole.push(archive);
-            }
-        }
-        Ok(())
     }
 
     /// Has other archives take copies until there are as many as are asked for.

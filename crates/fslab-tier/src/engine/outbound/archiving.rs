@@ -219,25 +219,19 @@ impl Tier {
 
     /// Archives a file in a container of its own.
     pub(super) fn copy_out(&self, job: &Job, pace: Pace<'_>) -> Result<Archived> {
-        self.with_copy_targets(|archives| self.copy_to(archives, job, pace))
-    }
-
-    fn copy_to(
-        &self,
-        archives: &[Arc<dyn Archive>],
-        job: &Job,
-        pace: Pace<'_>,
-    ) -> Result<Archived> {
-        let container = self.around.identities.make();
-        let sequence = self.reserve_sequence(job.sequence_before())?;
-        let row = self.pending_row(job, container, sequence.number, archives);
-        self.catalogue.put(std::slice::from_ref(&row))?;
-        let done = self.copy_verified(job, &row, archives, pace);
-        let done = done.and_then(|version| self.commit(job, ObjectRow { version, ..row.clone() }));
-        if done.is_err() && !self.may_name(job.file().ino(), row.version.object) {
-            self.take_back(std::slice::from_ref(&row), archives);
-        }
-        done
+        self.with_copy_targets(|archives| {
+            let container = self.around.identities.make();
+            let sequence = self.reserve_sequence(job.sequence_before())?;
+            let row = self.pending_row(job, container, sequence.number, archives);
+            self.catalogue.put(std::slice::from_ref(&row))?;
+            let done = self
+                .copy_verified(job, &row, archives, pace)
+                .and_then(|version| self.commit(job, ObjectRow { version, ..row.clone() }));
+            if done.is_err() && !self.may_name(job.file().ino(), row.version.object) {
+                self.take_back(std::slice::from_ref(&row), archives);
+            }
+            done
+        })
     }
 
     /// An object that is not there yet, in a container of its own.

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use fslab_vfs::{Ino, Request};
 
-use crate::archive::{Archive, ContainerKind};
+use crate::archive::ContainerKind;
 use crate::catalogue::{ObjectRow, ObjectState};
 use crate::engine::Tier;
 use crate::engine::files::residency_xattr::Durable;
@@ -146,8 +146,21 @@ impl Tier {
     fn to_be_moved(&self, old: ObjectRow, request: &Request) -> Result<Option<Moving>> {
         let found = if old.state == ObjectState::Live { self.file_of(&old) } else { None };
         let Some(found) = found else { return Ok(None) };
-        let contents =
-            self.ask_holders(&old.version, |archive| self.contents_in(archive, &old, request))?;
+        let contents = self.ask_holders(&old.version, |archive| {
+            let reader = self.reader(archive, &old.version)?;
+            if old.version.size > BUNDLED_BYTES_MAX {
+                let path = shown(&old.path);
+                let what = format!("{path}: too large for a bundle, as its archive has it");
+                return Err(Error::Refused { what });
+            }
+            let attributes = Attributes { path: old.path.clone(), ..reader.attributes().clone() };
+            let mut bytes = Vec::new();
+            for block in 0..reader.blocks() {
+                self.pace(request, None).pass(reader.stored_bytes(block)?)?;
+                bytes.extend(reader.block(block)?);
+            }
+            Ok(Contents { attributes, bytes })
+        })?;
         Ok(Some(Moving { old, found, contents }))
     }
 
@@ -171,27 +184,6 @@ impl Tier {
     fn file_of(&self, row: &ObjectRow) -> Option<Found> {
         let found = Found::at(&self.lower, &row.path).ok()?;
         self.named_version(row).ok().flatten().map(|_| found)
-    }
-
-    fn contents_in(
-        &self,
-        archive: &Arc<dyn Archive>,
-        row: &ObjectRow,
-        request: &Request,
-    ) -> Result<Contents> {
-        let reader = self.reader(archive, &row.version)?;
-        if row.version.size > BUNDLED_BYTES_MAX {
-            let path = shown(&row.path);
-            let what = format!("{path}: too large for a bundle, as its archive has it");
-            return Err(Error::Refused { what });
-        }
-        let attributes = Attributes { path: row.path.clone(), ..reader.attributes().clone() };
-        let mut bytes = Vec::new();
-        for block in 0..reader.blocks() {
-            self.pace(request, None).pass(reader.stored_bytes(block)?)?;
-            bytes.extend(reader.block(block)?);
-        }
-        Ok(Contents { attributes, bytes })
     }
 
     /// Files say where their versions lie now; what still says that it lies in the old bundle keeps

@@ -103,13 +103,25 @@ impl Tier {
         Ok(Visit::Descend)
     }
 
+    /// Enters nothing for what went meanwhile. What can't be told of a file beside its bytes is
+    /// left out of its entry: an entry without it is better than none.
     fn enter_entry(&self, place: &WalkEntry<'_>, entries: &mut Entries) -> Result<()> {
         let archived = self.archived_as(place.found, place.path)?;
-        if let Some(entry) = self.tree_entry(place, archived, &mut entries.made.problems)? {
-            entries.made.entries += u64::from(!entries.is_behind);
-            entries.spool.put(&entry.encode())?;
-        }
-        Ok(())
+        let attr = &place.found.attr;
+        let attributes = match self.attributes(attr, place.path) {
+            Ok(attributes) => attributes,
+            Err(Error::Below { source, .. }) if is_missing(&source) => return Ok(()),
+            Err(error) => {
+                let problem = format!("{error}; the archived tree has it without xattrs");
+                entries.made.problems.push(problem);
+                if attr.kind == FileKind::Symlink {
+                    return Ok(());
+                }
+                Attributes { path: place.path.to_vec(), ..Attributes::of(attr) }
+            }
+        };
+        entries.made.entries += u64::from(!entries.is_behind);
+        entries.spool.put(&TreeEntry { attributes, size: attr.size, archived }.encode())
     }
 
     /// Whether something has the name under which it was found behind the walk.
@@ -166,29 +178,6 @@ impl Tier {
                 Ok(None)
             }
         }
-    }
-
-    /// Nothing for what went meanwhile. What can't be told of a file beside its bytes is left out
-    /// of its entry: an entry without it is better than none.
-    fn tree_entry(
-        &self,
-        place: &WalkEntry<'_>,
-        archived: Option<(Id, Version)>,
-        problems: &mut Vec<String>,
-    ) -> Result<Option<TreeEntry>> {
-        let attr = &place.found.attr;
-        let attributes = match self.attributes(attr, place.path) {
-            Ok(attributes) => attributes,
-            Err(Error::Below { source, .. }) if is_missing(&source) => return Ok(None),
-            Err(error) => {
-                problems.push(format!("{error}; the archived tree has it without xattrs"));
-                if attr.kind == FileKind::Symlink {
-                    return Ok(None);
-                }
-                Attributes { path: place.path.to_vec(), ..Attributes::of(attr) }
-            }
-        };
-        Ok(Some(TreeEntry { attributes, size: attr.size, archived }))
     }
 
     fn put_tree(

@@ -118,8 +118,23 @@ impl Tier {
     ) -> crate::Result<(u64, bool)> {
         let _scanning = self.lock_while_going(&self.tree.renames.scanning, request)?;
         *self.tree.renames.noted.lock() = Some(Noted::default());
-        let walked = self.walk(b"", request, visit);
-        let walked = walked.and_then(|skipped| self.walk_noted(skipped, request, visit));
+        let walked = self.walk(b"", request, visit).and_then(|mut skipped| {
+            if let Some(noted) = &mut *self.tree.renames.noted.lock() {
+                noted.is_behind = true;
+            }
+            while let Some(found) = self.next_noted() {
+                let path = self.path_of(&found);
+                skipped += self.walk_found(&path, found, request, &mut |place| {
+                    let place = place?;
+                    let ino = place.found.ino();
+                    let mut noted = self.tree.renames.noted.lock();
+                    let is_new = noted.as_mut().is_none_or(|noted| noted.is_new(ino));
+                    drop(noted);
+                    if is_new { visit(place) } else { Ok(Visit::Skip) }
+                })?;
+            }
+            Ok(skipped)
+        });
         let noted = self.tree.renames.noted.lock().take();
         walked.map(|skipped| (skipped, noted.is_some_and(|noted| !noted.has_gaps)))
     }
@@ -127,28 +142,6 @@ impl Tier {
     /// Whether a walk is at what got another name.
     pub(super) fn is_walking_renamed(&self) -> bool {
         self.tree.renames.noted.lock().as_ref().is_some_and(|noted| noted.is_behind)
-    }
-
-    fn walk_noted(
-        &self,
-        mut skipped: u64,
-        request: &Request,
-        visit: &mut Visitor<'_>,
-    ) -> crate::Result<u64> {
-        if let Some(noted) = &mut *self.tree.renames.noted.lock() {
-            noted.is_behind = true;
-        }
-        while let Some(found) = self.next_noted() {
-            let path = self.path_of(&found);
-            skipped += self.walk_found(&path, found, request, &mut |place| {
-                let place = place?;
-                let ino = place.found.ino();
-                let is_new =
-                    self.tree.renames.noted.lock().as_mut().is_none_or(|noted| noted.is_new(ino));
-                if is_new { visit(place) } else { Ok(Visit::Skip) }
-            })?;
-        }
-        Ok(skipped)
     }
 
     /// Nothing once everybody who changes names was waited for and had noted nothing more.

@@ -193,7 +193,18 @@ impl Scan<'_> {
         if !tier.is_own(&residency, attr) {
             if !residency.offline.is_empty() {
                 self.note_damaged(place, &"a copy of another file, made behind the mount");
-                self.keep_for_copy(place, residency, before);
+                // A stub on another inode can't be used, but where a tree was moved it is all that
+                // is left of its file: its object stays as long as it is there. Where the file
+                // itself is found, that is what the row tells of.
+                let is_seen =
+                    |row: &ObjectRow| row.seen == self.number && row.state == ObjectState::Live;
+                let object = residency.version.object;
+                let is_kept =
+                    before.as_ref().is_some_and(is_seen) || self.changes.contains_key(&object);
+                if residency.tier == tier.settings.tier && !is_kept {
+                    let change = self.change_of(place, residency, before);
+                    self.changes.insert(object, change);
+                }
             }
             return Ok(());
         }
@@ -216,24 +227,6 @@ impl Scan<'_> {
 
     fn note_damaged(&mut self, place: &WalkEntry<'_>, what: &dyn std::fmt::Display) {
         self.found.damaged.push(format!("{}: {what}", shown(place.path)));
-    }
-
-    /// A stub on another inode can't be used, but where a tree was moved it is all that is left of
-    /// its file: its object stays as long as it is there. Where the file itself is found, that is
-    /// what the row tells of.
-    fn keep_for_copy(
-        &mut self,
-        place: &WalkEntry<'_>,
-        residency: Residency,
-        before: Option<ObjectRow>,
-    ) {
-        let is_seen = |row: &ObjectRow| row.seen == self.number && row.state == ObjectState::Live;
-        let object = residency.version.object;
-        let is_kept = before.as_ref().is_some_and(is_seen) || self.changes.contains_key(&object);
-        if residency.tier == self.tier.settings.tier && !is_kept {
-            let change = self.change_of(place, residency, before);
-            self.changes.insert(object, change);
-        }
     }
 
     /// What a file says, and what the catalogue said of its object at some moment at which the file

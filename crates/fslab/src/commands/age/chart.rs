@@ -7,7 +7,7 @@ use fslab_age::score::Series;
 use serde::Deserialize;
 
 use super::tables::write_chart;
-use crate::exit::{Code, Coded};
+use crate::exit::Code;
 
 /// Arguments of `fslab age chart`.
 #[derive(Debug, clap::Args)]
@@ -68,8 +68,10 @@ impl Args {
             series.extend(read(path, name)?);
         }
         if series.iter().all(|line| line.points.is_empty()) {
-            let message = "none of these has scores over time: replay with --score-every DAYS";
-            return Err(Coded { code: Code::BadInput, message: message.to_owned() }.into());
+            bail_as!(
+                BadInput,
+                "none of these has scores over time: replay with --score-every DAYS"
+            );
         }
         write_chart(&self.output, &series)?;
         say!("{} lines in {}", series.len(), self.output.display());
@@ -80,9 +82,9 @@ impl Args {
 /// The lines of a result.
 pub(super) fn read(path: &Path, name: Option<&str>) -> Result<Vec<Series>> {
     let text = std::fs::read(path).with_context(|| path.display().to_string())?;
-    let told = serde_json::from_slice(&text).map_err(|error| Coded {
-        code: Code::BadInput,
-        message: format!("{} is no result of fslab age as JSON: {error}", path.display()),
+    let told = serde_json::from_slice(&text).map_err(|error| {
+        let shown = path.display();
+        Code::BadInput.error(format!("{shown} is no result of fslab age as JSON: {error}"))
     })?;
     Ok(match told {
         Told::Simulations(rows) => rows.into_iter().map(simulated).collect(),

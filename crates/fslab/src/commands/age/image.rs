@@ -11,7 +11,7 @@ use clap::Subcommand;
 use fslab_age::image::{AgedImage, Identity, Packed, dump, pack};
 use fslab_age::workload::{WorkloadReader, identity_of_file};
 
-use crate::exit::{Code, Coded};
+use crate::exit::Code;
 use crate::units::bytes;
 
 /// Arguments of `fslab age image`.
@@ -73,10 +73,8 @@ impl Args {
 }
 
 fn unpack(packed: AgedImage, image: &Path) -> Result<()> {
-    let output = File::create_new(image).map_err(|error| Coded {
-        code: Code::BadInput,
-        message: format!("{}: {error}", image.display()),
-    })?;
+    let refused = |error| Code::BadInput.error(format!("{}: {error}", image.display()));
+    let output = File::create_new(image).map_err(refused)?;
     let unpacked = packed.unpack(image, &output);
     if unpacked.is_err() {
         std::fs::remove_file(image).context("removing what was begun")?;

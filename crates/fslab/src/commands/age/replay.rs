@@ -20,7 +20,6 @@ use super::progress::bar;
 use super::score::Place;
 use super::tables::{score as shown, score_json, write_chart};
 use crate::commands::mount::parse_leaf;
-use crate::exit::{Code, Coded};
 use crate::units::{bytes, counted, duration};
 
 const HELP: &str = "\
@@ -222,8 +221,7 @@ pub(super) fn sync_every_ns(hours: f64) -> Result<u64> {
     if hours > 0.0 && hours.is_finite() {
         return Ok((hours * 3.6e12).min(1e18) as u64);
     }
-    let message = "--sync-every must be above 0 hours".to_owned();
-    Err(Coded { code: Code::BadInput, message }.into())
+    bail_as!(BadInput, "--sync-every must be above 0 hours")
 }
 
 /// Shows how far it got, takes scores, and hears of signals.
@@ -264,10 +262,11 @@ fn require_empty(target: &dyn FileSystem) -> Result<()> {
     if tree_checksum(target, false)? == empty {
         return Ok(());
     }
-    let message = "the target holds something already (a fresh ext4 has lost+found); a workload \
-                   begins with nothing: name an empty directory, or, to go on with a replay, its \
-                   --checkpoint";
-    Err(Coded { code: Code::BadInput, message: message.to_owned() }.into())
+    bail_as!(
+        BadInput,
+        "the target holds something already (a fresh ext4 has lost+found); a workload begins with \
+         nothing: name an empty directory, or, to go on with a replay, its --checkpoint"
+    )
 }
 
 fn verify(target: &dyn FileSystem, expected: &str) -> Result<bool> {

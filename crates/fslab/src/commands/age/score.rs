@@ -8,8 +8,7 @@ use anyhow::{Context, Result};
 use fslab_age::score::{FreeSpace, Rules, Score, score_directory, score_tree};
 use fslab_ext2::{Ext2, VolumeOptions};
 use fslab_layers::Leaf;
-use fslab_vfs::Size;
-use fslab_vfs::{FileSystem, Ino, Request};
+use fslab_vfs::{FileSystem, Ino, Request, Size};
 
 use super::tables::{print_score, score_json, write_by_size};
 use crate::leaves;

@@ -15,7 +15,6 @@ use super::operations::Source;
 use super::profile::Chosen;
 use super::tables::{self, Row, Sequential};
 use super::through_engine::{self, Task};
-use crate::exit::{Code, Coded};
 
 /// Fragments of the paper's file system, in bytes.
 const PAPER_FRAGMENT: u32 = 1024;
@@ -83,8 +82,9 @@ impl Args {
             DISKS.iter().for_each(|disk| say!("{:<16} {}", disk.name, disk.help));
             return Ok(());
         }
-        let disk = Disk::find(&self.disk)
-            .ok_or_else(|| refuse(format!("there is no disk '{}'; see --disk list", self.disk)))?;
+        let Some(disk) = Disk::find(&self.disk) else {
+            bail_as!(BadInput, "there is no disk '{}'; see --disk list", self.disk);
+        };
         let variants = self.variants();
         let (source, volume_bytes) = self.source()?;
         let enlarged_bytes = self.saved(&source)?;
@@ -160,8 +160,7 @@ impl Args {
         let volume = self.chosen.volume.map_or(claimed, |size| size.bytes());
         if volume == 0 {
             let shown = path.display();
-            let what = format!("{shown} does not say for what volume it is: give --volume");
-            return Err(refuse(what).into());
+            bail_as!(BadInput, "{shown} does not say for what volume it is: give --volume");
         }
         Ok((Source::File(path), volume))
     }
@@ -207,11 +206,6 @@ pub(super) fn parse_policy(text: &str) -> Result<&'static PolicySpec, String> {
 
 pub(super) fn parse_clustering(text: &str) -> Result<Clustering, String> {
     Clustering::from_name(text).ok_or_else(|| format!("clustering is smart or dumb, not '{text}'"))
-}
-
-/// What was given can't be used.
-fn refuse(message: String) -> Coded {
-    Coded { code: Code::BadInput, message }
 }
 
 fn write_map(base: &Path, simulator: &Simulator, variant: Variant) -> Result<()> {

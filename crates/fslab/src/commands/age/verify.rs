@@ -8,7 +8,6 @@ use fslab_age::verify::{Finding, Limits, Moment, moments, over_time, verify};
 
 use super::chart;
 use super::snapshot::files_of;
-use crate::exit::{Code, Coded};
 
 /// Arguments of `fslab age verify`.
 #[derive(Debug, clap::Args)]
@@ -71,13 +70,13 @@ impl Args {
             .map(|(day, score)| Moment { day, score })
             .collect();
         let Some(finding) = over_time(&real, &aged, limits) else {
-            let message = format!(
+            bail_as!(
+                BadInput,
                 "there is no day for which both {} and {} tell a score: take snapshots \
                  without --no-layout, replay with --score-every",
                 earlier.display(),
                 scores.display()
             );
-            return Err(Coded { code: Code::BadInput, message }.into());
         };
         Ok(Some(finding))
     }

@@ -25,7 +25,6 @@ use tempfile::TempDir;
 use super::image::ground::{Form, Ground};
 use super::profile::Chosen;
 use super::tables::score_json;
-use crate::exit::{Code, Coded};
 
 /// Bytes of a block of the file systems that are made.
 const BLOCK_BYTES: u64 = 4096;
@@ -352,8 +351,7 @@ impl Side {
         let scores = moments(self.snapshots.iter().map(|path| SnapshotReader::open(path)))?;
         let over_time: Vec<f64> = scores.iter().map(|moment| moment.score).collect();
         if over_time.len() != self.snapshots.len() {
-            let message = "the file system does not tell where its files lie";
-            return Err(Coded { code: Code::Missing, message: message.to_owned() }.into());
+            bail_as!(Missing, "the file system does not tell where its files lie");
         }
         Ok(Layouts { over_time, score })
     }

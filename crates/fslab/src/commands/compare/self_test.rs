@@ -6,9 +6,8 @@ use anyhow::{Context, Result, bail};
 use fslab_compare::plan::TargetPlan;
 use fslab_compare::self_test::{self, COMPARISONS, Found, ROUNDS};
 use fslab_compare::{Plan, samples_path};
-use fslab_report::Cells;
-use fslab_report::Report;
 use fslab_report::sample::{self, EndReason};
+use fslab_report::{Cells, Report};
 
 use super::{Args, seed_from_clock};
 

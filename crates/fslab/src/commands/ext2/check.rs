@@ -3,10 +3,9 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use fslab_ext2::check::{Report, check};
 
-use crate::exit::{Code, Coded};
 use crate::leaves::open_device;
 
 /// Arguments of `fslab ext2 check`.
@@ -33,8 +32,7 @@ impl Args {
         if report.is_clean() {
             return Ok(());
         }
-        let message = format!("{shown} is damaged; 'e2fsck {shown}' repairs it");
-        Err(Coded { code: Code::Failure, message }.into())
+        bail!("{shown} is damaged; 'e2fsck {shown}' repairs it")
     }
 }
 

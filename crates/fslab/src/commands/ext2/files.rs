@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use fslab_ext2::Ext2;
-use fslab_vfs::{Attr, FileKind, FileSystem, Ino, Layout, Name, OpenMode, Timestamp};
+use fslab_vfs::{Attr, FileKind, FileSystem, Ino, Layout, Name, OpenMode, Timestamp, WriteOptions};
 
 use super::walk::{self, Image, PIECE_BYTES, make_file, request};
 use crate::output::output;
@@ -196,7 +196,8 @@ fn copy_in(ext2: &Ext2, ino: Ino, handle: fslab_vfs::Handle, source: &mut dyn Re
         if length == 0 {
             return Ok(());
         }
-        walk::write_all(ext2, &request, (ino, handle), offset, &buffer[..length])?;
+        let options = WriteOptions::default();
+        ext2.write_all(&request, ino, handle, offset, &buffer[..length], options)?;
         offset += length as u64;
     }
 }

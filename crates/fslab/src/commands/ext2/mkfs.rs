@@ -9,10 +9,8 @@ use std::time::SystemTime;
 use anyhow::{Context, Result};
 use clap::ValueEnum;
 use fslab_ext2::{BlockSize, HashVersion, MkfsOptions, mkfs};
-use fslab_vfs::Size;
-use fslab_vfs::{BlockDevice, Timestamp};
+use fslab_vfs::{BlockDevice, Size, Timestamp};
 
-use super::walk::bad;
 use crate::leaves::{Part, open_device};
 
 /// Arguments of `fslab ext2 mkfs`.
@@ -103,7 +101,9 @@ impl Args {
     }
 
     fn options(&self) -> Result<MkfsOptions> {
-        let block_size = BlockSize::new(self.block_size);
+        let Some(block_size) = BlockSize::new(self.block_size) else {
+            bail_as!(BadInput, "{} is no block size", self.block_size);
+        };
         let hash_seed = parse_uuid(self.hash_seed.as_deref(), "hash seed")?;
         let word = |index: usize| {
             let bytes = hash_seed.iter().skip(index * 4).take(4);
@@ -112,8 +112,7 @@ impl Args {
         let now = Timestamp::from(SystemTime::now());
         let owner = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
         Ok(MkfsOptions {
-            block_size: block_size
-                .ok_or_else(|| bad(format!("{} is no block size", self.block_size)))?,
+            block_size,
             simulation: self.simulation,
             inode_size: self.inode_size,
             blocks_per_group: self.blocks_per_group,
@@ -142,10 +141,10 @@ impl Args {
             _ => None,
         };
         let size = match (self.size, has_size) {
-            (Some(_), Some(why)) => return Err(bad(format!("{shown} {why}"))),
+            (Some(_), Some(why)) => bail_as!(BadInput, "{shown} {why}"),
             (Some(size), None) => size,
             (None, None) if existing.is_none() => {
-                return Err(bad(format!("{shown} does not exist; say how large it is to be")));
+                bail_as!(BadInput, "{shown} does not exist; say how large it is to be");
             }
             (None, _) => return Ok(()),
         };
@@ -170,10 +169,11 @@ impl Index {
 fn refuse_to_overwrite(image: &Path, device: &dyn BlockDevice) -> Result<()> {
     match fslab_ext2::Superblock::read(device) {
         Err(fslab_ext2::Error::NotExt2(_)) => Ok(()),
-        _ => Err(bad(format!(
+        _ => bail_as!(
+            BadInput,
             "{} holds an ext2, ext3 or ext4 file system; use --force to lose it",
             image.display()
-        ))),
+        ),
     }
 }
 
@@ -190,6 +190,6 @@ pub(super) fn parse_uuid(text: Option<&str>, what: &str) -> Result<[u8; 16]> {
     };
     let digits: String = text.chars().filter(|character| *character != '-').collect();
     let number = u128::from_str_radix(&digits, 16).ok().filter(|_| digits.len() == 32);
-    let number = number.ok_or_else(|| bad(format!("'{text}' is no {what} of 32 digits")))?;
+    let Some(number) = number else { bail_as!(BadInput, "'{text}' is no {what} of 32 digits") };
     Ok(number.to_be_bytes())
 }

@@ -4,11 +4,10 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use fslab_ext2::check::repair;
 use fslab_vfs::{BlockDevice, Timestamp};
 
-use crate::exit::{Code, Coded};
 use crate::leaves::open_device;
 
 /// Arguments of `fslab ext2 repair`.
@@ -31,7 +30,6 @@ impl Args {
             say!("{shown}: clean; {} things mended", repaired.mended.len());
             return Ok(());
         }
-        let message = format!("{shown} is still damaged; 'e2fsck {shown}' mends more");
-        Err(Coded { code: Code::Failure, message }.into())
+        bail!("{shown} is still damaged; 'e2fsck {shown}' mends more")
     }
 }

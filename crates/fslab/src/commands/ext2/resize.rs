@@ -7,10 +7,8 @@ use std::sync::Arc;
 use anyhow::{Context, Result};
 use fslab_ext2::check::shrink;
 use fslab_ext2::{Resized, Superblock, grow};
-use fslab_vfs::BlockDevice;
-use fslab_vfs::Size;
+use fslab_vfs::{BlockDevice, Size};
 
-use super::walk::bad;
 use crate::leaves::{Part, open_device};
 
 /// Arguments of `fslab ext2 resize`.
@@ -57,7 +55,7 @@ impl Args {
         drop(device);
         if let Some(wanted) = wanted {
             if !self.is_whole_file() {
-                return Err(bad("is no file of its own and keeps its size".to_owned()));
+                bail_as!(BadInput, "is no file of its own and keeps its size");
             }
             self.set_length(wanted)?;
         }

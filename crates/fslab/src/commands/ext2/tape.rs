@@ -10,11 +10,12 @@ use std::path::{Component, Path};
 use anyhow::{Context, Result, bail};
 use fslab_vfs::{
     Errno, FileKind, FileSystem, Ino, Name, OpenMode, Permissions, Request, SetAttr, Timestamp,
+    WriteOptions,
 };
 use tar::{Archive, Entry, EntryType};
 
 use super::attributes::Attributes;
-use super::walk::{PIECE_BYTES, request, write_all};
+use super::walk::{PIECE_BYTES, request};
 
 /// Runs of zeros at least this long become holes in files that were sparse.
 const HOLE_BYTES: usize = 4096;
@@ -153,38 +154,24 @@ impl Unpacker<'_> {
 
     fn bytes(&self, entry: &mut Entry<'_, impl Read>, ino: Ino, is_sparse: bool) -> Result<()> {
         let handle = self.target.open(&self.request, ino, OpenMode::WRITE_ONLY)?.handle;
-        let mut buffer = vec![0; PIECE_BYTES];
-        let mut offset = 0;
+        let step = if is_sparse { HOLE_BYTES } else { PIECE_BYTES };
+        let (mut part, mut offset) = (Vec::new(), 0);
         loop {
-            let length = fill(entry, &mut buffer)?;
+            part.clear();
+            let read = entry.by_ref().take(step as u64).read_to_end(&mut part);
+            let length = read.context("the archive is cut off")? as u64;
             if length == 0 {
                 break;
             }
-            self.piece(ino, handle, offset, &buffer[..length], is_sparse)?;
-            offset += length as u64;
+            if !is_sparse || part.iter().any(|byte| *byte != 0) {
+                let options = WriteOptions::default();
+                self.target.write_all(&self.request, ino, handle, offset, &part, options)?;
+            }
+            offset += length;
         }
         let size = SetAttr { size: Some(offset), ..SetAttr::default() };
         self.target.setattr(&self.request, ino, Some(handle), &size)?;
         Ok(self.target.release(&self.request, ino, handle)?)
-    }
-
-    fn piece(
-        &self,
-        ino: Ino,
-        handle: fslab_vfs::Handle,
-        offset: u64,
-        bytes: &[u8],
-        is_sparse: bool,
-    ) -> Result<()> {
-        let step = if is_sparse { HOLE_BYTES } else { PIECE_BYTES };
-        for (index, part) in bytes.chunks(step).enumerate() {
-            if is_sparse && part.iter().all(|byte| *byte == 0) {
-                continue;
-            }
-            let at = offset + (index * step) as u64;
-            write_all(self.target, &self.request, (ino, handle), at, part)?;
-        }
-        Ok(())
     }
 
     fn attributes(
@@ -207,18 +194,6 @@ impl Unpacker<'_> {
             extended: records.extended(),
         })
     }
-}
-
-/// As much as fits, or all that is left.
-fn fill(source: &mut impl Read, buffer: &mut [u8]) -> Result<usize> {
-    let mut length = 0;
-    while length < buffer.len() {
-        match source.read(&mut buffer[length..]).context("the archive is cut off")? {
-            0 => break,
-            count => length += count,
-        }
-    }
-    Ok(length)
 }
 
 /// What is made by mknod, and the number of a device.

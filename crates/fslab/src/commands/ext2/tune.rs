@@ -6,7 +6,6 @@ use anyhow::{Context, Result};
 use fslab_ext2::Tuning;
 
 use super::mkfs::parse_uuid;
-use super::walk::bad;
 use crate::leaves::open_device;
 
 /// Arguments of `fslab ext2 tune`.
@@ -38,8 +37,7 @@ impl Args {
             reserved_percent: self.reserved_percent,
         };
         if tuning == Tuning::default() {
-            let message = "nothing to change: use --label, --uuid or --reserved-percent".to_owned();
-            return Err(bad(message));
+            bail_as!(BadInput, "nothing to change: use --label, --uuid or --reserved-percent");
         }
         let device = open_device(&self.image, false)?;
         fslab_ext2::tune(&device, &tuning).with_context(|| self.image.display().to_string())

@@ -3,12 +3,11 @@
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use fslab_ext2::{Deleted, InodeNo};
 
 use super::files::show_time;
-use super::walk::{Image, bad, copy_out, make_file};
-use crate::exit::{Code, Coded};
+use super::walk::{Image, copy_out, make_file};
 use crate::output::output;
 
 /// Arguments of `fslab ext2 undelete`.
@@ -31,9 +30,9 @@ impl Args {
         match (self.inode, &self.target) {
             (Some(inode), Some(target)) => {
                 let found = deleted.iter().find(|one| one.inode == InodeNo(inode));
-                let found = found.ok_or_else(|| {
-                    bad(format!("inode {inode} holds no deleted file that can be found"))
-                })?;
+                let Some(found) = found else {
+                    bail_as!(BadInput, "inode {inode} holds no deleted file that can be found");
+                };
                 get_back(&image, found, target)
             }
             _ => list(&deleted),
@@ -60,13 +59,12 @@ fn list(deleted: &[Deleted]) -> Result<()> {
 
 fn get_back(image: &Image, deleted: &Deleted, target: &Path) -> Result<()> {
     if !deleted.is_whole() {
-        let message = format!(
+        bail!(
             "inode {}: {} of its {} blocks belong to other files by now",
             deleted.inode.0,
             deleted.blocks - deleted.free,
             deleted.blocks
         );
-        return Err(Coded { code: Code::Failure, message }.into());
     }
     make_file(target, |file| {
         copy_out(file, |offset, buffer| {

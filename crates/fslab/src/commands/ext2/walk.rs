@@ -9,11 +9,8 @@ use std::time::SystemTime;
 
 use anyhow::{Context, Result};
 use fslab_ext2::{Ext2, VolumeOptions};
-use fslab_vfs::{
-    Attr, Credentials, Errno, FileSystem, Handle, Ino, Name, Request, Timestamp, WriteOptions,
-};
+use fslab_vfs::{Attr, Credentials, FileSystem, Ino, Name, Request, Timestamp};
 
-use crate::exit::{Code, Coded};
 use crate::leaves;
 
 /// Bytes that are copied at once.
@@ -42,7 +39,7 @@ impl Image {
     pub fn find(&self, path: &Path) -> Result<Attr> {
         let request = request();
         let mut at = self.ext2.getattr(&request, Ino::ROOT, None)?;
-        for name in names(path)? {
+        for name in names(path) {
             let name = Name::new(&name).with_context(|| path.display().to_string())?;
             let entry = self.ext2.lookup(&request, at.ino, name);
             at = entry.with_context(|| path.display().to_string())?.attr;
@@ -52,14 +49,16 @@ impl Image {
 
     /// The directory of a path, and the last name.
     pub fn find_parent(&self, path: &Path) -> Result<(Attr, OsString)> {
-        let mut names = names(path)?;
-        let last = names.pop().ok_or_else(|| bad(format!("{} names no file", path.display())))?;
+        let mut names = names(path);
+        let Some(last) = names.pop() else {
+            bail_as!(BadInput, "{} names no file", path.display());
+        };
         Ok((self.find(&names.iter().collect::<PathBuf>())?, last))
     }
 }
 
 /// The names of a path from the root of the image; `..` goes up, and not above the root.
-fn names(path: &Path) -> Result<Vec<OsString>> {
+fn names(path: &Path) -> Vec<OsString> {
     let mut names: Vec<OsString> = Vec::new();
     for component in path.components() {
         match component {
@@ -68,12 +67,7 @@ fn names(path: &Path) -> Result<Vec<OsString>> {
             _ => {}
         }
     }
-    Ok(names)
-}
-
-/// What was given can't be used.
-pub fn bad(message: String) -> anyhow::Error {
-    Coded { code: Code::BadInput, message }.into()
+    names
 }
 
 /// The names in a directory but `.` and `..`, in the order of their bytes.
@@ -108,26 +102,6 @@ pub fn extended(
         source.getxattr(request, ino, name).map(|value| (name.to_owned(), value))
     };
     names.map(pair).collect()
-}
-
-/// Writes all of these bytes to a file.
-pub fn write_all(
-    target: &dyn FileSystem,
-    request: &Request,
-    (ino, handle): (Ino, Handle),
-    mut offset: u64,
-    mut bytes: &[u8],
-) -> Result<()> {
-    while !bytes.is_empty() {
-        let options = WriteOptions::default();
-        let taken = target.write(request, ino, handle, offset, bytes, options)?;
-        if taken == 0 {
-            return Err(Errno::IO).context("the image takes nothing");
-        }
-        offset += taken as u64;
-        bytes = &bytes[taken..];
-    }
-    Ok(())
 }
 
 /// Copies what `read` answers for each offset, until that is nothing.

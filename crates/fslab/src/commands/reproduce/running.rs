@@ -14,9 +14,8 @@ use fslab_sys::signals::Interrupt;
 use fslab_sys::usage::Instant;
 
 use super::super::compare::Args as Cells;
-use super::asking;
 use super::library::{Library, PLANS};
-use super::preparing;
+use super::{asking, preparing};
 use crate::commands::places;
 use crate::exit::one_line;
 

@@ -3,8 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
-use fslab_sca::Error;
-use fslab_sca::{Packed, Tool};
+use fslab_sca::{Error, Packed, Tool};
 use fslab_vfs::Size;
 use indicatif::ProgressBar;
 

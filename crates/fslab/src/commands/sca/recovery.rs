@@ -11,13 +11,13 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use anyhow::{Context, Result, ensure};
+use fslab_compare::workload::text;
 use fslab_layers::{LayerChoice, Leaf, Stack};
 use fslab_stats::paired_ratio;
 use fslab_sys::page_cache;
 use fslab_sys::signals::Interrupt;
 use fslab_sys::usage::Instant;
-use fslab_vfs::Size;
-use fslab_vfs::{Credentials, FileSystem, Ino, Name, OpenMode, Request, WriteOptions};
+use fslab_vfs::{Credentials, FileSystem, Ino, Name, OpenMode, Request, Size, WriteOptions};
 use indicatif::ProgressBar;
 use rustix::fs::Advice;
 use serde_json::{Value, json};
@@ -136,13 +136,12 @@ impl Work<'_> {
         let (request, mode) = (request(), OpenMode::WRITE_ONLY | OpenMode::EXCLUSIVE);
         let (entry, opened) = layer.create(&request, Ino::ROOT, name()?, 0o100_644, mode)?;
         let (ino, handle) = (entry.attr.ino, opened.handle);
-        let mut words = Words::new();
         let size = self.asked.size;
         for offset in (0..size.bytes()).step_by(REQUEST_BYTES) {
             self.go_on(format!("written: {} of {size}", Size::of(offset)))?;
             let length = REQUEST_BYTES.min((size.bytes() - offset) as usize);
             let options = WriteOptions::default();
-            layer.write_all(&request, ino, handle, offset, &words.text(length), options)?;
+            layer.write_all(&request, ino, handle, offset, &text(offset, length), options)?;
         }
         Ok(())
     }
@@ -191,43 +190,6 @@ fn request() -> Request {
     let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
     let now = SystemTime::now().into();
     Request { credentials: Credentials { uid, gid }, umask: 0o022, now, ..Request::default() }
-}
-
-/// Made-up words, short and low-numbered ones the more frequent: text that never repeats, and
-/// compresses to about a third.
-struct Words {
-    vocabulary: Vec<Vec<u8>>,
-    state: u64,
-}
-
-impl Words {
-    fn new() -> Self {
-        let mut words = Self { vocabulary: Vec::new(), state: 1 };
-        for rank in 0_u32..4096 {
-            let length = 2 + (rank + 1).ilog2() as usize / 2 + words.draw(4);
-            let word = (0..length).map(|_| b'a' + words.draw(26) as u8).chain([b' ']).collect();
-            words.vocabulary.push(word);
-        }
-        words
-    }
-
-    /// A number below a bound: xorshift, so that the file is always the same.
-    fn draw(&mut self, bound: usize) -> usize {
-        self.state ^= self.state << 13;
-        self.state ^= self.state >> 7;
-        self.state ^= self.state << 17;
-        (self.state >> 33) as usize % bound
-    }
-
-    fn text(&mut self, length: usize) -> Vec<u8> {
-        let mut text = Vec::with_capacity(length + 16);
-        while text.len() < length {
-            let rank = self.draw(4096).min(self.draw(4096)).min(self.draw(4096));
-            text.extend_from_slice(&self.vocabulary[rank]);
-        }
-        text.truncate(length);
-        text
-    }
 }
 
 /// Takes the stored file out of the page cache.

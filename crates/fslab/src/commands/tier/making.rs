@@ -7,12 +7,12 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 use fslab_tier::archive::{DirectoryArchive, Key};
 use fslab_tier::home::{
-    ArchiveEntry, Home, InitOptions, Poison, SurvivingArchives, Umount, writer_of,
+    ArchiveEntry, Home, Poison, SurvivingArchives, TierDescription, Umount, writer_of,
 };
 use fslab_tier::stored::Marks;
 use fslab_tier::{Environment, own_request, poison, rebuild};
-use fslab_vfs::Size;
-use fslab_vfs::{FileSystem, LockMode, Timestamp};
+use fslab_vfs::{FileSystem, LockMode, Size, Timestamp};
+use serde_json::json;
 
 use super::{parse_bundled, unusable};
 use crate::commands::places::resolved;
@@ -83,24 +83,24 @@ impl Init {
         self.archives.iter().try_for_each(|archive| say_if_beside(archive, &self.tree))
     }
 
-    fn wish(&self) -> Result<InitOptions> {
+    fn wish(&self) -> Result<TierDescription> {
         must_lie_outside(&self.tree, self.archives.iter().chain([&self.home]).chain(&self.key))?;
-        Ok(InitOptions {
-            archives: all_resolved(&self.archives)?,
+        let key = self.key.as_deref().map(resolved).transpose()?;
+        Ok(TierDescription {
             copies: self.copies,
             zstd_level: self.zstd_level,
-            bundled: self.bundle.bytes(),
-            keep: self.keep,
-            key: self.key.as_deref().map(resolved).transpose()?,
+            bundled_bytes: self.bundle.bytes(),
+            keep_seconds: self.keep.as_secs(),
             umount: self.umount,
             poison: self.poison,
+            ..TierDescription::usual(all_resolved(&self.archives)?, key)
         })
     }
 }
 
 /// Says who can read released files while the tree is not mounted, and what they read.
 fn say_what_umount_leaves(
-    wish: &InitOptions,
+    wish: &TierDescription,
     marks: Marks,
     tree: &Path,
     lower: &Arc<dyn FileSystem>,
@@ -339,14 +339,8 @@ fn all_resolved(paths: &[PathBuf]) -> Result<Vec<PathBuf>> {
 /// as it was.
 fn report(made: &rebuild::Rebuilt, refusals: &[(PathBuf, String)], json: bool) -> Result<()> {
     if json {
-        let value = serde_json::json!({
-            "directories": made.directories, "files": made.files, "added": made.added,
-            "others": made.others, "left_out": made.left_out,
-            "links": made.links, "kept": made.kept, "younger": made.younger,
-            "earlier": made.earlier, "tree_made": made.tree_made, "older": made.older,
-            "lost": made.lost, "unplaced": made.unplaced, "problems": made.problems,
-            "read_only": refusals.iter().map(|(path, _)| path).collect::<Vec<_>>(),
-        });
+        let mut value = json!(made);
+        value["read_only"] = json!(refusals.iter().map(|(path, _)| path).collect::<Vec<_>>());
         say!("{value}");
     } else {
         report_to_people(made);

@@ -13,7 +13,6 @@ use fslab_vfs::FileSystem;
 use tempfile::TempDir;
 
 use super::super::score::Place;
-use crate::exit::{Code, Coded};
 use crate::leaves::{self, open_device};
 
 /// What kind of file system is made.
@@ -69,10 +68,10 @@ impl Ground {
 
     fn mounted(kind: Kind, mkfs: &[String], scratch: TempDir) -> Result<Self> {
         if !rustix::process::geteuid().is_root() {
-            let message = format!(
+            bail_as!(
+                Missing,
                 "mounting {kind} needs root; `--policy` makes an ext2 image without mounting it"
             );
-            return Err(Coded { code: Code::Missing, message }.into());
         }
         let (image, point) = (image_of(&scratch), mount_point_of(&scratch));
         std::fs::create_dir(&point).context("making a mount point")?;

@@ -18,7 +18,6 @@ use super::super::replay::{DataArg, Watcher, sync_every_ns};
 use super::super::simulate::{parse_clustering, parse_policy};
 use super::ground::{Form, Ground, engine_options};
 use super::tell;
-use crate::exit::{Code, Coded};
 
 /// Arguments of `fslab age image make`.
 #[derive(Debug, clap::Args)]
@@ -94,7 +93,7 @@ impl Args {
             return Ok(size);
         }
         let shown = self.workload.display();
-        Err(refuse(format!("{shown} does not say for what volume it is: give --size")))
+        bail_as!(BadInput, "{shown} does not say for what volume it is: give --size")
     }
 
     fn settings(&self, hash: &str) -> Result<Settings> {
@@ -110,21 +109,21 @@ impl Args {
 
     fn form(&self) -> Result<Form> {
         if self.filesystem.is_read_only() {
-            return Err(refuse(format!("{} can't be written, and so not aged", self.filesystem)));
+            bail_as!(BadInput, "{} can't be written, and so not aged", self.filesystem);
         }
         let Some(policy) = self.policy else {
             return Ok(Form::Kernel { kind: self.filesystem, mkfs: self.mkfs.clone() });
         };
         if self.filesystem != Kind::Ext2 {
-            let message =
-                format!("--policy is of ext2 images: say -f ext2, not {}", self.filesystem);
-            return Err(refuse(message));
+            let kind = self.filesystem;
+            bail_as!(BadInput, "--policy is of ext2 images: say -f ext2, not {kind}");
         }
         let mkfs = engine_options(self.inode_ratio, self.reserved_percent, self.group_blocks());
         if self.clustering == Clustering::Smart && !matches!(self.data, DataArg::Real) {
-            let message = "--clustering smart moves blocks while they are written: it needs \
-                           --data real";
-            return Err(refuse(message.to_owned()));
+            bail_as!(
+                BadInput,
+                "--clustering smart moves blocks while they are written: it needs --data real"
+            );
         }
         Ok(Form::Engine { mkfs, options: engine_use(policy, self.clustering) })
     }
@@ -194,8 +193,4 @@ fn age(
 /// A fact is one line.
 fn one_line(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
-}
-
-fn refuse(message: String) -> anyhow::Error {
-    Coded { code: Code::BadInput, message }.into()
 }
