@@ -1,12 +1,16 @@
 //! The conformance suite and the model through real mounts: the mount point in a leaf of its own.
 
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
 use fslab_layers::testing::with_each_option;
 use fslab_sys::make_file_system::Kind;
 use fslab_vfs::{FileSystem, HostFs, HostOptions};
 use fslab_vfs_testing::conformance::{Allowed, run_all};
 use fslab_vfs_testing::environment::number;
 
-use crate::support::{Place, require_mounting};
+use crate::kept::kill_daemon;
+use crate::support::{Place, require_mounting, umount_unused};
 use crate::tiering::Tiered;
 
 /// What the kernel's writeback cache takes out of the daemon's sight.
@@ -17,14 +21,14 @@ const WRITEBACK: &[Allowed<'static>] = &[
     ("times/read_after_a_change_is_recorded", "reads from the kernel's cache are not seen"),
 ];
 
+fn on(place: &Place) -> Box<dyn FileSystem> {
+    Box::new(HostFs::open(&place.point, &HostOptions::default()).unwrap())
+}
+
 #[track_caller]
 fn conforms(place: &Place, allowed: &[Allowed<'_>]) {
     // Set-id bits and device nodes are subjects of the suite.
-    let make = || {
-        Box::new(HostFs::open(&place.point, &HostOptions::default()).unwrap())
-            as Box<dyn FileSystem>
-    };
-    let report = run_all(&make, allowed);
+    let report = run_all(&|| on(place), allowed);
     eprintln!("{report}");
     assert!(report.is_success());
     place.umount();
@@ -55,6 +59,40 @@ fn mounted_memory_conforms() {
 fn a_mounted_sca_stack_with_writeback_conforms() {
     require_mounting!();
     conforms(&Place::mounted(&["-l", "zstd", "-o", "suid,dev,writeback"]), WRITEBACK);
+}
+
+/// Kept mounts whose daemons are killed again and again meanwhile.
+fn conforms_while_daemons_are_killed(layer: &str, allowed: &[Allowed<'_>]) {
+    let place = Place::on_disk();
+    place.mount(&["-l", layer, "-o", "suid,dev,keep=250"]);
+    let (is_over, kills) = (AtomicBool::new(false), AtomicU64::new(0));
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !is_over.load(Ordering::Relaxed) && kills.load(Ordering::Relaxed) < 200 {
+                kill_daemon(&place);
+                kills.fetch_add(1, Ordering::Relaxed);
+                std::thread::sleep(Duration::from_millis(50));
+            }
+        });
+        let report = run_all(&|| on(&place), allowed);
+        is_over.store(true, Ordering::Relaxed);
+        eprintln!("{report}");
+        assert!(report.is_success());
+    });
+    assert!(kills.into_inner() > 2);
+    assert_eq!(umount_unused(&place.point).0, 0);
+}
+
+#[test]
+fn a_kept_mount_conforms_while_daemons_are_killed() {
+    require_mounting!();
+    conforms_while_daemons_are_killed("null:passthrough=off", &[]);
+}
+
+#[test]
+fn a_kept_sca_stack_conforms_while_daemons_are_killed() {
+    require_mounting!();
+    conforms_while_daemons_are_killed("zstd", WRITEBACK);
 }
 
 /// Over each file system that a tier is promised over; devices and set-id bits as for the others.

@@ -7,11 +7,13 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use fslab_sys::make_file_system::Kind;
 use fslab_sys::mounts::Mount;
 use fslab_vfs_testing::environment::{number, seed};
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::support::{Place, is_mounted, require_mounting, run, soon};
+use crate::support::{Place, is_mounted, require_mounting, run, soon, umount_unused};
+use crate::tiering::{Tiered, noise};
 
 /// How often a daemon is killed under load; `FSLAB_KILLS` asks for more.
 const KILLS: u64 = 12;
@@ -42,7 +44,7 @@ pub fn processes(place: &Place) -> (Pid, Option<Pid>) {
 }
 
 /// Kills the daemon, and waits until the next one answers.
-fn kill_daemon(place: &Place) {
+pub fn kill_daemon(place: &Place) {
     let mut daemon = None;
     soon("there is a daemon", || {
         daemon = processes(place).1;
@@ -210,6 +212,60 @@ pub fn write_and_read(point: &Path, is_over: &AtomicBool) -> u64 {
     }
     assert!(fs::read(&path).unwrap() == expected, "after {count} writes");
     count
+}
+
+/// Files go to the archive and come back meanwhile. A command that was under way at a death fails.
+#[test]
+fn a_tier_goes_on_while_daemons_are_killed() {
+    require_mounting!();
+    let tiered = Tiered::over(Some(Kind::Ext4));
+    tiered.place().mount(&["-o", "keep=200", "-l", "tier"]);
+    let (path, bytes) = (tiered.path("still"), noise(seed(), (3 << 20) + 5));
+    fs::write(&path, &bytes).unwrap();
+    let unlinked = File::create_new(tiered.path("unlinked")).unwrap();
+    fs::remove_file(tiered.path("unlinked")).unwrap();
+    let (is_over, place) = (AtomicBool::new(false), tiered.place());
+    std::thread::scope(|scope| {
+        let workers = [
+            scope.spawn(|| append_lines(&place.point, &is_over)),
+            scope.spawn(|| change_names(&place.point, &is_over)),
+            scope.spawn(|| write_and_read(&place.point, &is_over)),
+            scope.spawn(|| archive_and_recall(&path, &bytes, &is_over)),
+        ];
+        let kills = number("FSLAB_KILLS").unwrap_or(KILLS);
+        for kill in 0..kills.div_ceil(2) {
+            let random = seed().wrapping_add(kill).wrapping_mul(2_654_435_761);
+            std::thread::sleep(Duration::from_micros(500 + random % 200_000));
+            kill_daemon(place);
+        }
+        is_over.store(true, Ordering::Relaxed);
+        let done = workers.map(|worker| worker.join().unwrap());
+        assert!(done.iter().all(|count| *count > 0), "{done:?}");
+    });
+    unlinked.write_all_at(b"nameless", 0).unwrap();
+    assert_eq!(unlinked.metadata().unwrap().len(), 8);
+    drop(unlinked);
+    assert_eq!(umount_unused(&place.point).0, 0);
+    place.mount(&["-l", "tier"]);
+    assert!(fs::read(&path).unwrap() == bytes);
+    place.umount();
+}
+
+/// Has a file go to the archive and come back until it is over; how often its bytes went.
+fn archive_and_recall(path: &Path, bytes: &[u8], is_over: &AtomicBool) -> u64 {
+    let done = |action: &str| {
+        let (code, said) = run(&["tier", action, path.to_str().unwrap()]);
+        let is_cut_off =
+            said.contains("ended before it had answered") || said.contains("the daemon");
+        assert!(code == 0 || is_cut_off, "{said}");
+        code == 0
+    };
+    let mut releases = 0;
+    while releases == 0 || !is_over.load(Ordering::Relaxed) {
+        releases += u64::from(done("archive") && done("release"));
+        assert!(fs::read(path).unwrap() == bytes, "after {releases} releases");
+    }
+    releases
 }
 
 #[test]
