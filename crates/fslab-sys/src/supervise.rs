@@ -7,9 +7,10 @@ use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use rustix::fs::{FileType, OFlags};
-use rustix::process::{Pid, Signal, WaitOptions, WaitStatus, kill_process, waitpid};
+use rustix::process::{Pid, Signal, WaitOptions, WaitStatus, kill_process, wait, waitpid};
 
 use crate::exec::open_descriptors;
 use crate::file_handle::check;
@@ -31,7 +32,7 @@ pub const ASKS_FOR_ANOTHER: i32 = libc::SIGUSR2;
 #[derive(Clone, Copy, Debug)]
 pub enum End {
     /// By itself, or because somebody killed it.
-    Own(WaitStatus),
+    Own,
     /// The supervisor has killed it, as it was asked to begin with another program.
     ForAnother,
 }
@@ -69,13 +70,16 @@ pub fn supervise(
         if let Some(signal) = unheard.take() {
             kill_process(worker, signal)?;
         }
-        let end;
-        (end, unheard) = wait_and_pass_on(worker, &awaited)?;
-        if !is_replaced(end)
-            && let End::Own(status) = end
-        {
+        let ended = wait_and_pass_on(worker, &awaited)?;
+        unheard = ended.unheard;
+        if !is_replaced(ended.end) {
             set_blocked(&awaited, false)?;
-            return Ok(Role::Supervisor(status));
+            let status = match ended.status {
+                Some(status) => Some(status),
+                None => waitpid(Some(worker), WaitOptions::empty())?.map(|(_, status)| status),
+            };
+            let lost = || io::Error::other("the end of a worker is not known");
+            return Ok(Role::Supervisor(status.ok_or_else(lost)?));
         }
     }
 }
@@ -88,24 +92,75 @@ pub fn let_come(signals: &[i32]) -> io::Result<()> {
     set_blocked(signals, false)
 }
 
-/// Waits for the end of a worker, and passes signals on. Answers also one that came too late for
-/// it.
-fn wait_and_pass_on(worker: Pid, awaited: &[i32]) -> io::Result<(End, Option<Signal>)> {
+/// How a worker has ended.
+struct Ended {
+    end: End,
+    /// `None` where a thread of it still waits in the kernel.
+    status: Option<WaitStatus>,
+    /// A signal that came too late for it.
+    unheard: Option<Signal>,
+}
+
+/// How often the supervisor looks at a worker of which nothing is heard, and how long threads of a
+/// dead one may take to leave the kernel.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+const LEAVE_TIME_MAX: Duration = Duration::from_millis(200);
+
+/// Waits for the end of a worker, and passes signals on.
+///
+/// The kernel does not tell of the end of a process while a thread of it can't be interrupted, and
+/// such a thread may wait for what only the next worker does.
+fn wait_and_pass_on(worker: Pid, awaited: &[i32]) -> io::Result<Ended> {
     let mut is_killed = false;
+    let ended = |status: Option<WaitStatus>, unheard, is_killed| {
+        let by_kill =
+            status.is_none_or(|status| status.terminating_signal() == Some(libc::SIGKILL));
+        let end = if is_killed && by_kill { End::ForAnother } else { End::Own };
+        Ended { end, status, unheard }
+    };
     loop {
-        let number = wait_for_signal(awaited)?;
-        let is_own = [libc::SIGCHLD, ASKS_FOR_ANOTHER].contains(&number);
-        let signal = Signal::from_named_raw(number).filter(|_| !is_own);
-        if let Some((_, status)) = waitpid(Some(worker), WaitOptions::NOHANG)? {
-            let is_by_us = is_killed && status.terminating_signal() == Some(libc::SIGKILL);
-            return Ok((if is_by_us { End::ForAnother } else { End::Own(status) }, signal));
+        let number = wait_for_signal(awaited, LOOK_EVERY)?;
+        let asks = number == Some(ASKS_FOR_ANOTHER);
+        let signal = number.filter(|number| *number != libc::SIGCHLD && !asks);
+        let signal = signal.and_then(Signal::from_named_raw);
+        if let Some(status) = reap(worker)? {
+            return Ok(ended(Some(status), signal, is_killed));
         }
-        is_killed |= number == ASKS_FOR_ANOTHER;
-        let signal = if number == ASKS_FOR_ANOTHER { Some(Signal::KILL) } else { signal };
-        if let Some(signal) = signal {
+        if number.is_none() && !has_memory(worker) {
+            std::thread::sleep(LEAVE_TIME_MAX);
+            return Ok(ended(reap(worker)?, None, is_killed));
+        }
+        is_killed |= asks;
+        if let Some(signal) = if asks { Some(Signal::KILL) } else { signal } {
             kill_process(worker, signal)?;
         }
     }
+}
+
+/// How a worker has ended, if it has. Takes note of earlier ones, too.
+fn reap(worker: Pid) -> io::Result<Option<WaitStatus>> {
+    loop {
+        match wait(WaitOptions::NOHANG)? {
+            Some((ended, status)) if ended == worker => return Ok(Some(status)),
+            Some(_) => {}
+            None => return Ok(None),
+        }
+    }
+}
+
+/// Whether a copy of this process has not given its memory back, which is done at its end. Opens no
+/// descriptor, as a file in /proc would: workers share the table.
+fn has_memory(worker: Pid) -> bool {
+    static PROBE: u8 = 0;
+    let mut byte = 0_u8;
+    let here = libc::iovec { iov_base: (&raw mut byte).cast(), iov_len: 1 };
+    let there = libc::iovec { iov_base: (&raw const PROBE).cast_mut().cast(), iov_len: 1 };
+    let worker = worker.as_raw_nonzero().get();
+    // SAFETY: one byte is written to a variable of this function, and read from another process.
+    let read =
+        unsafe { libc::process_vm_readv(worker, &raw const here, 1, &raw const there, 1, 0) };
+    // Where the kernel does not let us look, nothing is known.
+    read == 1 || io::Error::last_os_error().raw_os_error() != Some(libc::ESRCH)
 }
 
 fn expect_one_thread() -> io::Result<()> {
@@ -140,14 +195,21 @@ fn to_set(signals: &[i32]) -> libc::sigset_t {
     }
 }
 
-/// Waits for one of some signals, which must be blocked, and takes it.
-fn wait_for_signal(signals: &[i32]) -> io::Result<i32> {
+/// Waits for one of some signals, which must be blocked, and takes it; `None` where none came.
+fn wait_for_signal(signals: &[i32], time_max: Duration) -> io::Result<Option<i32>> {
     let set = to_set(signals);
+    let time_max = libc::timespec {
+        tv_sec: time_max.as_secs().cast_signed(),
+        tv_nsec: time_max.subsec_nanos().into(),
+    };
     loop {
         // SAFETY: the set is filled, and nothing is to be told about the signal.
-        let answer = unsafe { libc::sigwaitinfo(&raw const set, std::ptr::null_mut()) };
+        let answer = unsafe {
+            libc::sigtimedwait(&raw const set, std::ptr::null_mut(), &raw const time_max)
+        };
         match check(libc::c_long::from(answer)) {
-            Ok(_) => return Ok(answer),
+            Ok(_) => return Ok(Some(answer)),
+            Err(rustix::io::Errno::AGAIN) => return Ok(None),
             Err(rustix::io::Errno::INTR) => {}
             Err(error) => return Err(error.into()),
         }
@@ -238,8 +300,8 @@ impl Inherited {
         Some(all.swap_remove(place))
     }
 
-    /// Closes those of a file, and with them the locks that they have on it: the file is about to be
-    /// opened anew.
+    /// Closes those of a file, and with them the locks that they have on it: the file is about to
+    /// be opened anew.
     ///
     /// # Errors
     /// What the kernel answers about the file, where there is one.

@@ -104,7 +104,11 @@ impl Seeker {
 
     /// The first hole at or behind an offset in which no pages wait to be written.
     fn hole_from(&self, offset: u64) -> Result<u64> {
-        let mut start = self.seek(offset, SeekTo::Hole)?;
+        let mut start = match self.seek(offset, SeekTo::Hole) {
+            // All that is there may be pages of the kernel's.
+            Err(error) if error.errno() == Errno::NXIO => offset,
+            found => found?,
+        };
         loop {
             let end = self.data_from(start)?;
             self.write_back(start..end);

@@ -275,6 +275,7 @@ impl Lower {
         let stat = attr::stat(&victim)?;
         if stat.stx_nlink == 0 || is_directory(&stat) {
             let identity = self.identity(&victim, &stat)?;
+            self.expect_remembered(identity, &victim, &stat)?;
             self.inodes.pin(identity, &Arc::new(victim));
         }
         Ok(())

@@ -55,15 +55,42 @@ impl Lower {
         Ok(())
     }
 
+    /// Has an inode remembered that the kernel may have looked up before this process served it, as
+    /// long as a name leads there.
+    pub(super) fn expect_remembered(
+        &self,
+        identity: Identity,
+        descriptor: &OwnedFd,
+        stat: &Statx,
+    ) -> Result<()> {
+        match identity.shown() {
+            Some(ino) if self.taken_over.is_some() && !self.inodes.knows(ino) => {
+                self.adopt_by(ino, identity, descriptor, stat)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn adopt_by(
+        &self,
+        ino: Ino,
+        identity: Identity,
+        descriptor: &OwnedFd,
+        stat: &Statx,
+    ) -> Result<()> {
+        let reference = match self.devices.handle_of(identity.device, descriptor)? {
+            Some(handle) => handle,
+            None => Reference::Descriptor(Arc::new(reopen_as_path(descriptor)?)),
+        };
+        self.inodes.adopt(ino, identity, attr::to_kind(stat)?, reference);
+        Ok(())
+    }
+
     /// Makes an inode known that a descriptor leads to which was left open.
     fn adopt_inherited(&self, ino: Ino, left: OwnedFd) -> Result<()> {
         let stat = attr::stat(&left)?;
         let identity = self.identity(&left, &stat)?;
-        let reference = match self.devices.handle_of(identity.device, &left)? {
-            Some(handle) => handle,
-            None => Reference::Descriptor(Arc::new(reopen_as_path(&left)?)),
-        };
-        self.inodes.adopt(ino, identity, attr::to_kind(&stat)?, reference);
+        self.adopt_by(ino, identity, &left, &stat)?;
         if stat.stx_nlink == 0 {
             self.pin_if_nameless(left);
         }

@@ -1,7 +1,11 @@
-//! Times of files that are changed through shared mappings.
+//! Times of files that are changed through shared mappings, and holes among pages that wait to be
+//! written.
 
 use std::fs;
+use std::os::unix::fs::FileExt;
 use std::process::Command;
+
+use rustix::fs::SeekFrom;
 
 use crate::support::{Place, require_mounting};
 
@@ -32,6 +36,27 @@ mapped[5000] = 1
 mapped.close()
 print('munmap', differ(before))
 ";
+
+/// Where nothing at all was written back, the file below is empty.
+#[test]
+fn holes_are_found_among_pages_that_wait_to_be_written() {
+    require_mounting!();
+    for layer in ["null", "zstd"] {
+        let place = Place::on_disk();
+        place.mount(&["-o", "writeback", "-l", layer]);
+        let file = fs::File::create_new(place.point.join("sparse")).unwrap();
+        let megabyte = vec![7; 1 << 20];
+        [0, 2, 4].iter().for_each(|at| file.write_all_at(&megabyte, at << 20).unwrap());
+        let seek = |to| rustix::fs::seek(&file, to).map(|found| found >> 20);
+        assert_eq!(seek(SeekFrom::Hole(0)), Ok(1), "{layer}");
+        file.write_all_at(&megabyte, 8 << 20).unwrap();
+        assert_eq!(seek(SeekFrom::Data(5 << 20)), Ok(8), "{layer}");
+        assert_eq!(seek(SeekFrom::Hole(8 << 20)), Ok(9), "{layer}");
+        assert_eq!(seek(SeekFrom::Hole(9 << 20)), Err(rustix::io::Errno::NXIO), "{layer}");
+        drop(file);
+        place.umount();
+    }
+}
 
 #[test]
 fn stores_through_shared_mappings_change_both_times() {

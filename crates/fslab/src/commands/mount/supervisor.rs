@@ -89,7 +89,7 @@ pub fn begin(plan: &Plan) -> Result<Part> {
     // Daemons open as much as they may, and whoever follows them lists it all.
     runtime::raise_descriptor_limit();
     let role = supervise(&ENDING, &left, |end| match end {
-        End::Own(_) => watched.is_served() && may_be_replaced(&mut deaths, plan.options.deaths_max),
+        End::Own => watched.is_served() && may_be_replaced(&mut deaths, plan.options.deaths_max),
         End::ForAnother => {
             watched.hand_over();
             let error = upgrade::replace_supervisor(&program, numbers);
