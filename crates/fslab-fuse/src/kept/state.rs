@@ -7,6 +7,7 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use bitflags::Flags;
 use fslab_sys::shared_memory::SharedMemory;
 
 use crate::protocol::flags::InitFlags;
@@ -97,8 +98,10 @@ impl KeptState {
         let Some(connection) = state.connection() else {
             return refused("the mount is not served");
         };
-        let unknown = connection.features & !InitFlags::all().bits();
-        if unknown != 0 || connection.protocol > (MAJOR, MINOR_MAX) {
+        // Not `all`, which has the bits of later versions, too.
+        let known = InitFlags::FLAGS.iter().filter(|flag| flag.is_named());
+        let known = known.fold(0, |known, flag| known | flag.value().bits());
+        if connection.features & !known != 0 || connection.protocol > (MAJOR, MINOR_MAX) {
             return refused("the mount has features that this version does not know");
         }
         Ok(state)

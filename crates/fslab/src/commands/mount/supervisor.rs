@@ -156,6 +156,9 @@ impl Held {
     /// Of a mount whose supervisor was another program until now.
     fn of(resumed: &Resumed) -> Result<Self> {
         let numbers = [resumed.state, resumed.root];
+        if numbers.iter().any(|number| *number <= 2) {
+            bail_as!(BadInput, "only fslab itself goes on to keep a mount by its descriptors");
+        }
         let cant = || format!("can't go on to keep {}", resumed.place.display());
         let left = exec::open_besides(&numbers).with_context(cant)?;
         let [state, root] = exec::take(numbers).with_context(cant)?;
