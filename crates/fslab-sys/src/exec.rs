@@ -2,11 +2,13 @@
 //! replaced by a later version of itself.
 
 use std::collections::BTreeSet;
+use std::convert::Infallible;
 use std::ffi::{CString, OsString};
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStringExt;
 use std::path::Path;
+use std::process::Command;
 
 use rustix::fs::{FileType, Mode, OFlags};
 use rustix::io::FdFlags;
@@ -14,7 +16,7 @@ use rustix::io::FdFlags;
 /// Standard input, output and errors, which every program has.
 const STANDARD: [RawFd; 3] = [0, 1, 2];
 
-/// A program that nobody but root and the present user can have changed.
+/// A program file that only root or the present user may write to.
 #[derive(Debug)]
 pub struct TrustedProgram(OwnedFd);
 
@@ -40,14 +42,22 @@ impl TrustedProgram {
         Ok(Self(program))
     }
 
-    /// Runs it in this process, with all descriptors and blocked signals. Answers only where that
-    /// failed: then this program goes on as before.
-    #[must_use]
-    pub fn replace_this(&self, arguments: Vec<OsString>) -> io::Error {
-        self.try_to_replace_this(arguments).err().unwrap_or_else(io::Error::last_os_error)
+    /// A command that runs it as another process, whatever its path names by then, while the
+    /// descriptor lives.
+    ///
+    /// # Errors
+    /// Where there is no descriptor left.
+    pub fn command(&self) -> io::Result<(Command, OwnedFd)> {
+        // Not closed on exec: the interpreter of a script opens it once more.
+        let inherited = rustix::io::dup(&self.0)?;
+        Ok((Command::new(format!("/proc/self/fd/{}", inherited.as_raw_fd())), inherited))
     }
 
-    fn try_to_replace_this(&self, arguments: Vec<OsString>) -> io::Result<()> {
+    /// Runs it in this process, with all descriptors and blocked signals.
+    ///
+    /// # Errors
+    /// What the kernel answers: then this program goes on as before.
+    pub fn replace_this(&self, arguments: Vec<OsString>) -> io::Result<Infallible> {
         let arguments: Vec<CString> = arguments
             .into_iter()
             .map(|argument| CString::new(argument.into_vec()))
@@ -56,22 +66,22 @@ impl TrustedProgram {
         pointers.push(std::ptr::null());
         let mut all = open_descriptors()?;
         all.retain(|number| !STANDARD.contains(number) && *number != self.0.as_raw_fd());
-        close_on_exec(&all, false)?;
+        let kept = close_on_exec(&all, false);
         unsafe extern "C" {
             static environ: *const *const libc::c_char;
         }
         // SAFETY: the arguments end with a null pointer and live until the call is over; so does
         // the environment, which no other thread changes.
-        unsafe {
+        let replaced = kept.map(|()| unsafe {
             libc::execveat(
                 self.0.as_raw_fd(),
                 c"".as_ptr(),
                 pointers.as_ptr().cast(),
                 environ.cast(),
                 libc::AT_EMPTY_PATH,
-            );
-        }
-        let error = io::Error::last_os_error();
+            )
+        });
+        let error = replaced.map_or_else(|error| error, |_| io::Error::last_os_error());
         close_on_exec(&all, true)?;
         Err(error)
     }
@@ -87,8 +97,8 @@ pub fn take<const N: usize>(numbers: [RawFd; N]) -> io::Result<[OwnedFd; N]> {
         return Err(rustix::io::Errno::INVAL.into());
     }
     close_on_exec(&numbers, true)?;
-    // SAFETY: each is open, once among them, and nobody in this program has made or taken it: the
-    // caller knows them from the program before.
+    // SAFETY: each number is open and given once. This program did not open it, so nobody else here
+    // owns it: the program before named it for this caller.
     Ok(numbers.map(|number| unsafe { OwnedFd::from_raw_fd(number) }))
 }
 
@@ -166,6 +176,7 @@ mod tests {
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
         let open = tempfile::tempfile().unwrap();
         let error = TrustedProgram::open(&path).unwrap().replace_this(vec!["program".into()]);
+        let Err(error) = error;
         assert_eq!(error.raw_os_error(), Some(libc::ENOEXEC));
         assert!(rustix::io::fcntl_getfd(&open).unwrap().contains(FdFlags::CLOEXEC));
     }

@@ -43,7 +43,8 @@ pub enum End {
 ///
 /// Meanwhile the supervisor opens nothing, and passes on `signals` to the worker. Descriptors that
 /// are open now belong to all, but for `left`, which workers of an earlier program had open; what
-/// a worker opens belongs to it, and to the next one when it has ended.
+/// a worker opens belongs to it, and to the next one when it has ended. [`ASKS_FOR_ANOTHER`] ends a
+/// worker where `may_be_ended` allows it, and is ignored otherwise.
 ///
 /// # Errors
 /// What the kernel answers; `Unsupported` where this process has more than one thread, whose locks
@@ -51,6 +52,7 @@ pub enum End {
 pub fn supervise(
     signals: &[i32],
     left: &BTreeSet<RawFd>,
+    may_be_ended: impl Fn() -> bool,
     mut is_replaced: impl FnMut(End) -> bool,
 ) -> io::Result<Role> {
     expect_one_thread()?;
@@ -70,7 +72,7 @@ pub fn supervise(
         if let Some(signal) = unheard.take() {
             kill_process(worker, signal)?;
         }
-        let ended = wait_and_pass_on(worker, &awaited)?;
+        let ended = wait_and_pass_on(worker, &awaited, &may_be_ended)?;
         unheard = ended.unheard;
         if !is_replaced(ended.end) {
             set_blocked(&awaited, false)?;
@@ -110,7 +112,11 @@ const LEAVE_TIME_MAX: Duration = Duration::from_millis(200);
 ///
 /// The kernel does not tell of the end of a process while a thread of it can't be interrupted, and
 /// such a thread may wait for what only the next worker does.
-fn wait_and_pass_on(worker: Pid, awaited: &[i32]) -> io::Result<Ended> {
+fn wait_and_pass_on(
+    worker: Pid,
+    awaited: &[i32],
+    may_be_ended: impl Fn() -> bool,
+) -> io::Result<Ended> {
     let mut is_killed = false;
     let ended = |status: Option<WaitStatus>, unheard, is_killed| {
         let by_kill =
@@ -130,8 +136,9 @@ fn wait_and_pass_on(worker: Pid, awaited: &[i32]) -> io::Result<Ended> {
             std::thread::sleep(LEAVE_TIME_MAX);
             return Ok(ended(reap(worker)?, None, is_killed));
         }
-        is_killed |= asks;
-        if let Some(signal) = if asks { Some(Signal::KILL) } else { signal } {
+        let kills = asks && may_be_ended();
+        is_killed |= kills;
+        if let Some(signal) = if kills { Some(Signal::KILL) } else { signal } {
             kill_process(worker, signal)?;
         }
     }
@@ -329,7 +336,8 @@ impl Inherited {
         (found.device, found.keeps_named) = (Some(device), only_these_lead);
     }
 
-    /// Closes all but one for each inode that is to be kept and that nobody has found again.
+    /// Closes every descriptor but one for each inode that [`Self::keep_for`] names and that
+    /// [`Self::lead_to`] has not answered yet.
     pub fn close_others(&self) {
         let found = &mut *self.lock();
         found.are_final = true;
@@ -355,8 +363,9 @@ impl Found {
         let stat = rustix::fs::fstat(&descriptor)?;
         match FileType::from_raw_mode(stat.st_mode) {
             FileType::RegularFile | FileType::Directory | FileType::Symlink => {
-                // Whoever opens the file would wait for a process that has ended. Most have none.
-                let _none = lease::give_back(&descriptor);
+                // Whoever opens a leased file waits for the holder of the lease, which has ended.
+                // The error says that this descriptor has no lease, as most have none.
+                let _without_lease = lease::give_back(&descriptor);
                 self.by_inode.entry((stat.st_dev, stat.st_ino)).or_default().push(descriptor);
             }
             _ => self.others.push(descriptor),
@@ -373,7 +382,7 @@ mod tests {
     fn a_process_with_threads_is_not_forked() {
         let (sender, receiver) = std::sync::mpsc::channel::<()>();
         let thread = std::thread::spawn(move || receiver.recv().is_err());
-        let refused = supervise(&[], &BTreeSet::new(), |_| false).unwrap_err();
+        let refused = supervise(&[], &BTreeSet::new(), || true, |_| false).unwrap_err();
         assert_eq!(refused.kind(), io::ErrorKind::Unsupported);
         drop(sender);
         assert!(thread.join().unwrap());

@@ -93,6 +93,8 @@ impl Args {
         let (foreground, dry_run, daemon) = (self.foreground, self.dry_run, self.daemon);
         let plan = self.plan()?;
         let tree = layers::owners_tree(&plan.stack.layers, &plan.stack.leaf).map(Path::to_owned);
+        // One that is mounted belongs to its daemons.
+        let tree = tree.filter(|_| plan.resumed.is_none());
         let done = if dry_run {
             plan.resumed.iter().try_for_each(Resumed::look)
         } else if daemon {

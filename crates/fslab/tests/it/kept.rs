@@ -4,6 +4,7 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -18,8 +19,8 @@ use crate::tiering::{Tiered, noise};
 /// How often a daemon is killed under load; `FSLAB_KILLS` asks for more.
 const KILLS: u64 = 12;
 
-/// Stacks whose daemons are killed, in turn, with mount options. Over codecs the kernel collects
-/// writes unless it is told not to.
+/// Stacks whose daemons are killed, in turn, with mount options. On a kept mount over a codec, the
+/// kernel collects writes unless `nowriteback` is given.
 const STACKS: [(&str, &str); 6] = [
     ("null", ""),
     ("gzip:chunk=4KiB", ""),
@@ -212,6 +213,47 @@ pub fn write_and_read(point: &Path, is_over: &AtomicBool) -> u64 {
         }
     }
     assert!(fs::read(&path).unwrap() == expected, "after {count} writes");
+    count
+}
+
+/// A thread of the daemon waits in the kernel until pages are written back, which only the next
+/// daemon does: the kernel does not report the death of the first one.
+#[test]
+fn a_daemon_that_can_not_end_is_replaced() {
+    require_mounting!();
+    let place = Place::on_disk();
+    mount_kept(&place, ("zstd", ""));
+    let is_over = Arc::new(AtomicBool::new(false));
+    let seek = |number: u32| {
+        let (path, is_over) = (place.point.join(number.to_string()), Arc::clone(&is_over));
+        std::thread::spawn(move || seek_among_dirty_pages(&path, &is_over))
+    };
+    let seekers = [1, 2, 3].map(seek);
+    for _ in 0..4 {
+        std::thread::sleep(Duration::from_millis(100));
+        let (point, daemon) = (place.point.clone(), processes(&place).1.unwrap());
+        kill_process(daemon, Signal::KILL).unwrap();
+        let (told, answered) = std::sync::mpsc::channel();
+        std::thread::spawn(move || told.send(rustix::fs::statvfs(&point).is_ok()));
+        assert_eq!(answered.recv_timeout(Duration::from_secs(60)), Ok(true));
+    }
+    is_over.store(true, Ordering::Relaxed);
+    seekers.into_iter().for_each(|seeker| assert!(seeker.join().unwrap() > 0));
+    assert_eq!(umount_unused(&place.point).0, 0);
+}
+
+fn seek_among_dirty_pages(path: &Path, is_over: &AtomicBool) -> u64 {
+    let mut options = OpenOptions::new();
+    let file = options.read(true).write(true).create_new(true).open(path).unwrap();
+    let (bytes, mut count) = (vec![7; 1 << 20], 0);
+    while count == 0 || !is_over.load(Ordering::Relaxed) {
+        [0, 2, 4].iter().for_each(|at| file.write_all_at(&bytes, at << 20).unwrap());
+        let seek = |to| rustix::fs::seek(&file, to).map(|found| found >> 20);
+        assert_eq!(seek(rustix::fs::SeekFrom::Hole(0)), Ok(1));
+        assert_eq!(seek(rustix::fs::SeekFrom::Data(1 << 20)), Ok(2));
+        file.set_len(0).unwrap();
+        count += 1;
+    }
     count
 }
 

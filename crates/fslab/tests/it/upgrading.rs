@@ -166,6 +166,27 @@ fn a_program_that_can_not_take_over_changes_nothing() {
     place.umount();
 }
 
+/// The signal comes while the daemon of an unmounted place still writes back: that goes on, and
+/// nothing is mounted again.
+#[test]
+fn a_daemon_that_ends_is_not_replaced() {
+    require_mounting!();
+    let place = Place::on_disk();
+    let slow = "fault:rules=syncfs delay 2s";
+    place.mount(&["-o", "keep", "-l", "zstd", "-l", slow]);
+    fs::write(place.point.join("file"), b"text").unwrap();
+    let (supervisor, daemon) = processes(&place);
+    let point = place.point.clone();
+    let unmounting = std::thread::spawn(move || run(&["umount", point.to_str().unwrap()]));
+    soon("it is unmounted", || !is_mounted(&place.point));
+    kill_process(supervisor, Signal::USR2).unwrap();
+    std::thread::sleep(std::time::Duration::from_millis(300));
+    assert_eq!(processes(&place), (supervisor, daemon));
+    assert_eq!(unmounting.join().unwrap(), (0, String::new()));
+    soon("all have ended", || crate::support::daemons_naming(&place.point).is_empty());
+    assert!(!is_mounted(&place.point));
+}
+
 #[test]
 fn only_kept_mounts_are_upgraded() {
     require_mounting!();
@@ -179,7 +200,7 @@ fn only_kept_mounts_are_upgraded() {
     assert!(!is_mounted(&place.point));
 }
 
-/// A socket for whoever may end the mount anyway, and nobody else.
+/// Only root and the mount's owner may ask for an upgrade.
 #[test]
 fn others_than_the_owner_of_a_mount_are_refused() {
     require_mounting!();

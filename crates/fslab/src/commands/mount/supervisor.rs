@@ -23,7 +23,7 @@ use fslab_vfs::{HostFs, HostOptions};
 use rustix::fs::{Mode, OFlags};
 use rustix::process::{Pid, WaitStatus};
 
-use super::upgrade::{self, Program, Resumed, Upgrade};
+use super::upgrade::{Program, Resumed, Upgrade};
 use super::{Plan, messages};
 use crate::exit::Code;
 use crate::runtime;
@@ -88,16 +88,19 @@ pub fn begin(plan: &Plan) -> Result<Part> {
     let numbers = [state.as_fd().as_raw_fd(), root.as_raw_fd()];
     // Daemons open as much as they may, and whoever follows them lists it all.
     runtime::raise_descriptor_limit();
-    let role = supervise(&ENDING, &left, |end| match end {
-        End::Own => watched.is_served() && may_be_replaced(&mut deaths, plan.options.deaths_max),
+    let next = |end| match end {
+        // Unmounted, or never mounted: another daemon would mount again.
+        _ if !watched.is_served() => false,
+        End::Own => may_be_replaced(&mut deaths, plan.options.deaths_max),
         End::ForAnother => {
             watched.hand_over();
-            let error = upgrade::replace_supervisor(&program, numbers);
+            let Err(error) = program.replace_supervisor(numbers);
             tracing::error!("{} goes on with the program that it has: {error:#}", place.display());
             true
         }
-    })
-    .context("can't start a daemon")?;
+    };
+    let role = supervise(&ENDING, &left, || watched.is_served(), next);
+    let role = role.context("can't start a daemon")?;
     Ok(match role {
         Role::Worker(supervisor, inherited) => {
             let inherited = state.is_served().then(|| Arc::new(inherited));

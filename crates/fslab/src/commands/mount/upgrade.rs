@@ -5,12 +5,13 @@
 //! which that program does as a process of its own, and signals the supervisor. That ends the
 //! daemon and becomes the program, with all descriptors; the program goes on as supervisor.
 
+use std::convert::Infallible;
 use std::ffi::OsString;
 use std::os::fd::{AsFd, OwnedFd, RawFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 use std::str::FromStr;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -38,7 +39,8 @@ const OTHER: &str = "other";
 /// The answer where the supervisor was signalled.
 pub const ASKED: &str = "asked";
 
-/// The option by which a supervisor tells the program that it becomes what it holds.
+/// The hidden option of `fslab mount`: which descriptors the supervisor hands to the program that
+/// takes its place.
 const RESUMED: &str = "--resumed=";
 
 /// What the program before has left to this one.
@@ -71,7 +73,7 @@ impl Resumed {
     /// Says whether this program can go on with a mount that is served meanwhile.
     ///
     /// # Errors
-    /// What it does not understand.
+    /// Which part of the mount's state this version does not understand.
     pub fn look(&self) -> Result<()> {
         let [state] = exec::take([self.state]).context("can't look at the mount")?;
         KeptState::of_file(state)
@@ -125,11 +127,21 @@ impl Program {
         opened.with_context(|| format!("can't change to {}", self.path.display()))
     }
 
+    /// Becomes the program, with all that is open.
+    ///
+    /// # Errors
+    /// Why this program goes on.
+    pub fn replace_supervisor(&self, held: [RawFd; 2]) -> Result<Infallible> {
+        let replaced = self.open()?.replace_this(self.arguments(held));
+        replaced.with_context(|| format!("can't change to {}", self.path.display()))
+    }
+
     /// Has the program say whether it can go on with a mount.
     fn look_at(&self, state: &KeptState) -> Result<()> {
-        self.open()?;
+        // By its descriptor: what is looked at is what runs.
+        let (mut command, _program) = self.open()?.command()?;
         let standard_input: OwnedFd = state.as_fd().try_clone_to_owned()?;
-        let asked = Command::new(&self.path)
+        let asked = command
             .arg("mount")
             .args(self.arguments([0, 0]).into_iter().skip(2))
             .arg("--dry-run")
@@ -141,17 +153,6 @@ impl Program {
         }
         let said = String::from_utf8_lossy(&asked.stderr);
         bail!("{} refuses: {}", self.path.display(), said.lines().last().unwrap_or("no reason"))
-    }
-}
-
-/// Becomes the program, with all that is open. Answers only where that failed.
-pub fn replace_supervisor(program: &Program, held: [RawFd; 2]) -> anyhow::Error {
-    match program.open() {
-        Err(error) => error,
-        Ok(opened) => {
-            let error = opened.replace_this(program.arguments(held));
-            anyhow!("can't change to {}: {error}", program.path.display())
-        }
     }
 }
 
@@ -205,7 +206,8 @@ impl Service for Upgrade {
             }
             _ => "not understood".to_owned(),
         };
-        // Told first, as this process is killed; who was told may be gone already.
+        // Answered first, because the supervisor kills this process. That the client may have left
+        // already changes nothing.
         tell(&answer);
         if answer == ASKED
             && let Err(error) = self.ask_supervisor()

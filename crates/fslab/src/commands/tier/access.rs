@@ -16,12 +16,11 @@ use fslab_tier::home::Home;
 use fslab_tier::stored::Marks;
 use fslab_tier::{Tier, own_request};
 use fslab_vfs::FileSystem;
-use rustix::io::Errno;
-use rustix::process::test_kill_process;
 
 use crate::commands::places;
+use crate::commands::umount::Daemon;
 use crate::layers::{around, close_owners_tree};
-use crate::runtime::{self, ENDING};
+use crate::runtime;
 
 /// The name of the layer's service.
 const SERVICE: &str = "tier";
@@ -150,25 +149,13 @@ fn ask_daemon(
     bail!("the daemon of {} ended before it had answered", mount.target.display())
 }
 
-/// Whether a daemon that lives has made its sockets: the one for this is the last. The socket of a
-/// killed one may still be open, as another daemon holds its descriptors for a moment.
-fn has_begun(mount: &MountEntry) -> Result<bool> {
-    let socket = runtime::find_socket(mount, mount.target.display(), ENDING)?;
-    let lives = |stream| {
-        let made_by = rustix::net::sockopt::socket_peercred(&stream);
-        // A process of root's can't be asked by others, and is there.
-        made_by.is_ok_and(|made_by| test_kill_process(made_by.pid) != Err(Errno::SRCH))
-    };
-    Ok(socket.is_some_and(|socket| UnixStream::connect(socket).is_ok_and(lives)))
-}
-
 /// Asks for the daemon. That of a kept mount that was killed is there again soon.
 fn connect(mount: &MountEntry) -> Result<UnixStream> {
     let (shown, start) = (mount.target.display(), Instant::now());
     loop {
         let is_late = start.elapsed() >= NEXT_DAEMON_WAIT_MAX;
         // Asked before the socket is looked for, which may be made meanwhile.
-        let has_begun = has_begun(mount)?;
+        let has_begun = Daemon::has_made_its_sockets(mount);
         let is_dead = || matches!(DeadMount::on(&mount.target, "fuse.fslab"), Ok(Some(_)));
         match runtime::find_socket(mount, &shown, SERVICE)? {
             Some(socket) => match UnixStream::connect(&socket) {

@@ -43,6 +43,13 @@ impl Daemon {
         Self::by_socket(mount).or_else(|| Self::by_descriptor(mount.device.1))
     }
 
+    /// Whether a daemon that lives has made all its sockets: the one that tells of its end is made
+    /// last. That of a killed one may still be open, as another daemon holds its descriptors for a
+    /// moment.
+    pub fn has_made_its_sockets(mount: &MountEntry) -> bool {
+        Self::by_socket(mount).is_some()
+    }
+
     fn by_socket(mount: &MountEntry) -> Option<Self> {
         let socket = runtime::find_socket(mount, "", runtime::ENDING).ok()??;
         let stream = UnixStream::connect(socket).ok()?;
