@@ -112,8 +112,8 @@ impl Stack {
         }
     }
 
-    /// Whether the top layer is a codec: a layer that changes the stored bytes and needs no files as
-    /// they lie in the directory.
+    /// Whether the top layer is a codec: a layer that changes the stored bytes, and does not need
+    /// files as they lie in the directory.
     #[must_use]
     pub fn is_encoded(&self) -> bool {
         self.layers.first().is_some_and(|layer| layer.spec().kind == LayerKind::Transformer)
