@@ -51,7 +51,7 @@ pub struct RunOptions<'a> {
     pub plan: &'a Plan,
     /// Where everything random comes from.
     pub seed: u64,
-    /// What is run of it, how often again and where.
+    /// Which cells of the plan run, how often a disturbed run is repeated, and where files lie.
     pub choice: Choice,
     /// The samples file; must not exist, unless it is gone on with.
     pub samples: &'a Path,

@@ -55,7 +55,8 @@ impl Stage {
     }
 }
 
-/// The state that a request found, by which a later daemon tells whether it was done.
+/// The state of the file system before a request. A later daemon compares it with the present state
+/// to find out whether the request was done.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Before {
     /// The time of the request, in nanoseconds since the epoch.

@@ -205,7 +205,7 @@ impl Rebuilder<'_> {
                     }
                     self.make_stub(attributes, Some((file, version.clone())))?;
                 }
-                // What it took the place of may be younger, too.
+                // The version that it replaced may also be younger than the archived tree.
                 self.rebuilt.younger += u64::from(earlier.sequence <= self.since);
                 Ok(true)
             }

@@ -32,7 +32,7 @@ const KEY: [u8; 32] = [3; 32];
 const HEAD_BYTES: usize = size_of::<SealRecord>();
 const SEALED_BYTES: usize = (CHUNK_BYTES + TAG_BYTES) as usize;
 
-/// What is believed of an xattr is written the same again.
+/// An xattr that is accepted is written again with the same bytes.
 ///
 /// # Panics
 /// Where it is not.

@@ -193,9 +193,9 @@ impl Scan<'_> {
         if !tier.is_own(&residency, attr) {
             if !residency.offline.is_empty() {
                 self.note_damaged(place, &"a copy of another file, made behind the mount");
-                // A stub on another inode can't be used, but where a tree was moved it is all that
-                // is left of its file: its object stays as long as it is there. Where the file
-                // itself is found, that is what the row tells of.
+                // A stub on another inode can't be used. Where a tree was moved, the stub is all
+                // that is left of its file, so its object is kept as long as the stub exists. Where
+                // the scan finds the file itself, the catalogue's row describes that file.
                 let is_seen =
                     |row: &ObjectRow| row.seen == self.number && row.state == ObjectState::Live;
                 let object = residency.version.object;

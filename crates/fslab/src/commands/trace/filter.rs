@@ -17,7 +17,7 @@ pub(super) struct Filter {
     /// Only this operation, such as lookup or write
     #[arg(long, short, value_name = "NAME")]
     operation: Vec<Operation>,
-    /// Only what is about, or answers, this inode
+    /// Only operations on this inode, or whose answer names it
     #[arg(long, value_name = "NUMBER")]
     inode: Vec<u64>,
     /// Only where a name fits
@@ -93,8 +93,8 @@ fn errno(text: &str) -> Result<u32, String> {
     Ok(errno.raw_os_error().cast_unsigned())
 }
 
-/// A pattern for names and paths, as in a shell: `*` and `?` stand for what is within a name, `**`
-/// for any number of directories.
+/// A pattern for names and paths, as in a shell: `*` and `?` match within one name, `**` matches any
+/// number of directories.
 fn pattern(text: &str) -> Result<GlobMatcher, globset::Error> {
     Ok(GlobBuilder::new(text).literal_separator(true).build()?.compile_matcher())
 }
