@@ -93,8 +93,8 @@ fn errno(text: &str) -> Result<u32, String> {
     Ok(errno.raw_os_error().cast_unsigned())
 }
 
-/// A pattern for names and paths, as in a shell: `*` and `?` match within one name, `**` matches any
-/// number of directories.
+/// A pattern for names and paths, as in a shell: `*` and `?` match within one name, `**` matches
+/// any number of directories.
 fn pattern(text: &str) -> Result<GlobMatcher, globset::Error> {
     Ok(GlobBuilder::new(text).literal_separator(true).build()?.compile_matcher())
 }
