@@ -103,8 +103,8 @@ impl Tier {
         Ok(Visit::Descend)
     }
 
-    /// Writes no entry for a file that was removed meanwhile. Attributes that can't be read are left
-    /// out of the entry: an entry without them is better than none.
+    /// Writes no entry for a file that was removed meanwhile. Attributes that can't be read are
+    /// left out of the entry: an entry without them is better than none.
     fn enter_entry(&self, place: &WalkEntry<'_>, entries: &mut Entries) -> Result<()> {
         let archived = self.archived_as(place.found, place.path)?;
         let attr = &place.found.attr;
