@@ -98,6 +98,14 @@ pub enum Error {
         /// Its standard error, on one line.
         message: String,
     },
+    /// What a command printed lacks a metric.
+    #[error("metric `{name}`: {reason}")]
+    NoFigure {
+        /// The metric.
+        name: String,
+        /// What was found instead.
+        reason: String,
+    },
     /// Something went otherwise than it must: what, in a sentence.
     #[error("{0}")]
     Failed(String),

@@ -12,10 +12,12 @@ mod crew;
 mod file_append;
 mod file_attributes;
 mod file_copy;
+mod fio;
 mod given;
 mod hot_files;
 mod lookup;
 mod names;
+pub(crate) mod output;
 mod overwrite;
 mod parameters;
 mod program;
@@ -47,6 +49,7 @@ pub const WORKLOADS: &[&Spec] = &[
     &file_append::SPEC,
     &file_attributes::SPEC,
     &file_copy::SPEC,
+    &fio::SPEC,
     &hot_files::SPEC,
     &lookup::SPEC,
     &names::SPEC,

@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 
 use super::merge::Merged;
-use super::model::{Against, DeviceMeans, Group, Means, Point, Report, Row, Unsteady};
+use super::metrics::Metric;
+use super::model::{Against, DeviceMeans, Group, Means, MetricRow, Point, Report, Row, Unsteady};
 use super::{latencies, noise_floor, pairing, why};
 use crate::error::{Error, Result};
 use crate::sample::{Cache, Device, Record, Sample};
@@ -22,6 +23,7 @@ pub(super) fn report(merged: Merged<'_>, baselines: Vec<String>) -> Report {
         overall: overall(&groups, &merged.target_names, baselines.len()),
         samples: merged.samples.len(),
         contaminated: merged.samples.iter().filter(|s| s.contaminated.is_some()).count(),
+        shown_metrics: Vec::new(),
         workload_help: |_| "",
         raw: merged.samples.iter().map(|sample| (*sample).clone()).collect(),
         provenance: merged.provenance,
@@ -181,6 +183,7 @@ fn sum(parts: &[&Sample]) -> Sample {
         // Those of each size say something; together they would mix sizes.
         latencies: Vec::new(),
         along: Vec::new(),
+        metrics: Vec::new(),
         contaminated: parts.iter().find_map(|sample| sample.contaminated.clone()),
         cache: cache.judged(device),
         ..first
@@ -213,23 +216,35 @@ fn group(
     };
     let bases: Vec<(&str, Vec<&Sample>)> =
         baselines.iter().map(|name| (name.as_str(), of_target(name))).collect();
+    let margins = &merged.provenance.margins;
     let against = |samples: &[&Sample], target: &str| -> Vec<Against> {
         let of = |(name, base): &(&str, Vec<&Sample>)| {
-            pairing::against(samples, base, target == *name, merged)
+            Against::new(samples.len(), target == *name, margins.of(&first.workload, target))
+                .with_ratios(|| pairing::ratios(samples, base, merged, &|s| Some(s.seconds())))
         };
         bases.iter().map(of).collect()
+    };
+    let is_point = first.size_bytes.is_some() && !is_sum;
+    let metrics = if is_point { Vec::new() } else { Metric::of_samples(samples) };
+    let metric_rows = |own: &[&Sample], all: &[&Sample], target: &str| -> Vec<MetricRow> {
+        let bases: Vec<(bool, &[&Sample])> =
+            bases.iter().map(|(name, base)| (target == *name, base.as_slice())).collect();
+        metrics.iter().filter_map(|metric| metric.row(own, all, &bases, merged)).collect()
     };
     let row = |(index, target): (usize, &String)| {
         let samples = of_target(target);
         let plain = |machine: usize| {
             let is_own = |sample: &&Sample| merged.machine(sample) == machine;
             let own: Vec<&Sample> = samples.iter().copied().filter(is_own).collect();
-            let against = against(&own, target);
-            Some((Row { against, ..row(index, target, machine, &own)? }, own))
+            let row = row(index, target, machine, &own)?;
+            let metrics = metric_rows(&own, &own, target);
+            Some((Row { against: against(&own, target), metrics, ..row }, own))
         };
         let (rows, samples): (Vec<Row>, Vec<Vec<&Sample>>) =
             (0..merged.machines.len()).filter_map(plain).unzip();
-        pooled(rows, |_| against(&samples.concat(), target))
+        let all = samples.concat();
+        let own = samples.first().map(Vec::as_slice).unwrap_or_default();
+        pooled(rows, || (against(&all, target), metric_rows(own, &all, target)))
     };
     Some(Group {
         workload: first.workload.clone(),
@@ -238,20 +253,25 @@ fn group(
         is_sum,
         cache: first.cache.asked,
         rows: merged.target_names.iter().enumerate().filter_map(row).collect(),
-        noise_floor: noise_floor::of(samples, merged),
+        noise_floor: noise_floor::of(samples, &metrics, merged),
     })
 }
 
 /// The row of a target over all machines, from those of each. The only one is it; of several, the
 /// figures are the first one's, and the ratios are of all, machine by machine.
-fn pooled(rows: Vec<Row>, against: impl FnOnce(&[Row]) -> Vec<Against>) -> Option<Row> {
+fn pooled(
+    rows: Vec<Row>,
+    ratios_of_all: impl FnOnce() -> (Vec<Against>, Vec<MetricRow>),
+) -> Option<Row> {
     if rows.len() < 2 {
         return rows.into_iter().next();
     }
     let points = rows.iter().flat_map(|row| row.points.iter().copied()).collect();
     let total = |part: fn(&Row) -> usize| rows.iter().map(part).sum();
+    let (against, metrics) = ratios_of_all();
     Some(Row {
-        against: against(&rows),
+        against,
+        metrics,
         points,
         proven: total(|row| row.proven),
         contaminated: total(|row| row.contaminated),
@@ -286,6 +306,7 @@ fn row(index: usize, target: &str, machine: usize, samples: &[&Sample]) -> Optio
         steadiness: steadiness(samples),
         latencies: latencies::figures(samples),
         along: latencies::along(samples),
+        metrics: Vec::new(),
     })
 }
 

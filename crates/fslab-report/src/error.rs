@@ -73,6 +73,14 @@ pub enum Error {
         /// Names there are.
         nearest: String,
     },
+    /// A gate that names no row.
+    #[error("gate `{gate}`: the report has no such row; nearest: {near}")]
+    NoSuchRow {
+        /// The gate.
+        gate: String,
+        /// Names there are.
+        near: String,
+    },
     /// The Parquet file could not be made.
     #[cfg(feature = "parquet")]
     #[error("making the Parquet file: {0}")]

@@ -16,15 +16,19 @@ mod cells;
 mod choice;
 mod compute;
 mod csv;
+mod dashboard;
 mod error;
 mod flat;
 mod format;
+mod gate;
 mod history;
 mod html;
 mod json;
+mod junit;
 mod latencies;
 mod markdown;
 mod merge;
+mod metrics;
 mod model;
 mod names;
 mod noise_floor;
@@ -42,10 +46,13 @@ pub use cells::{Cells, Share};
 pub use choice::Choice;
 pub use error::{Error, Result};
 pub use format::{bytes, significant, without_zeros};
+pub use gate::{Gate, Judgement, Outcome};
 pub use history::{History, Run, Series, text as history_text};
+pub use junit::render as junit;
 pub use markdown::plain as markdown_plain;
 pub use model::{
-    Against, Group, LatencyFigures, MetricFloor, NoiseFloor, Point, Progress, Report, Row, Verdict,
+    Against, Group, LatencyFigures, MetricFloor, MetricRow, NoiseFloor, Point, Progress, Report,
+    Row, Verdict,
 };
 pub use names::{distinct, nearest};
 pub use provenance::{Form, Provenance};
@@ -60,6 +67,8 @@ pub const RENDERERS: &[&Renderer] = &[
     &markdown::SPEC,
     &json::SPEC,
     &csv::SPEC,
+    &dashboard::SMALLER,
+    &dashboard::BIGGER,
     #[cfg(feature = "parquet")]
     &parquet::SPEC,
 ];

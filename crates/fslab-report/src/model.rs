@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use crate::provenance::Provenance;
-use crate::sample::{CacheState, End, Note, Sample, TargetRecord};
+use crate::sample::{Better, CacheState, End, Note, Sample, TargetRecord};
 use fslab_stats::{GeometricMean, Margin, RatioInterval, Steadiness, Summary};
 
 /// Everything a renderer shows.
@@ -41,6 +41,9 @@ pub struct Report {
     pub superseded: usize,
     /// The row that was least steady while it wrote to its device, of those that were not.
     pub least_steady: Option<Unsteady>,
+    /// Metrics that the terminal shows beside the time; none unless they are set.
+    #[serde(skip)]
+    pub shown_metrics: Vec<String>,
     /// What is known of a workload beyond its label, for the page; nothing unless it is set.
     #[serde(skip)]
     pub workload_help: fn(&str) -> &'static str,
@@ -74,15 +77,15 @@ pub struct Group {
 pub struct NoiseFloor {
     /// The ratio of the times of the same rounds.
     pub ratio: RatioInterval,
-    /// The ratios of other figures, where both copies have them.
+    /// The ratios of metrics, where both copies have them.
     pub metrics: Vec<MetricFloor>,
 }
 
-/// The noise floor of one figure other than the time.
+/// The noise floor of a metric.
 #[derive(Clone, Debug, Serialize)]
 pub struct MetricFloor {
-    /// The figure.
-    pub metric: &'static str,
+    /// The metric.
+    pub metric: String,
     /// The ratio of the second copy's to the baseline's.
     pub ratio: RatioInterval,
 }
@@ -132,6 +135,26 @@ pub struct Row {
     pub latencies: Vec<LatencyFigures>,
     /// What an operation took along the way, where that was measured.
     pub along: Vec<Progress>,
+    /// Its metrics beside the time; none for the points of a sweep.
+    pub metrics: Vec<MetricRow>,
+}
+
+/// A metric of a target in a group.
+#[derive(Clone, Debug, Serialize)]
+pub struct MetricRow {
+    /// The metric.
+    pub metric: String,
+    /// Its unit: `s`, `bytes`, empty for a number, or what the workload says.
+    pub unit: String,
+    /// Which direction is good.
+    pub better: Better,
+    /// Whether the workload measured it itself.
+    pub is_own: bool,
+    /// Its figures.
+    pub summary: Summary,
+    /// Against each baseline, in their order. [`Verdict::Faster`] says less, [`Verdict::Slower`]
+    /// more.
+    pub against: Vec<Against>,
 }
 
 /// How long operations of one kind took.
@@ -169,10 +192,10 @@ pub struct Against {
     pub verdict: Verdict,
     /// The margin it is judged by, where one is stated.
     pub margin: Option<Margin>,
-    /// The ratio of the times of the same rounds.
+    /// The ratio of the figures of the same rounds.
     pub ratio: Option<RatioInterval>,
     /// Its p-value after Holm's correction over all phases, targets and baselines of the report
-    /// (for a sweep's points: over the points of the sweep).
+    /// (for a sweep's points: over the points of the sweep; for metrics: over all metrics).
     pub p_adjusted: Option<f64>,
     /// Whether the ratio lies within the interval of the noise floor.
     pub within_noise_floor: bool,
@@ -181,6 +204,9 @@ pub struct Against {
     /// What of the counters goes with a difference that is shown.
     pub why: Vec<String>,
 }
+
+/// A ratio with its interval, and the ratios of the rounds.
+pub(super) type Ratios = (Option<RatioInterval>, Vec<Option<f64>>);
 
 /// What can be said of a target against a baseline.
 #[derive(Clone, Copy, Debug, Serialize, PartialEq, Eq)]
@@ -281,6 +307,30 @@ pub struct DeviceMeans {
 }
 
 impl Against {
+    /// Of so many samples, without ratios.
+    #[must_use]
+    pub(super) fn new(samples: usize, is_baseline: bool, margin: Option<Margin>) -> Self {
+        Self {
+            verdict: if is_baseline { Verdict::Baseline } else { Verdict::TooFew },
+            margin: margin.filter(|_| !is_baseline),
+            ratio: None,
+            p_adjusted: None,
+            within_noise_floor: false,
+            ratios: vec![None; samples],
+            why: Vec::new(),
+        }
+    }
+
+    /// With ratios, unless it is the baseline's own.
+    #[must_use]
+    pub(super) fn with_ratios(self, ratios: impl FnOnce() -> Ratios) -> Self {
+        if self.verdict == Verdict::Baseline {
+            return self;
+        }
+        let (ratio, ratios) = ratios();
+        Self { ratio, ratios, ..self }
+    }
+
     /// Whether what looks like a difference is no larger than that of two copies of the baseline.
     #[must_use]
     pub fn is_doubted_by_noise(&self) -> bool {

@@ -3,39 +3,26 @@
 use std::collections::BTreeMap;
 
 use super::merge::Merged;
-use super::model::{Against, Group, Verdict};
+use super::model::{Against, Group, Ratios, Verdict};
 use crate::sample::Sample;
 use fslab_stats::{CONFIDENCE, Margin, RatioInterval, holm, stratified_ratio};
 
-/// A target's samples against a baseline's of the same rounds.
-pub(super) fn against(
+/// A figure of a sample; `None` where it has none.
+pub(super) type Figure<'a> = dyn Fn(&Sample) -> Option<f64> + 'a;
+
+/// The ratio of a figure of a target's samples to that of a baseline's samples of the same rounds,
+/// and the ratio in each sample's round.
+pub(super) fn ratios(
     samples: &[&Sample],
     base: &[&Sample],
-    is_baseline: bool,
     merged: &Merged<'_>,
-) -> Against {
-    let none = Against {
-        verdict: Verdict::Baseline,
-        margin: None,
-        ratio: None,
-        p_adjusted: None,
-        within_noise_floor: false,
-        ratios: vec![None; samples.len()],
-        why: Vec::new(),
+    figure: &Figure<'_>,
+) -> Ratios {
+    let in_round = |sample: &&Sample| {
+        let ratio = figure(sample)? / figure(partner(sample, base, merged)?)?;
+        ratio.is_finite().then_some(ratio)
     };
-    if is_baseline {
-        return none;
-    }
-    let in_round =
-        |sample: &&Sample| Some(sample.seconds() / partner(sample, base, merged)?.seconds());
-    let margins = &merged.provenance.margins;
-    Against {
-        verdict: Verdict::TooFew,
-        margin: samples.first().and_then(|sample| margins.of(&sample.workload, &sample.target)),
-        ratio: ratio_of(samples, base, merged, &|sample| Some(sample.seconds())),
-        ratios: samples.iter().map(in_round).collect(),
-        ..none
-    }
+    (ratio_of(samples, base, merged, figure), samples.iter().map(in_round).collect())
 }
 
 /// The ratio of a figure of the samples to that of a baseline's samples of the same rounds. Pairs
@@ -45,7 +32,7 @@ pub(super) fn ratio_of(
     samples: &[&Sample],
     base: &[&Sample],
     merged: &Merged<'_>,
-    figure: &dyn Fn(&Sample) -> Option<f64>,
+    figure: &Figure<'_>,
 ) -> Option<RatioInterval> {
     let pair = |sample: &&Sample| Some((figure(sample)?, figure(partner(sample, base, merged)?)?));
     let of_machine = |machine: usize| -> Vec<(f64, f64)> {
@@ -71,22 +58,38 @@ fn partner<'a>(sample: &Sample, base: &[&'a Sample], merged: &Merged<'_>) -> Opt
 }
 
 /// Corrects p-values and gives the verdicts: the rows of all phases of the report, against all its
-/// baselines, are one family of comparisons, and so are the points of each sweep. With a family for
-/// each baseline, two baselines would double the false alarms.
+/// baselines, are one family of comparisons, and so are the points of each sweep and all metrics.
+/// With a family for each baseline, two baselines would double the false alarms.
 ///
 /// Differences are corrected by Holm's rule. Verdicts on margins are not: "every row is within its
 /// margin" needs all of them, and is wrong at most as often as one of them (an intersection-union
 /// test, Berger 1982).
 pub(super) fn judge(groups: &mut [Group]) {
-    let mut families: BTreeMap<Option<(String, String)>, Vec<&mut Against>> = BTreeMap::new();
+    let mut families: BTreeMap<Family, Vec<&mut Against>> = BTreeMap::new();
     for group in groups {
         let sweep = group.size_bytes.map(|_| (group.workload.clone(), group.phase.clone()));
-        let members = group.rows.iter_mut().flat_map(|row| &mut row.against);
-        families.entry(sweep).or_default().extend(members);
+        let (mut times, mut metrics) = (Vec::new(), Vec::new());
+        for row in &mut group.rows {
+            times.extend(&mut row.against);
+            metrics.extend(row.metrics.iter_mut().flat_map(|metric| &mut metric.against));
+        }
+        families.entry(sweep.map_or(Family::Phases, Family::Sweep)).or_default().extend(times);
+        families.entry(Family::Metrics).or_default().extend(metrics);
     }
     for family in families.values_mut() {
         judge_family(family);
     }
+}
+
+/// Comparisons whose p-values are corrected together.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+enum Family {
+    /// The times of all phases.
+    Phases,
+    /// The times of a sweep's points, by workload and phase.
+    Sweep((String, String)),
+    /// All metrics: however many there are, the verdicts on times stay the same.
+    Metrics,
 }
 
 fn judge_family(family: &mut [&mut Against]) {

@@ -2,9 +2,9 @@
 
 use comfy_table::{CellAlignment, ContentArrangement, LineStyle, Table, TableStyle};
 
-use super::format::bytes;
-use super::model::{Group, Report};
-use super::{Renderer, overview, words};
+use super::format::{bytes, percent};
+use super::model::{Group, MetricRow, Report, Row};
+use super::{Renderer, metrics, overview, words};
 use fslab_stats::GeometricMean;
 
 /// The registry's entry.
@@ -41,6 +41,7 @@ pub(super) fn render(report: &Report) -> String {
     } else {
         lines.extend(workload_tables(report));
     }
+    lines.extend(metric_table(report));
     lines.extend(overall(report));
     lines.extend(foot(report));
     lines.join("\n") + "\n"
@@ -73,6 +74,52 @@ fn workload_tables(report: &Report) -> Vec<String> {
         (!groups.is_empty()).then(|| format!("\n{workload}\n{}", table(&groups, report)))
     };
     report.workloads.iter().filter_map(table_of).collect()
+}
+
+/// The metrics that were asked for, and those that workloads measured themselves.
+fn metric_table(report: &Report) -> Option<String> {
+    let is_shown = |metric: &MetricRow| {
+        metric.is_own || report.shown_metrics.iter().any(|name| *name == metric.metric)
+    };
+    let first = ["workload and phase", "metric", "target", "n", "median", "\u{b1}"];
+    let mut header = first.map(str::to_owned).to_vec();
+    for name in &report.baselines {
+        header.extend([format!("against {name}"), "p".to_owned(), "verdict".to_owned()]);
+    }
+    let mut table = plain_table(header);
+    let mut last = [String::new(), String::new()];
+    for group in report.phases() {
+        for (row, metric) in metrics::by_name(group).filter(|(_, metric)| is_shown(metric)) {
+            let mut cells = metric_cells(group, row, metric);
+            for (cell, last) in cells.iter_mut().zip(&mut last) {
+                if cell == last {
+                    cell.clear();
+                } else {
+                    last.clone_from(cell);
+                }
+            }
+            table.add_row(cells);
+        }
+    }
+    align_right(&mut table, 3..6);
+    (!table.is_empty()).then(|| format!("\nmetrics\n{table}"))
+}
+
+fn metric_cells(group: &Group, row: &Row, metric: &MetricRow) -> Vec<String> {
+    let mut cells = vec![
+        format!("{}, {}", group.workload, group.name()),
+        metric.metric.clone(),
+        row.target.clone(),
+        metric.summary.count.to_string(),
+        words::metric_figure(metric),
+        percent(metric.summary.variation),
+    ];
+    for against in &metric.against {
+        cells.push(words::against(against));
+        cells.push(words::p_value(against));
+        cells.push(words::metric_verdict(metric, against));
+    }
+    cells
 }
 
 fn plain_table(header: Vec<String>) -> Table {

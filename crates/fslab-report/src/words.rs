@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use super::format::{bytes, factor, percent, rate, seconds};
-use super::model::{Against, Group, Report, Row, Unsteady, Verdict};
+use super::format::{bytes, factor, percent, rate, seconds, significant};
+use super::model::{Against, Group, MetricRow, Report, Row, Unsteady, Verdict};
 use super::names::distinct;
-use crate::sample::{CacheState, Doubt, EndReason, Note, NoteKind, Sample};
+use crate::sample::{Better, CacheState, Doubt, EndReason, Note, NoteKind, Sample};
 use fslab_stats::{RatioInterval, STEADY_WINDOW, Steadiness};
 
 /// How the comparison ended.
@@ -106,6 +106,43 @@ pub(super) fn verdict(against: &Against) -> String {
         (Verdict::Equal | Verdict::AtMostSlower | Verdict::NotDecided, None) => "",
     };
     words.to_owned()
+}
+
+/// The median of a metric, with its unit.
+pub(super) fn metric_figure(metric: &MetricRow) -> String {
+    in_unit(metric.summary.median, &metric.unit)
+}
+
+/// A figure with its unit.
+fn in_unit(value: f64, unit: &str) -> String {
+    match unit {
+        "s" => seconds(value),
+        "bytes" => bytes(value.round() as u64),
+        "bytes/s" => rate(value),
+        "" => significant(value),
+        unit => format!("{} {unit}", significant(value)),
+    }
+}
+
+/// The verdict on a metric, and whether that is good.
+pub(super) fn metric_verdict(metric: &MetricRow, against: &Against) -> String {
+    let is_less = match against.verdict {
+        Verdict::Faster => true,
+        Verdict::Slower => false,
+        Verdict::NotShown => return "not shown".to_owned(),
+        Verdict::TooFew if against.ratios.len() > 1 => return "some figures are 0".to_owned(),
+        _ => return verdict(against),
+    };
+    let amount = if is_less { "less" } else { "more" };
+    let good = if is_less == (metric.better == Better::Less) { "better" } else { "worse" };
+    format!("{amount}: {good}{}", noise_mark(against))
+}
+
+/// The noise floor of a metric; empty where there is none.
+pub(super) fn metric_floor(group: &Group, metric: &MetricRow) -> String {
+    let floors = group.noise_floor.iter().flat_map(|floor| &floor.metrics);
+    let own = floors.filter(|floor| floor.metric == metric.metric);
+    own.map(|floor| with_interval(&floor.ratio)).next().unwrap_or_default()
 }
 
 /// Whether a baseline has rows that are judged by a margin.

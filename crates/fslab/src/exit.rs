@@ -20,6 +20,8 @@ pub enum Code {
     BadInput = 3,
     /// The machine lacks what is needed: a tool, a privilege, a kernel feature, a free device.
     Missing = 4,
+    /// All was measured, and a gate of `--fail-if` failed.
+    Regression = 5,
 }
 
 /// An error that knows its exit code; every other error is a [`Code::Failure`].
@@ -65,7 +67,7 @@ impl Code {
 
     /// The code of a number; of one that is none of these, that something went wrong.
     pub fn numbered(number: u8) -> Self {
-        let codes = [Self::Success, Self::Usage, Self::BadInput, Self::Missing];
+        let codes = [Self::Success, Self::Usage, Self::BadInput, Self::Missing, Self::Regression];
         codes.into_iter().find(|code| *code as u8 == number).unwrap_or(Self::Failure)
     }
 
@@ -233,7 +235,8 @@ fn code_of_report(error: &fslab_report::Error) -> Option<Code> {
         | Error::NoProvenance { .. }
         | Error::NewerFormat { .. }
         | Error::SamplesInUse { .. }
-        | Error::Unknown { .. } => Some(Code::BadInput),
+        | Error::Unknown { .. }
+        | Error::NoSuchRow { .. } => Some(Code::BadInput),
         _ => None,
     }
 }

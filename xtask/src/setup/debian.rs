@@ -54,6 +54,7 @@ const TEST: &[Package] = &[
     package("acl", "setfacl", "tests that look at ACLs from outside are skipped"),
     package("attr", "setfattr", "tests that look at extended attributes from outside are skipped"),
     package("sqlite3", "sqlite3", "the database of the suite sca-life is skipped"),
+    package("fio", "fio", "the workload `fio` is not tested"),
     package("zstd", "zstd", "what the layer zstd stores is not read by the tool"),
     package("lz4", "lz4", "what the layer lz4 stores is not read by the tool"),
     package("pigz", "pigz", "the layer gzip is not compared with it"),

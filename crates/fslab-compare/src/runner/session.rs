@@ -16,7 +16,7 @@ use crate::error::{Error, Result};
 use crate::target::{Remounted, Target};
 use crate::tree::slowed::{SlowedTree, slowed};
 use crate::tree::{Access, Tree, TreeFile};
-use fslab_report::sample::{Cache, CacheState, Machine, Sample};
+use fslab_report::sample::{Cache, CacheState, Machine, OwnMetric, Sample};
 use fslab_stats::{Directions, Stopwatch, nanoseconds};
 
 /// A phase to be measured.
@@ -241,6 +241,11 @@ impl<'a> Timed<'a> {
         let (reads, writes) = directions.into_iter().map(|one| (one.reads, one.writes)).unzip();
         self.record_workers(operations[0], reads);
         self.record_workers(operations[1], writes);
+    }
+
+    /// Adds what the workload measured itself.
+    pub fn add_metric(&mut self, metric: OwnMetric) {
+        self.sample.metrics.push(metric);
     }
 
     /// Adds processor time of processes that have not ended.

@@ -2,8 +2,9 @@
 
 use std::path::{Path, PathBuf};
 
+use super::output::OutputFigure;
 use super::program::{Program, directory};
-use super::{Parameter, Parameters, Preparation, Spec, Workload};
+use super::{DefaultValue, Parameter, Parameters, Preparation, Spec, Workload};
 use crate::error::{Error, Result};
 use crate::runner::{Phase, Session, Timed};
 use crate::tree::copy::copy_tree;
@@ -28,17 +29,24 @@ const CACHE: Parameter = Parameter::choice(
     &["both", "cold", "as is"],
 );
 
+const METRICS: Parameter = Parameter {
+    name: "metrics",
+    help: "figures that the command prints: each by a pointer into JSON or by an expression",
+    default: DefaultValue::Metrics,
+};
+
 /// The registry's entry.
 pub(crate) const SPEC: Spec = Spec {
     name: "command",
     help: "run a command in the root of each target, cold and warm",
-    parameters: &[COMMAND, SOURCE, CACHE],
+    parameters: &[COMMAND, SOURCE, CACHE, METRICS],
     phases: &["run", "run cold", "run warm"],
     construct: |parameters, _seed| {
         Box::new(Command {
             command: parameters.command(&COMMAND),
             source: parameters.text(&SOURCE).map(PathBuf::from),
             cache: parameters.word(&CACHE),
+            metrics: parameters.metrics(&METRICS),
         })
     },
 };
@@ -54,6 +62,7 @@ struct Command {
     command: Vec<String>,
     source: Option<PathBuf>,
     cache: &'static str,
+    metrics: Vec<OutputFigure>,
 }
 
 impl Workload for Command {
@@ -85,7 +94,14 @@ impl Workload for Command {
 impl Command {
     fn execute(&self, timed: &mut Timed<'_>, root: &Path) -> Result<()> {
         let program = Program::new(&self.command, root).variable("FSLAB_TARGET", root);
-        program.run(timed.interrupt())?;
+        if self.metrics.is_empty() {
+            program.run(timed.interrupt())?;
+        } else {
+            let printed = program.output_of(timed.interrupt())?;
+            for metric in &self.metrics {
+                timed.add_metric(metric.find(&printed)?);
+            }
+        }
         timed.count(1, 0);
         timed.flush()
     }

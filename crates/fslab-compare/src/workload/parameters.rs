@@ -6,6 +6,8 @@ use std::fmt;
 
 use toml::Value;
 
+use super::output::{self, OutputFigure};
+
 /// A parameter as a workload declares it.
 #[derive(Debug)]
 #[must_use]
@@ -35,6 +37,8 @@ pub enum DefaultValue {
     Text(&'static str),
     /// A command: its programme and arguments.
     Command(&'static [&'static str]),
+    /// Metrics in what a command prints; none by default.
+    Metrics,
 }
 
 impl Parameter {
@@ -89,6 +93,7 @@ impl DefaultValue {
             Self::Choice(words) => words.join(", "),
             Self::Text(_) => "a text".to_owned(),
             Self::Command(_) => "a list: a programme and its arguments".to_owned(),
+            Self::Metrics => output::FORM.to_owned(),
         }
     }
 }
@@ -107,6 +112,7 @@ impl fmt::Display for DefaultValue {
             Self::Choice(words) => formatter.write_str(words.first().copied().unwrap_or_default()),
             Self::Text(text) => formatter.write_str(text),
             Self::Command(words) => formatter.write_str(&words.join(" ")),
+            Self::Metrics => Ok(()),
         }
     }
 }
@@ -119,6 +125,7 @@ enum Set {
     Word(&'static str),
     Text(String),
     Command(Vec<String>),
+    Metrics(Vec<OutputFigure>),
 }
 
 /// What a plan sets; the rest have their defaults.
@@ -141,6 +148,7 @@ impl Parameters {
             DefaultValue::Command(words) => {
                 Set::Command(words.iter().copied().map(str::to_owned).collect())
             }
+            DefaultValue::Metrics => Set::Metrics(Vec::new()),
         })
     }
 
@@ -179,6 +187,12 @@ impl Parameters {
         words
     }
 
+    /// The metrics that a plan names; none for a parameter of another type.
+    pub(crate) fn metrics(&self, parameter: &Parameter) -> Vec<OutputFigure> {
+        let Set::Metrics(metrics) = self.value(parameter) else { return Vec::new() };
+        metrics
+    }
+
     /// Sets a command from words of a command line.
     pub(crate) fn set_command(&mut self, parameter: &Parameter, words: Vec<String>) {
         self.values.insert(parameter.name, Set::Command(words));
@@ -199,6 +213,7 @@ impl Parameters {
             DefaultValue::Choice(words) => Set::Word(choice(value, words)?),
             DefaultValue::Text(_) => Set::Text(text(value)?),
             DefaultValue::Command(_) => Set::Command(command(value)?),
+            DefaultValue::Metrics => Set::Metrics(OutputFigure::parse(value)?),
         };
         self.values.insert(parameter.name, set);
         Ok(())

@@ -17,6 +17,9 @@ use crate::runner::Session;
 /// So much of the end of what a programme said is told when it fails.
 const TAIL: u64 = 600;
 
+/// So much of what a programme prints is looked at.
+const OUTPUT_MOST: u64 = 64 << 20;
+
 /// The directory of a target that programmes can work in.
 pub(super) fn directory(session: &Session<'_>, what: &'static str) -> Result<PathBuf> {
     session.tree()?.path().map(Path::to_owned).ok_or(Error::NeedsDirectory { what })
@@ -53,6 +56,25 @@ impl<'a> Program<'a> {
     pub fn variable(mut self, name: &str, value: impl AsRef<OsStr>) -> Self {
         self.command.env(name, value);
         self
+    }
+
+    /// Runs it to its end, and answers what it printed.
+    pub fn output_of(self, interrupt: &Interrupt) -> Result<Vec<u8>> {
+        let directory = std::env::temp_dir();
+        let failed = || Error::file(&directory);
+        let mut printed = tempfile::tempfile().map_err(failed())?;
+        self.output(printed.try_clone().map_err(failed())?).run(interrupt)?;
+        let length = printed.seek(SeekFrom::End(0)).map_err(failed())?;
+        if length > OUTPUT_MOST {
+            return Err(Error::Failed(format!(
+                "the command printed {length} bytes, of which metrics are looked for in at most \
+                 {OUTPUT_MOST}"
+            )));
+        }
+        printed.rewind().map_err(failed())?;
+        let mut bytes = Vec::new();
+        printed.read_to_end(&mut bytes).map_err(failed())?;
+        Ok(bytes)
     }
 
     /// Runs it to its end. Errors of the programme are told with the end of what it said.

@@ -6,6 +6,7 @@ mod harness_cost;
 mod images;
 mod in_process;
 mod leaks;
+mod metrics;
 mod noise_floor;
 mod plans;
 mod probe;

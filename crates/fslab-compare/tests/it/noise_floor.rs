@@ -53,7 +53,7 @@ fn second_copy_runs_in_every_round_and_has_no_row() {
         assert_eq!(group.rows.len(), 2, "{}", group.phase);
         let floor = group.noise_floor.as_ref().unwrap();
         assert_eq!(floor.ratio.rounds, 8);
-        assert!(floor.metrics.iter().any(|floor| floor.metric == "processor time"));
+        assert!(floor.metrics.iter().any(|floor| floor.metric == "processor-each"));
     }
     for name in ["terminal", "markdown", "html"] {
         let text = rendered(name, &report);

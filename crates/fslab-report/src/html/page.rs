@@ -55,6 +55,7 @@ struct PhaseView {
     legend: Vec<LegendItem>,
     why: Vec<WhyLine>,
     table: Table,
+    metrics: Option<Table>,
     latencies: Option<Table>,
 }
 
@@ -197,6 +198,7 @@ fn phase_view(group: &Group, all: &[&Group], report: &Report) -> PhaseView {
         legend,
         why: group.rows.iter().flat_map(why_lines).collect(),
         table: table::of(&groups, report),
+        metrics: table::of_metrics(group, report),
         latencies: table::of_latencies(&groups, report),
     }
 }

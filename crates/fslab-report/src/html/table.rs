@@ -1,8 +1,8 @@
 //! The table behind a chart: every figure of the model, sortable by each column.
 
 use super::super::format::{bytes, percent, rate, seconds};
-use super::super::model::{Against, DeviceMeans, Group, MetricFloor, Report, Row};
-use super::super::words;
+use super::super::model::{Against, DeviceMeans, Group, MetricRow, Report, Row};
+use super::super::{metrics, words};
 use fslab_stats::RatioInterval;
 
 /// A table of figures.
@@ -114,6 +114,45 @@ pub(super) fn of_latencies(groups: &[&Group], report: &Report) -> Option<Table> 
     (!rows.is_empty()).then(|| Table { headings: headings.iter().map(heading).collect(), rows })
 }
 
+/// The metrics of a phase beside the time; `None` where it has none.
+pub(super) fn of_metrics(group: &Group, report: &Report) -> Option<Table> {
+    let heading = |text: &str, baseline| Heading { text: text.to_owned(), baseline };
+    let mut headings: Vec<Heading> =
+        ["metric", "target", "median", "SD/mean"].map(|text| heading(text, None)).into();
+    for (index, name) in report.baselines.iter().enumerate() {
+        let texts = [&*format!("ratio to {name}"), "from", "to", "p", "verdict"];
+        headings.extend(texts.map(|text| heading(text, Some(index))));
+    }
+    headings.push(heading("noise floor", None));
+    let cells = |(row, metric): (&Row, &MetricRow)| metric_cells(group, row, metric);
+    let rows: Vec<Vec<Cell>> = metrics::by_name(group).map(cells).collect();
+    (!rows.is_empty()).then_some(Table { headings, rows })
+}
+
+fn metric_cells(group: &Group, row: &Row, metric: &MetricRow) -> Vec<Cell> {
+    let mut cells = vec![
+        Cell::word(metric.metric.clone()),
+        Cell::word(row.target.clone()),
+        Cell::number(words::metric_figure(metric), metric.summary.median),
+        Cell::number(percent(metric.summary.variation), metric.summary.variation),
+    ];
+    for (index, against) in metric.against.iter().enumerate() {
+        let ratio = |part: fn(&RatioInterval) -> f64| {
+            Cell::optional(against.ratio.as_ref().map(part), |value| format!("{value:.3}"))
+        };
+        let of_baseline = [
+            ratio(|ratio| ratio.ratio),
+            ratio(|ratio| ratio.low),
+            ratio(|ratio| ratio.high),
+            Cell::optional(against.p_adjusted, |_| words::p_value(against)),
+            Cell::word(words::metric_verdict(metric, against)),
+        ];
+        cells.extend(of_baseline.map(|cell| Cell { baseline: Some(index), ..cell }));
+    }
+    cells.push(Cell::word(words::metric_floor(group, metric)));
+    cells
+}
+
 fn columns(report: &Report) -> Vec<Column> {
     let mut columns = names(report);
     columns.extend(times().into_iter().map(of_one_machine));
@@ -199,21 +238,10 @@ fn noise_floor() -> Vec<Column> {
             Cell::optional(ratio, |value| format!("{value:.3}"))
         }
     };
-    let metrics = |group: &Group, _: &Row| {
-        let metrics = group.noise_floor.iter().flat_map(|floor| &floor.metrics);
-        let text = |floor: &MetricFloor| {
-            format!(
-                "{} {:.3} [{:.3}, {:.3}]",
-                floor.metric, floor.ratio.ratio, floor.ratio.low, floor.ratio.high
-            )
-        };
-        Cell::word(metrics.map(text).collect::<Vec<_>>().join("; "))
-    };
     vec![
         column("noise floor", of(|ratio| ratio.ratio)),
         column("from", of(|ratio| ratio.low)),
         column("to", of(|ratio| ratio.high)),
-        column("noise floor of other figures", metrics),
     ]
 }
 

@@ -128,6 +128,33 @@ pub struct Sample {
     pub latencies: Vec<Latency>,
     /// How far the phase had come at what time.
     pub along: Vec<Milestone>,
+    /// What the workload measured itself, such as the transactions a second that a program prints.
+    pub metrics: Vec<OwnMetric>,
+}
+
+/// A figure that a workload measured itself.
+#[derive(Clone, Debug, Default, Serialize, Deserialize, PartialEq)]
+#[serde(default)]
+pub struct OwnMetric {
+    /// What it is called.
+    pub name: String,
+    /// The figure.
+    pub value: f64,
+    /// Its unit; `s` and `bytes` are shown scaled, an empty one is a plain number.
+    pub unit: String,
+    /// Whether more of it is better.
+    pub better: Better,
+}
+
+/// Which direction of a metric is good.
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize, PartialEq, Eq)]
+#[serde(rename_all = "snake_case")]
+pub enum Better {
+    /// Times, sizes, counts.
+    #[default]
+    Less,
+    /// Rates.
+    More,
 }
 
 impl Sample {

@@ -98,7 +98,7 @@ fn the_page_works_at_two_widths_without_errors() {
         let seen = check("report", &report, width);
         assert_eq!(seen["shown"], serde_json::json!(["1"]), "one baseline at a time");
         assert_eq!(seen["charts"], 1 + 2 + 1, "times, two ratios, a sweep");
-        assert_eq!(seen["tables"], 1);
+        assert_eq!(seen["tables"], 2, "figures and metrics");
     }
 }
 

@@ -50,7 +50,8 @@ pub struct Args {
     /// delay of 5 %. Print the rates with their limits and fail where one is missed. --rounds is
     /// the number of rounds of a comparison [default: 12]
     #[arg(long, conflicts_with_all = ["init", "dry_run", "resume", "cells", "only_workload",
-          "only_rounds", "baseline", "margin", "html", "markdown", "csv", "parquet", "run"])]
+          "only_rounds", "baseline", "margin", "html", "markdown", "csv", "parquet", "metric",
+          "fail_if", "smaller_is_better", "bigger_is_better", "run"])]
     self_test: bool,
     /// Go on with the comparison in DIR that was interrupted or killed, with the choice of cells,
     /// the reruns and the --work-dir it was begun with
@@ -120,6 +121,7 @@ impl Args {
             return self.self_test();
         }
         let (plan, mut remarks) = self.plan()?;
+        self.shown.check_gates(&plan)?;
         let seed = self.seed.or(plan.seed).unwrap_or_else(seed_from_clock);
         if self.dry_run {
             return dry_run::run(&self, &plan, seed);
@@ -169,14 +171,17 @@ impl Args {
     fn compare(&self, comparison: &Comparison) -> Result<()> {
         let outcome = comparison.execute()?;
         let out = &comparison.out;
-        self.shown.show(&[samples_path(out)], Some(&out.join("report.html")))?;
+        let gates = self.shown.show(&[samples_path(out)], Some(&out.join("report.html")))?;
         match outcome.end.reason {
             EndReason::Interrupted => bail!(
                 "interrupted; the samples so far are kept and reported. \
                  Go on with: fslab compare --resume {}",
                 quoted(out)
             ),
-            EndReason::Finished | EndReason::Narrow | EndReason::TimeLimit => all_done(&outcome),
+            EndReason::Finished | EndReason::Narrow | EndReason::TimeLimit => {
+                gates.refuse()?;
+                all_done(&outcome)
+            }
         }
     }
 

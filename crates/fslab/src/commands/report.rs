@@ -1,10 +1,12 @@
 //! `fslab report`: renders a report again from its samples alone.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
-use fslab_report::{History, Report, sample};
+use fslab_compare::plan::{Plan, WorkloadPlan};
+use fslab_report::{Gate, History, Judgement, Outcome, Report, nearest, sample};
 use fslab_stats::Margin;
 
 /// Arguments of `fslab report`.
@@ -15,7 +17,8 @@ pub struct Args {
     samples: Vec<PathBuf>,
     /// Instead of one report, tell what changed from run to run: each row's ratio to the baseline,
     /// and where its level changes
-    #[arg(long, conflicts_with_all = ["margin", "html", "markdown", "csv", "parquet"])]
+    #[arg(long, conflicts_with_all = ["margin", "html", "markdown", "csv", "parquet",
+          "metric", "fail_if", "smaller_is_better", "bigger_is_better"])]
     history: bool,
     #[command(flatten)]
     shown: Shown,
@@ -31,6 +34,22 @@ pub(super) struct Shown {
     /// "at most 10 % slower"
     #[arg(long, value_name = "MARGIN")]
     margin: Option<Margin>,
+    /// Print a table of this metric too, such as processor-each or device-written-bytes (may be
+    /// given several times); the page and --json have all metrics
+    #[arg(long, value_name = "NAME")]
+    metric: Vec<String>,
+    /// Fail with exit code 5 where a row is shown to be worse than this: a metric (`elapsed`, or
+    /// one of --metric), perhaps with `PHASE.` or `WORKLOAD.PHASE.` before it and `on TARGET`
+    /// behind, then slower, more, less or worse, and by how much, such as
+    /// "create.elapsed slower 5%" (may be given several times)
+    #[arg(long, value_name = "GATE")]
+    fail_if: Vec<Gate>,
+    /// Fail as well where a gate is not decided: the interval holds the limit
+    #[arg(long, requires = "fail_if")]
+    fail_undecided: bool,
+    /// Write what the gates say here, as JUnit XML
+    #[arg(long, value_name = "FILE", requires = "fail_if")]
+    junit: Option<PathBuf>,
     /// Print the computed figures as JSON instead of tables
     #[arg(long)]
     pub json: bool,
@@ -46,6 +65,13 @@ pub(super) struct Shown {
     /// Write the samples here as Parquet
     #[arg(long, value_name = "FILE")]
     parquet: Option<PathBuf>,
+    /// Write the figures of which less is better here, as JSON for a benchmark dashboard
+    /// (github-action-benchmark, tool customSmallerIsBetter)
+    #[arg(long, value_name = "FILE")]
+    smaller_is_better: Option<PathBuf>,
+    /// Write the figures of which more is better here (tool customBiggerIsBetter)
+    #[arg(long, value_name = "FILE")]
+    bigger_is_better: Option<PathBuf>,
 }
 
 impl Args {
@@ -54,11 +80,18 @@ impl Args {
         if self.history {
             return self.shown.history(&self.samples);
         }
-        self.shown.show(&self.samples, None)
+        self.shown.show(&self.samples, None)?.refuse()
     }
 }
 
 impl Shown {
+    /// Refuses gates that can name no row of a plan's report.
+    pub(super) fn check_gates(&self, plan: &Plan) -> Result<()> {
+        let phases: Vec<(&str, &str)> = plan.workloads.iter().flat_map(phases_of).collect();
+        let targets: Vec<&str> = plan.targets.iter().map(|target| target.name.as_str()).collect();
+        self.fail_if.iter().try_for_each(|gate| Ok(gate.check(&phases, &targets)?))
+    }
+
     fn history(&self, samples: &[PathBuf]) -> Result<()> {
         let records = sample::read_all(samples)?;
         let history = History::of(&records, &self.baseline, HISTORY_SEED)?;
@@ -71,17 +104,21 @@ impl Shown {
     }
 
     /// Computes the report of samples files, prints it and writes what was asked for; `page` is
-    /// where the page goes unless another place was named.
-    pub(super) fn show(&self, samples: &[PathBuf], page: Option<&Path>) -> Result<()> {
+    /// where the page goes unless another place was named. Answers what the gates say.
+    pub(super) fn show(&self, samples: &[PathBuf], page: Option<&Path>) -> Result<Gates> {
         let records = sample::read_all(samples)?;
         let mut report = Report::against(&records, &self.baseline, self.margin)?;
         report.workload_help = workload_help;
+        report.shown_metrics = self.known_metrics(&report)?;
+        let judgements = report.judge(&self.fail_if)?;
         let page = self.html.as_deref().or(page);
         let files = [
             ("html", page),
             ("markdown", self.markdown.as_deref()),
             ("csv", self.csv.as_deref()),
             ("parquet", self.parquet.as_deref()),
+            ("smaller-is-better", self.smaller_is_better.as_deref()),
+            ("bigger-is-better", self.bigger_is_better.as_deref()),
         ];
         for (name, path) in files {
             if let Some(path) = path {
@@ -96,7 +133,60 @@ impl Shown {
         if let Some(page) = page {
             eprintln!("report: {}", page.display());
         }
-        Ok(())
+        if let Some(path) = &self.junit {
+            let text = fslab_report::junit(&report.provenance.plan_name, &judgements);
+            fs::write(path, text).with_context(|| path.display().to_string())?;
+        }
+        Ok(Gates { judgements, undecided_fails: self.fail_undecided })
+    }
+
+    /// The metrics that were asked for, if there are such.
+    fn known_metrics(&self, report: &Report) -> Result<Vec<String>> {
+        let rows = report.phases().flat_map(|group| &group.rows);
+        let known: BTreeSet<&str> =
+            rows.flat_map(|row| &row.metrics).map(|metric| metric.metric.as_str()).collect();
+        for name in self.metric.iter().filter(|name| !known.contains(name.as_str())) {
+            let near = nearest(name, known);
+            bail_as!(BadInput, "--metric {name}: the report has no such metric; nearest: {near}");
+        }
+        Ok(self.metric.clone())
+    }
+}
+
+/// The phases that a workload may have, each with its label.
+fn phases_of(workload: &WorkloadPlan) -> impl Iterator<Item = (&str, &str)> {
+    workload.spec.phases.iter().map(|phase| (workload.label.as_str(), *phase))
+}
+
+/// What the gates say of a report.
+#[must_use]
+pub(super) struct Gates {
+    judgements: Vec<Judgement>,
+    undecided_fails: bool,
+}
+
+impl Gates {
+    /// Prints it, and fails where a gate does.
+    pub(super) fn refuse(&self) -> Result<()> {
+        for one in &self.judgements {
+            let outcome = match one.outcome {
+                Outcome::Passed => "passed",
+                Outcome::Failed => "FAILED",
+                Outcome::NotDecided => "not decided",
+                Outcome::NotMeasured => "not measured",
+            };
+            eprintln!("gate {outcome}: {}", one.text());
+        }
+        let count = |outcome| self.judgements.iter().filter(|one| one.outcome == outcome).count();
+        let all = self.judgements.len();
+        let undecided = count(Outcome::NotDecided) + count(Outcome::NotMeasured);
+        match count(Outcome::Failed) {
+            0 if undecided > 0 && self.undecided_fails => {
+                bail_as!(Regression, "gates: {undecided} of {all} rows are not decided")
+            }
+            0 => Ok(()),
+            failed => bail_as!(Regression, "gates: {failed} of {all} rows failed"),
+        }
     }
 }
 

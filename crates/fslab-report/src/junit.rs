@@ -1,0 +1,42 @@
+//! What gates say, in the form of JUnit, which most services for continuous integration read.
+
+use super::gate::{Judgement, Outcome};
+use fslab_chart::escape;
+
+/// One test suite with a case for each row that a gate judges: a failed gate is a failure, and what
+/// is not decided or could not be measured is skipped.
+#[must_use]
+pub fn render(suite: &str, judgements: &[Judgement]) -> String {
+    let count = |outcome| judgements.iter().filter(|one| one.outcome == outcome).count();
+    let skipped = count(Outcome::NotDecided) + count(Outcome::NotMeasured);
+    let mut text = format!(
+        "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n\
+         <testsuites>\n<testsuite name=\"{}\" tests=\"{}\" failures=\"{}\" errors=\"0\" \
+         skipped=\"{skipped}\">\n",
+        attribute(suite),
+        judgements.len(),
+        count(Outcome::Failed)
+    );
+    for one in judgements {
+        text.push_str(&case(one));
+    }
+    text + "</testsuite>\n</testsuites>\n"
+}
+
+fn case(one: &Judgement) -> String {
+    let found = attribute(&one.text());
+    let content = match one.outcome {
+        Outcome::Passed => format!("<system-out>{found}</system-out>"),
+        Outcome::Failed => format!("<failure message=\"{found}\"/>"),
+        Outcome::NotDecided => format!("<skipped message=\"not decided: {found}\"/>"),
+        Outcome::NotMeasured => format!("<skipped message=\"not measured: {found}\"/>"),
+    };
+    let (class, name) = (attribute(&one.gate), attribute(&one.name()));
+    format!("<testcase classname=\"{class}\" name=\"{name}\">{content}</testcase>\n")
+}
+
+/// A text in XML, which has no form for control characters.
+fn attribute(text: &str) -> String {
+    let printable = |c: char| if c.is_control() { '\u{fffd}' } else { c };
+    escape(&text.chars().map(printable).collect::<String>())
+}

@@ -1,0 +1,168 @@
+//! Metrics: the figures of a sample beside its elapsed time. Each has a ratio, an interval and a
+//! verdict, as the time has.
+
+use super::merge::Merged;
+use super::model::{Against, Group, MetricRow, Row};
+use super::names::distinct;
+use super::pairing;
+use crate::sample::{Better, Device, OwnMetric, Sample};
+use fslab_stats::{Latency, Summary};
+
+/// A figure of samples: what it is called, and how it is found.
+pub(super) struct Metric {
+    pub name: String,
+    unit: String,
+    better: Better,
+    figure: Figure,
+}
+
+/// Where a figure is in a sample.
+enum Figure {
+    /// What was counted around the phase.
+    Counter(Counter),
+    /// A percentile of the latencies of an operation.
+    Percentile { operation: String, least: u64, of: Percentile },
+    /// What the workload measured itself, by its name in the samples.
+    Own,
+}
+
+/// `None` where the sample has no such figure.
+type Counter = fn(&Sample) -> Option<f64>;
+
+const SECONDS: &str = "s";
+const BYTES: &str = "bytes";
+const NUMBER: &str = "";
+
+const COUNTERS: [(&str, &str, Counter); 15] = [
+    ("processor-each", SECONDS, |sample| {
+        let all = sample.user_ns + sample.system_ns + sample.daemon_cpu_ns.unwrap_or(0);
+        Some(seconds(all) / sample.operations.max(1) as f64)
+    }),
+    ("user", SECONDS, |sample| Some(seconds(sample.user_ns))),
+    ("system", SECONDS, |sample| Some(seconds(sample.system_ns))),
+    ("daemon", SECONDS, |sample| sample.daemon_cpu_ns.map(seconds)),
+    ("flush", SECONDS, |sample| Some(seconds(sample.flush_ns))),
+    ("requests", NUMBER, |sample| Some(sample.fuse_requests? as f64)),
+    ("device-reads", NUMBER, |sample| Some(sample.device?.reads as f64)),
+    ("device-read-bytes", BYTES, |sample| sample.device.map(bytes_read)),
+    ("device-writes", NUMBER, |sample| Some(sample.device?.writes as f64)),
+    ("device-written-bytes", BYTES, |sample| sample.device.map(bytes_written)),
+    ("device-flushes", NUMBER, |sample| Some(sample.device?.flushes as f64)),
+    ("write-amplification", NUMBER, |sample| {
+        let written = sample.device.map(bytes_written)?;
+        (sample.bytes > 0).then(|| written / sample.bytes as f64)
+    }),
+    ("used-bytes", BYTES, |sample| Some(sample.used_bytes? as f64)),
+    ("stored-bytes", BYTES, |sample| Some(sample.stored_bytes? as f64)),
+    ("page-cache-bytes", BYTES, |sample| Some(sample.machine.page_cache_bytes.max(0) as f64)),
+];
+
+/// Percentiles, and of how many operations each tells something.
+const PERCENTILES: [(&str, u64, Percentile); 4] = [
+    ("p50", 2, |latency| latency.p50_ns),
+    ("p90", 10, |latency| latency.p90_ns),
+    ("p99", 100, |latency| latency.p99_ns),
+    ("p99.9", 1000, |latency| latency.p999_ns),
+];
+
+type Percentile = fn(&Latency) -> u64;
+
+fn seconds(nanoseconds: u64) -> f64 {
+    nanoseconds as f64 / 1e9
+}
+
+fn bytes_read(device: Device) -> f64 {
+    device.sectors_read as f64 * 512.0
+}
+
+fn bytes_written(device: Device) -> f64 {
+    device.sectors_written as f64 * 512.0
+}
+
+/// The metrics of a group, the targets of one behind each other.
+pub(super) fn by_name(group: &Group) -> impl Iterator<Item = (&Row, &MetricRow)> {
+    let all = group.rows.iter().flat_map(|row| &row.metrics);
+    distinct(all.map(|metric| &*metric.metric)).into_iter().flat_map(move |name| {
+        group.rows.iter().filter_map(move |row| {
+            Some((row, row.metrics.iter().find(|metric| metric.metric == name)?))
+        })
+    })
+}
+
+impl Metric {
+    /// The metrics that any of the samples has, and that are not 0 in all of them.
+    pub fn of_samples(samples: &[&Sample]) -> Vec<Self> {
+        let counters = COUNTERS.iter().map(|(name, unit, counter)| Self {
+            name: (*name).to_owned(),
+            unit: (*unit).to_owned(),
+            better: Better::Less,
+            figure: Figure::Counter(*counter),
+        });
+        let latencies = samples.iter().flat_map(|sample| &sample.latencies);
+        let operations = distinct(latencies.map(|latency| latency.operation.as_str()));
+        let percentiles = operations.into_iter().flat_map(|operation| {
+            PERCENTILES.iter().map(move |(name, least, of)| Self {
+                name: format!("{}-{name}", operation.replace(' ', "-")),
+                unit: SECONDS.to_owned(),
+                better: Better::Less,
+                figure: Figure::Percentile {
+                    operation: operation.to_owned(),
+                    least: *least,
+                    of: *of,
+                },
+            })
+        });
+        let own = samples.iter().flat_map(|sample| &sample.metrics);
+        let own = distinct(own.map(|own| (&own.name, &own.unit, own.better)));
+        let own = own.into_iter().map(|(name, unit, better)| Self {
+            name: name.clone(),
+            unit: unit.clone(),
+            better,
+            figure: Figure::Own,
+        });
+        let is_there = |metric: &Self| {
+            samples.iter().any(|sample| metric.of(sample).is_some_and(|figure| figure != 0.0))
+        };
+        counters.chain(percentiles).chain(own).filter(is_there).collect()
+    }
+
+    /// The figure of a sample.
+    pub fn of(&self, sample: &Sample) -> Option<f64> {
+        match &self.figure {
+            Figure::Counter(counter) => counter(sample),
+            Figure::Percentile { operation, least, of } => {
+                let is_it = |one: &&Latency| one.operation == *operation && one.count >= *least;
+                Some(seconds(of(sample.latencies.iter().find(is_it)?)))
+            }
+            Figure::Own => {
+                let is_it = |own: &&OwnMetric| own.name == self.name && own.unit == self.unit;
+                Some(sample.metrics.iter().find(is_it)?.value)
+            }
+        }
+    }
+
+    /// The metric of a target. Its figures are those of `own`, which are of one machine; its ratios
+    /// are of all samples.
+    pub fn row(
+        &self,
+        own: &[&Sample],
+        all: &[&Sample],
+        bases: &[(bool, &[&Sample])],
+        merged: &Merged<'_>,
+    ) -> Option<MetricRow> {
+        let figures: Vec<f64> = own.iter().filter_map(|sample| self.of(sample)).collect();
+        let figure = |sample: &Sample| self.of(sample);
+        let against = |(is_baseline, base): &(bool, &[&Sample])| {
+            Against::new(all.len(), *is_baseline, None)
+                .with_ratios(|| pairing::ratios(all, base, merged, &figure))
+        };
+        Some(MetricRow {
+            metric: self.name.clone(),
+            unit: self.unit.clone(),
+            better: self.better,
+            is_own: matches!(self.figure, Figure::Own),
+            summary: Summary::of(&figures)?,
+            against: bases.iter().map(against).collect(),
+        })
+    }
+}
