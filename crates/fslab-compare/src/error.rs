@@ -98,6 +98,15 @@ pub enum Error {
         /// Its standard error, on one line.
         message: String,
     },
+    /// Two programs are to be compared, and they serve none of a plan's targets.
+    #[error(
+        "plan {plan}: no target is mounted by fslab (`layers`, `engine`, or a `mount_command` with \
+         {{fslab}}), so there is nothing in which two programs could differ"
+    )]
+    NoServedTarget {
+        /// The plan's name.
+        plan: String,
+    },
     /// What a command printed lacks a metric.
     #[error("metric `{name}`: {reason}")]
     NoFigure {

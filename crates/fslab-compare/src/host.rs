@@ -19,6 +19,39 @@ pub struct Unpacked {
     pub description: String,
 }
 
+/// A host whose targets are mounted by another program of the same kind, such as an older build.
+/// All else is the host's own.
+pub(crate) struct OtherProgram<'a> {
+    pub host: &'a dyn Host,
+    pub program: &'a Path,
+}
+
+impl Host for OtherProgram<'_> {
+    fn mount_command(&self, layers: &[String], lower: &Path, mountpoint: &Path) -> Vec<OsString> {
+        let mut command = self.host.mount_command(layers, lower, mountpoint);
+        if let Some(program) = command.first_mut() {
+            self.program.as_os_str().clone_into(program);
+        }
+        command
+    }
+
+    fn worker_command(&self) -> Option<Vec<OsString>> {
+        self.host.worker_command()
+    }
+
+    fn program(&self) -> Option<PathBuf> {
+        Some(self.program.to_owned())
+    }
+
+    fn unpack(&self, recorded: &Path, to: &Path) -> Result<Option<Unpacked>, HostError> {
+        self.host.unpack(recorded, to)
+    }
+
+    fn file_system(&self, specification: &str) -> Result<Box<dyn FileSystem>, HostError> {
+        self.host.file_system(specification)
+    }
+}
+
 /// How layers are mounted and in-process file systems made. Layer specifications ("null",
 /// "null:passthrough=off") are opaque here.
 pub trait Host: Sync {

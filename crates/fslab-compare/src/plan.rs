@@ -63,6 +63,8 @@ pub struct Plan {
     pub form: Form,
     /// The command it runs instead of its own workloads; empty otherwise.
     pub command: Vec<String>,
+    /// The two programs that it compares instead of its own targets; empty otherwise.
+    pub programs: Vec<PathBuf>,
 }
 
 /// One target.
@@ -76,6 +78,8 @@ pub struct TargetPlan {
     pub memory: Option<u64>,
     /// What it needs that may not be part of this fslab, as the plan says it.
     pub needs: Option<String>,
+    /// The program that mounts it, where that is not this one: another build of fslab.
+    pub program: Option<PathBuf>,
     /// Its margin, whatever the workload.
     pub margin: Option<Margin>,
     /// By which share each of its operations is made longer: what a self-test must find. No plan
@@ -106,6 +110,21 @@ pub enum TargetKind {
         /// What the host makes it from.
         specification: String,
     },
+}
+
+impl TargetPlan {
+    /// Whether this program mounts it.
+    fn is_served(&self) -> bool {
+        let calls_program = |words: &[String]| words.iter().any(|word| word.contains("{fslab}"));
+        match &self.kind {
+            TargetKind::Image { over, .. } => match over {
+                Over::Layers(_) | Over::Engine(_) => true,
+                Over::Command(command) => calls_program(&command.mount),
+                Over::Nothing | Over::Overlay(_) => false,
+            },
+            TargetKind::Directory { .. } | TargetKind::InProcess { .. } => false,
+        }
+    }
 }
 
 impl TargetKind {
@@ -256,6 +275,26 @@ impl Plan {
         let text = std::fs::read_to_string(path)
             .map_err(|source| Error::UnreadablePlan { path: path.to_owned(), source })?;
         Ok(Self::parse(&path.display().to_string(), &text, form)?)
+    }
+
+    /// The plan with one of its targets mounted by two programs, instead of its own targets:
+    /// `old`, the baseline, and `new`. The target is the first that fslab serves.
+    ///
+    /// # Errors
+    /// Where fslab serves none of the targets.
+    pub fn of_programs(mut self, programs: [PathBuf; 2]) -> Result<Self> {
+        let Some(served) = self.targets.iter().find(|target| target.is_served()).cloned() else {
+            return Err(Error::NoServedTarget { plan: self.name });
+        };
+        self.programs = programs.to_vec();
+        let target = |(name, program): (&str, PathBuf)| TargetPlan {
+            name: name.to_owned(),
+            program: Some(program),
+            ..served.clone()
+        };
+        self.targets = ["old", "new"].into_iter().zip(programs).map(target).collect();
+        "old".clone_into(&mut self.baseline);
+        Ok(self)
     }
 
     /// The plan with one workload, which runs a command, instead of its own.

@@ -27,6 +27,7 @@ pub(crate) fn collect(plan: &Plan, work_directory: &Path) -> Provenance {
         plan: plan.text.clone(),
         form: plan.form,
         workload_command: plan.command.clone(),
+        programs: plan.programs.clone(),
         baseline: plan.baseline.clone(),
         second_copy: plan.second_copy().map(|copy| copy.name),
         margins: plan.margins(),
@@ -105,6 +106,13 @@ fn tools(plan: &Plan) -> BTreeMap<String, String> {
             && let Some(line) = version_line(version)
         {
             versions.insert(version.join(" "), line);
+        }
+    }
+    for program in plan.targets.iter().filter_map(|target| target.program.as_ref()) {
+        let path = program.display().to_string();
+        if let Some(line) = version_line(&[path.clone(), "--version".to_owned()]) {
+            let line = format!("{path}: {line}");
+            versions.insert(path, line);
         }
     }
     versions

@@ -25,7 +25,7 @@ pub(crate) use eviction::drops_names;
 pub(crate) use prepared::{Remounted, Target};
 
 use crate::error::{Error, Result};
-use crate::host::{Host, HostError};
+use crate::host::{Host, HostError, OtherProgram};
 use crate::plan::{ImagePlan, Over, TargetKind, TargetPlan};
 use fslab_report::sample::TargetRecord;
 
@@ -57,6 +57,12 @@ impl MadeTarget {
 /// Makes a target, and what there is to record of how.
 pub(crate) fn make(plan: &TargetPlan, shop: Workshop<'_>) -> Result<(MadeTarget, TargetRecord)> {
     let bound = plan.memory.map(MemoryBound::enter).transpose()?;
+    let other = plan.program.as_ref().map(|program| OtherProgram { host: shop.host, program });
+    // Which layers another program has, it says itself.
+    let shop = match &other {
+        Some(other) => Workshop { host: other, ..shop },
+        None => shop,
+    };
     let (target, mut record) = match &plan.kind {
         TargetKind::Image { base, over } => {
             if let Over::Layers(layers) = over {

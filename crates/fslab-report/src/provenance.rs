@@ -2,6 +2,7 @@
 //! say in what two runs differ whose samples are read together.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
@@ -30,6 +31,9 @@ pub struct Provenance {
     pub form: Form,
     /// The command that was run instead of the plan's workloads, if so.
     pub workload_command: Vec<String>,
+    /// The two programs that were compared instead of the plan's targets, if so.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub programs: Vec<PathBuf>,
     /// The target the others are compared with.
     pub baseline: String,
     /// The name under which the samples of a second copy of the baseline are kept, where one is
@@ -104,6 +108,7 @@ impl Provenance {
     pub fn is_one_campaign_with(&self, other: &Self) -> bool {
         let key = |run: &Self| {
             let plan = (run.plan.clone(), run.form, run.workload_command.clone());
+            let plan = (plan, run.programs.clone());
             (run.seed, plan, run.machine.clone(), run.boot.clone())
         };
         key(self) == key(other)
@@ -129,6 +134,7 @@ impl Provenance {
                     format!("{} ({:08x})", run.plan_name, crc32c::crc32c(run.plan.as_bytes())),
                 ),
                 ("form of the plan", format!("{:?} {}", run.form, run.workload_command.join(" "))),
+                ("programs that are compared", format!("{:?}", run.programs)),
                 ("seed", run.seed.to_string()),
                 ("baseline", run.baseline.clone()),
                 ("image size", run.image_size.to_string()),

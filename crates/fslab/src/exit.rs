@@ -217,9 +217,10 @@ fn of_fuse(error: &fslab_fuse::Error) -> Code {
 fn code_of_comparison(error: &fslab_compare::Error) -> Option<Code> {
     use fslab_compare::Error;
     match error {
-        Error::Plan(_) | Error::UnreadablePlan { .. } | Error::NotResumable { .. } => {
-            Some(Code::BadInput)
-        }
+        Error::Plan(_)
+        | Error::UnreadablePlan { .. }
+        | Error::NoServedTarget { .. }
+        | Error::NotResumable { .. } => Some(Code::BadInput),
         Error::Report(error) => code_of_report(error),
         Error::NoTargets { .. } | Error::NoSpace { .. } => Some(Code::Missing),
         lacking if lacking.is_missing_prerequisite() => Some(Code::Missing),

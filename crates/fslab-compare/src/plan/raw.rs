@@ -112,6 +112,7 @@ pub(super) fn parse(source: &Source<'_>, form: Form) -> Result<Plan> {
         text: source.text.to_owned(),
         form,
         command: Vec::new(),
+        programs: Vec::new(),
     })
 }
 

@@ -40,6 +40,7 @@ struct RawTarget {
     fill: Option<Spanned<String>>,
     memory: Option<Spanned<String>>,
     needs: Option<String>,
+    program: Option<PathBuf>,
     margin: Option<Spanned<String>>,
     matrix: Option<Spanned<RawMatrix>>,
     /// Whether it is part of the quick form.
@@ -133,8 +134,10 @@ impl RawTarget {
 fn target(source: &Source<'_>, spanned: &Spanned<RawTarget>) -> Result<TargetPlan> {
     let raw = spanned.get_ref();
     let name = raw.name.get_ref().clone();
-    let fail =
-        |message: String| Err(source.error(spanned.span(), format!("target `{name}`: {message}")));
+    let fail = |message: String| {
+        let name = raw.name.get_ref();
+        Err(source.error(spanned.span(), format!("target `{name}`: {message}")))
+    };
     let given = [
         ("filesystem", raw.filesystem.is_some()),
         ("mount_command", raw.mount_command.is_some()),
@@ -157,7 +160,12 @@ fn target(source: &Source<'_>, spanned: &Spanned<RawTarget>) -> Result<TargetPla
     let memory = memory.transpose()?;
     let kind = target_kind(source, spanned)?;
     let margin = margin(source, raw.margin.as_ref())?;
-    Ok(TargetPlan { kind, name, memory, needs: raw.needs.clone(), margin, slowed: None })
+    let (needs, program) = (raw.needs.clone(), raw.program.clone());
+    let plan = TargetPlan { kind, name, memory, needs, program, margin, slowed: None };
+    if plan.program.is_some() && !plan.is_served() {
+        return fail("`program` has no meaning for a target that fslab does not mount".to_owned());
+    }
+    Ok(plan)
 }
 
 /// A key that says nothing for a target of this kind.

@@ -93,6 +93,7 @@ fn wrong_targets() {
         ("filesystem = \"ext4\"\nlayer = [\"null\"]", "p.toml:5:1: unknown field `layer`"),
         ("directory = \"/\"\nmkfs = [\"-q\"]", "`mkfs` has no meaning beside `directory`"),
         ("in_process = \"mem:\"\nlayers = []", "`layers` has no meaning beside `in_process`"),
+        ("filesystem = \"xfs\"\nprogram = \"/x\"", "`program` has no meaning for a target"),
         ("filesystem = \"xfs\"\nover = \"xfs\"", "`over` has no meaning beside `filesystem`"),
         ("filesystem = \"xfs\"\nengine = \"policy=ffs\"", "`engine`: the engine serves ext2 alone"),
         ("in_process = \"mem:\"\nengine = \"policy=ffs\"", "`engine` has no meaning beside"),
@@ -140,6 +141,29 @@ fn wrong_workloads() {
 }
 
 /// The plans that come with fslab are right.
+/// Two programs in place of the targets: what both mount is the first target that fslab mounts.
+#[test]
+fn two_programs_mount_the_first_target_that_fslab_serves() {
+    let programs = || ["/old/fslab", "/new/fslab"].map(Into::into);
+    let target = |name: &str, keys: &str| format!("[[target]]\nname = \"{name}\"\n{keys}\n");
+    let plain = target("plain", "filesystem = \"ext4\"");
+    let foreign = target(
+        "foreign",
+        "over = \"ext4\"\nmount_command = [\"bindfs\", \"{lower}\", \"{mountpoint}\"]",
+    );
+    let gzip = target("gzip", "filesystem = \"xfs\"\nlayers = [\"gzip\"]\nmargin = \"2 %\"");
+    let text = format!("name = \"p\"\nbaseline = \"gzip\"\n{plain}{foreign}{gzip}{WORKLOAD}");
+    let plan = parsed(&text, Form::Full).of_programs(programs()).unwrap();
+    let found: Vec<_> = plan.targets.iter().map(|one| (&*one.name, one.program.clone())).collect();
+    let [old, new]: [std::path::PathBuf; 2] = programs();
+    assert_eq!(found, [("old", Some(old)), ("new", Some(new))]);
+    assert_eq!(plan.baseline, "old");
+    assert!(plan.targets.iter().all(|one| one.margin.is_some()), "it is the target gzip");
+    let text = format!("name = \"p\"\n{plain}{foreign}{WORKLOAD}");
+    let error = parsed(&text, Form::Full).of_programs(programs()).unwrap_err().to_string();
+    assert!(error.contains("plan p: no target is mounted by fslab"), "{error}");
+}
+
 #[test]
 fn shipped_plans_parse() {
     let directory = std::path::Path::new("../../plans");

@@ -10,6 +10,7 @@ mod progress;
 mod resume;
 mod self_test;
 
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -83,6 +84,11 @@ pub struct Args {
     /// Run only these rounds, such as 1-5
     #[arg(long, value_name = "A-B", value_parser = rounds_range)]
     only_rounds: Option<(u32, u32)>,
+    /// Compare two builds of fslab: the first target that fslab serves in the plan is mounted by
+    /// the program OLD, the baseline, and by the program NEW
+    #[arg(long, num_args = 2, value_names = ["OLD", "NEW"],
+          conflicts_with_all = ["init", "resume", "self_test", "only_target", "baseline"])]
+    ab: Vec<PathBuf>,
     /// An existing directory where images and mount points are made [default: the output directory;
     /// with --quick: memory, where it has room]
     #[arg(long, value_name = "DIR")]
@@ -188,6 +194,9 @@ impl Args {
     /// The plan, and what must be said on top of the report about its choice.
     fn plan(&self) -> Result<(Plan, Vec<String>)> {
         let (mut plan, remarks) = self.plan_alone()?;
+        if let [old, new] = &self.ab[..] {
+            plan = plan.of_programs([program(old)?, program(new)?])?;
+        }
         if !self.run.is_empty() {
             plan = plan.with_command(self.run.clone());
         }
@@ -224,6 +233,9 @@ impl Args {
     fn command(&self, seed: u64, plan: &Plan) -> String {
         let mut words = vec!["fslab compare".to_owned()];
         words.extend(self.plan.as_ref().map(|plan| quoted(plan)));
+        if let [old, new] = &self.ab[..] {
+            words.push(format!("--ab {} {}", quoted(old), quoted(new)));
+        }
         words.extend(self.quick.then(|| "--quick".to_owned()));
         words.push(format!("--seed {seed}"));
         if plan.rounds == plan.rounds_max {
@@ -330,6 +342,16 @@ fn write_page(out: &Path) -> Result<()> {
     let mut report = Report::new(&records);
     report.workload_help = super::report::workload_help;
     super::report::write("html", &out.join("report.html"), &report)
+}
+
+/// The full path of a program that is to be run.
+fn program(path: &Path) -> Result<PathBuf> {
+    let full = path.canonicalize().with_context(|| format!("--ab {}", path.display()))?;
+    let mode = full.metadata().with_context(|| full.display().to_string())?.permissions().mode();
+    if !full.is_file() || mode & 0o111 == 0 {
+        bail_as!(BadInput, "--ab {}: not a program that can be run", path.display());
+    }
+    Ok(full)
 }
 
 fn remark_on_build() -> Option<String> {

@@ -14,6 +14,7 @@ mod ext2;
 mod ext2_archives;
 mod fault;
 mod full_disk;
+mod gates;
 mod handles;
 mod inode_flags;
 mod kept;

@@ -20,6 +20,9 @@ pub(super) fn run(directory: &Path, args: &Args) -> Result<()> {
         bail_as!(BadInput, "{}: its first line is no provenance", samples.display());
     };
     let mut plan = Plan::parse("the plan of the samples", &first.plan, first.form)?;
+    if let [old, new] = &first.programs[..] {
+        plan = plan.of_programs([old.clone(), new.clone()])?;
+    }
     if !first.workload_command.is_empty() {
         plan = plan.with_command(first.workload_command.clone());
     }
