@@ -100,8 +100,8 @@ pub enum Event {
 pub struct ArchiveState {
     /// Its identity.
     pub archive: Id,
-    /// Its directory, where the tier's home names one.
-    pub path: Option<String>,
+    /// Its URL, if the tier's home names it.
+    pub address: Option<String>,
     /// Whether it can be used.
     pub attached: bool,
     /// Why it is only read, where another tree writes to it.

@@ -1,15 +1,13 @@
 //! The archives of the tier: attached ones, and known ones that are not attached.
 
 use std::collections::BTreeMap;
-use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
 use std::sync::Arc;
 
 use crate::archive::{Archive, ArchiveEntry};
 use crate::catalogue::{ObjectRow, ObjectState};
 use crate::engine::Tier;
 use crate::engine::copies::first_answer;
-use crate::error::{Error, Result, shown};
+use crate::error::{Error, Result};
 use crate::event::ArchiveState;
 use crate::id::Id;
 use crate::stored::Version;
@@ -111,16 +109,16 @@ impl Tier {
         let (known, attached) = (self.known_archive(id), self.attached(id));
         let away = attached.as_ref().and_then(|archive| archive.why_unavailable());
         let is_attached = attached.is_some() && away.is_none();
+        let free_bytes = attached.as_ref().and_then(|archive| archive.free_bytes());
         let refusal = attached.and_then(|archive| archive.refusal());
-        let path = known.map(|known| &known.path);
         ArchiveState {
             archive: id,
-            path: path.map(|path| shown(path.as_os_str().as_bytes())),
+            address: known.map(|known| known.address.to_string()),
             attached: is_attached,
             refusal,
             away,
             encrypted: known.is_some_and(|known| known.key.is_some()),
-            free_bytes: path.filter(|_| is_attached).and_then(|path| free_bytes(path)),
+            free_bytes: free_bytes.filter(|_| is_attached),
             objects: 0,
             bytes: 0,
         }
@@ -141,7 +139,7 @@ impl Tier {
     /// What to call an archive in messages, attached or not.
     fn name_of_archive(&self, id: Id) -> String {
         match self.known_archive(id) {
-            Some(known) => format!("{id} ({})", known.path.display()),
+            Some(known) => format!("{id} ({})", known.address.label()),
             None => id.to_string(),
         }
     }
@@ -191,10 +189,4 @@ impl Tier {
             Ok(())
         })
     }
-}
-
-/// Bytes that whoever writes there may still use.
-fn free_bytes(path: &Path) -> Option<u64> {
-    let found = rustix::fs::statvfs(path).ok()?;
-    Some(found.f_bavail.saturating_mul(found.f_frsize))
 }

@@ -38,7 +38,8 @@ fn archives(tiered: &Tiered) -> Vec<(String, String, bool)> {
     let told = events.filter(|event| event["event"] == "archive").map(|event| {
         assert_eq!((&event["objects"], event["encrypted"].as_bool()), (&1.into(), Some(false)));
         let text = |name: &str| event[name].as_str().unwrap().to_owned();
-        (text("archive"), text("path"), event["attached"].as_bool().unwrap())
+        let place = text("address").strip_prefix("dir:").unwrap().to_owned();
+        (text("archive"), place, event["attached"].as_bool().unwrap())
     });
     told.collect()
 }
@@ -279,4 +280,31 @@ fn rebuild_without_an_archived_tree_reports_what_it_made() {
     let said = tiered.ok(&["rebuild", "--archive", archive, "--home", home, tree]);
     assert!(said.contains("no archived tree was found"), "{said}");
     assert!(said.contains("made 3 files, 0 directories") && !said.contains("younger"), "{said}");
+}
+
+/// A URL means the same as its path, from whichever directory a relative one is named.
+#[test]
+fn archive_is_named_by_url_or_by_path() {
+    require_mounting!();
+    let (tiered, data) = twofold();
+    let tree = shown(tiered.tree());
+    let wrong = ["tier", "attach", tree, "s3://bucket"];
+    let (code, message) = run(&wrong);
+    let expected = "fslab: archive 's3://bucket': no such kind of archive; known: dir\n";
+    assert_eq!((code, message.as_str()), (3, expected));
+    let place = tiered.beside("third one");
+    let beside = place.parent().unwrap();
+    let attach = fslab(&["tier", "attach", tree, "dir:third%20one"]).current_dir(beside).output();
+    let attached = attach.unwrap();
+    assert!(attached.status.success(), "{attached:?}");
+    let url = format!("dir:{}/third%20one", shown(beside));
+    assert!(tiered.ok(&["archives", tree]).trim_end().ends_with(&url));
+    tiered.ok(&["tree", tree]);
+    let (again, home) = (tiered.beside("again"), tiered.beside("home-again"));
+    let first = format!("dir:{}", shown(&tiered.archive()));
+    let places = ["--archive", &first, "--home", shown(&home), shown(&again)];
+    assert!(tiered.ok(&[&["rebuild"][..], &places[..]].concat()).contains("made 1 files"));
+    let file = again.join("file");
+    tiered.ok(&["recall", shown(&file)]);
+    assert!(fs::read(&file).unwrap() == data);
 }

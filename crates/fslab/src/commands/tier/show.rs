@@ -173,7 +173,7 @@ fn as_line(event: &Event) -> Option<String> {
             format!("{object} {bytes:>10} of {modified}  {state:<8} {when}  {path}")
         }
         Event::Archive(state) => {
-            let ArchiveState { archive, path, attached, refusal, away, encrypted, .. } = state;
+            let ArchiveState { archive, address, attached, refusal, away, encrypted, .. } = state;
             let ArchiveState { free_bytes, objects, bytes, .. } = state;
             let free = free_bytes.map_or_else(|| "-".to_owned(), units::bytes);
             let state = match (attached, away, refusal) {
@@ -186,7 +186,7 @@ fn as_line(event: &Event) -> Option<String> {
                 "{archive} {state:<11} {:<9} {objects:>10} files {:>10}  free {free:>10}  {} {}",
                 if *encrypted { "encrypted" } else { "plain" },
                 units::bytes(*bytes),
-                path.as_deref().unwrap_or("-"),
+                address.as_deref().unwrap_or("-"),
                 away.as_deref().or(refusal.as_deref()).unwrap_or_default()
             )
             .trim_end()
