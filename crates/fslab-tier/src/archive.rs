@@ -59,6 +59,30 @@ pub struct ArchiveEntry {
     /// The file with its key, where it is encrypted. The key itself is nowhere else.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub key: Option<PathBuf>,
+    /// How the tier uses it.
+    #[serde(default, skip_serializing_if = "ArchiveUsage::is_active")]
+    pub usage: ArchiveUsage,
+}
+
+/// How a tier uses an archive.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ArchiveUsage {
+    /// It takes copies.
+    #[default]
+    Active,
+    /// It takes no new copies; those that it holds count, and are read, repaired and expired.
+    Retired,
+    /// It is not opened. Its entry stays, since files may name it as a holder of a copy.
+    Detached,
+}
+
+impl ArchiveUsage {
+    /// Returns whether new copies go there.
+    #[must_use]
+    pub fn is_active(&self) -> bool {
+        *self == Self::Active
+    }
 }
 
 /// What a container is for; archives keep the kinds apart, so that trees are found quickly.

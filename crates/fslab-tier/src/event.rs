@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::archive::ArchiveUsage;
 use crate::error::{Error, Result, shown};
 use crate::id::Id;
 
@@ -108,6 +109,8 @@ pub struct ArchiveState {
     pub refusal: Option<String>,
     /// Why it is unavailable, where it is: it is attached again as soon as it is there.
     pub away: Option<String>,
+    /// How the tier uses it.
+    pub usage: ArchiveUsage,
     /// Whether it is known to be encrypted.
     pub encrypted: bool,
     /// Bytes that are free there, as far as that can be told.

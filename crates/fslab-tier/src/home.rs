@@ -15,11 +15,11 @@ use std::time::Duration;
 use fslab_vfs::{Errno, FileSystem};
 use serde::{Deserialize, Serialize};
 
-pub use crate::archive::ArchiveEntry;
 use crate::archive::unavailable::ReconnectingArchive;
 use crate::archive::{
     self, Archive, ArchiveAddress, Key, NewArchive, Purpose, key_of, settings_text,
 };
+pub use crate::archive::{ArchiveEntry, ArchiveUsage};
 use crate::atomic_write::write_durably;
 use crate::catalogue::Catalogue;
 use crate::cleanup::{Cleanup, absent};
@@ -84,7 +84,12 @@ impl TierDescription {
     /// made. The key, where there is one, encrypts all of them.
     #[must_use]
     pub fn usual(archives: Vec<ArchiveAddress>, key: Option<PathBuf>) -> Self {
-        let unmade = |address| ArchiveEntry { id: Id::default(), address, key: key.clone() };
+        let unmade = |address| ArchiveEntry {
+            id: Id::default(),
+            address,
+            key: key.clone(),
+            usage: ArchiveUsage::Active,
+        };
         Self {
             version: VERSION,
             tier: Id::default(),
@@ -99,17 +104,27 @@ impl TierDescription {
         }
     }
 
+    /// The archives that are opened.
+    pub fn attached_archives(&self) -> impl Iterator<Item = &ArchiveEntry> {
+        self.archives.iter().filter(|archive| archive.usage != ArchiveUsage::Detached)
+    }
+
+    /// Returns how many archives take copies.
+    fn active_archives(&self) -> usize {
+        self.archives.iter().filter(|archive| archive.usage.is_active()).count()
+    }
+
     /// The key of a value that can't be, and what to do about it.
     fn wrong(&self) -> Option<(&'static str, String)> {
-        let archives = self.archives.len();
+        let archives = self.active_archives();
         let (key, what) = if self.version != VERSION {
             ("version", format!("version {} is not known to this fslab", self.version))
         } else if self.copies == 0 {
             ("copies", "copies is at least 1: bytes would go that no archive holds".to_owned())
         } else if self.copies > archives {
             let what = format!(
-                "copies is {}, and there are {archives} [[archive]] tables: make it less, and \
-                 attach archives with `fslab tier attach` before it is made more",
+                "copies is {}, and there are {archives} [[archive]] tables that take copies: make \
+                 it less, and attach archives with `fslab tier attach` before it is made more",
                 self.copies
             );
             ("copies", what)
@@ -279,7 +294,13 @@ impl Home {
         for archive in &remains.attached {
             let mut known = self.description.archives.iter_mut();
             match known.find(|known| known.id == archive.id) {
-                Some(known) => known.clone_from(archive),
+                Some(known) => {
+                    let usage = match known.usage {
+                        ArchiveUsage::Retired => ArchiveUsage::Retired,
+                        _ => ArchiveUsage::Active,
+                    };
+                    *known = ArchiveEntry { usage, ..archive.clone() };
+                }
                 None => self.attach(&archive.address, archive.id, archive.key.clone())?,
             }
         }
@@ -325,7 +346,8 @@ impl Home {
     /// Where it belongs to another tier, or the key is not its key.
     pub fn attach(&mut self, archive: &ArchiveAddress, id: Id, key: Option<PathBuf>) -> Result<()> {
         // Before anything is made.
-        let wanted = ArchiveEntry { id, address: archive.clone(), key: key.clone() };
+        let usage = ArchiveUsage::Active;
+        let wanted = ArchiveEntry { id, address: archive.clone(), key: key.clone(), usage };
         settings_text(&self.path.join(SETTINGS), &wanted)?;
         let mut made = Cleanup::default();
         if !archive.is_made() {
@@ -333,19 +355,22 @@ impl Home {
             made.join(make_archive(&wanted, self.description.tier)?);
         }
         let found = archive.describe()?;
+        let mut known = self.description.archives.iter().filter(|known| known.id == found.id);
+        let key = key.or_else(|| known.next().and_then(|known| known.key.clone()));
         key_of(&found, archive, key.as_deref())?;
         if found.owner != self.description.tier {
             let shown = archive.label();
             return Err(refused(format!("{shown} belongs to tier {}", found.owner)));
         }
-        check_number(self.description.archives.len() + 1)?;
+        let others = self.description.archives.iter().filter(|known| known.id != found.id);
+        check_number(others.count() + 1)?;
         let address = archive.canonical()?;
         let is_alive = |other: &&ArchiveEntry| {
             other.id == found.id
                 && other.address != address
                 && other.address.describe().is_ok_and(|alive| alive.id == found.id)
         };
-        if let Some(other) = self.description.archives.iter().find(is_alive) {
+        if let Some(other) = self.description.attached_archives().find(is_alive) {
             let (shown, other) = (address.label(), other.address.label());
             return Err(refused(format!(
                 "{shown} is the same archive as {other}, which is in use: files may need what only \
@@ -353,7 +378,7 @@ impl Home {
             )));
         }
         self.description.archives.retain(|attached| attached.id != found.id);
-        self.description.archives.push(ArchiveEntry { id: found.id, address, key });
+        self.description.archives.push(ArchiveEntry { id: found.id, address, key, usage });
         // The home may name it, though it can't be said whether that will last.
         made.keep();
         self.save()
@@ -385,7 +410,8 @@ impl Home {
             return Err(refused(format!("archive {lost} is not lost: it is still at {place}")));
         }
         let key = key.or_else(|| old.key.clone());
-        let wanted = ArchiveEntry { id: lost, address: archive.clone(), key };
+        let usage = ArchiveUsage::Active;
+        let wanted = ArchiveEntry { id: lost, address: archive.clone(), key, usage };
         // Before anything is made.
         settings_text(&self.path.join(SETTINGS), &wanted)?;
         archive.check_place()?;
@@ -393,6 +419,20 @@ impl Home {
         let address = archive.canonical()?;
         self.description.archives[known] = ArchiveEntry { address, ..wanted };
         made.keep();
+        self.save()
+    }
+
+    /// Changes how an archive is used.
+    ///
+    /// # Errors
+    /// If fewer archives would take copies than copies are asked for.
+    pub fn set_usage(&mut self, archive: Id, usage: ArchiveUsage) -> Result<()> {
+        for known in &mut self.description.archives {
+            if known.id == archive {
+                known.usage = usage;
+            }
+        }
+        self.check_copies(self.description.copies, 0)?;
         self.save()
     }
 
@@ -411,7 +451,7 @@ impl Home {
     /// # Errors
     /// Where there would not be as many archives.
     pub fn check_copies(&self, copies: usize, more: usize) -> Result<()> {
-        check_copies(copies, self.description.archives.len() + more)
+        check_copies(copies, self.description.active_archives() + more)
     }
 
     fn save(&self) -> Result<()> {
@@ -453,17 +493,9 @@ impl Home {
     ) -> Result<Vec<Arc<dyn Archive>>> {
         let mut archives: Vec<Arc<dyn Archive>> = Vec::new();
         let mut problems = Vec::new();
-        for attached in &self.description.archives {
-            let known = (attached.id, attached.address.label());
-            let (home, attached, purpose) = (self.clone(), attached.clone(), purpose.clone());
-            let (tier, identities) = (self.description.tier, Arc::clone(&around.identities));
-            let open = Box::new(move || {
-                let key = home.key_file(&attached);
-                archive::open(&attached.address, (tier, &purpose), key, &identities)
-            });
-            let (archive, problem) =
-                ReconnectingArchive::new(known, open, Arc::clone(&around.clock));
-            archives.push(Arc::new(archive));
+        for attached in self.description.attached_archives() {
+            let (archive, problem) = self.open_archive(attached, purpose, around);
+            archives.push(archive);
             problems.extend(problem);
         }
         if problems.len() == archives.len()
@@ -476,6 +508,24 @@ impl Home {
             .iter()
             .for_each(|error| tracing::warn!("an archive is unavailable for now: {error}"));
         Ok(archives)
+    }
+
+    /// Opens an archive. One that can't be opened is unavailable until it can, and why is returned.
+    pub fn open_archive(
+        &self,
+        attached: &ArchiveEntry,
+        purpose: &Purpose,
+        around: &Environment,
+    ) -> (Arc<dyn Archive>, Option<Error>) {
+        let known = (attached.id, attached.address.label());
+        let (home, attached, purpose) = (self.clone(), attached.clone(), purpose.clone());
+        let (tier, identities) = (self.description.tier, Arc::clone(&around.identities));
+        let open = Box::new(move || {
+            let key = home.key_file(&attached);
+            archive::open(&attached.address, (tier, &purpose), key, &identities)
+        });
+        let (archive, problem) = ReconnectingArchive::new(known, open, Arc::clone(&around.clock));
+        (Arc::new(archive), problem)
     }
 
     /// The file with the key of an archive: the one that was given, where it is the right one, as
@@ -507,6 +557,7 @@ impl Home {
             level: self.description.zstd_level,
             bundled: self.description.bundled_bytes,
             keep: Duration::from_secs(self.description.keep_seconds),
+            home: Some(self.path.clone()),
             policy: Some(self.path.join(POLICY)),
             known_archives: self.description.archives.clone(),
             closes: self.description.umount == Umount::Closed,
@@ -564,7 +615,7 @@ impl Home {
     /// of each archive.
     #[must_use]
     pub fn locked_files(&self) -> Vec<PathBuf> {
-        let archives = self.description.archives.iter();
+        let archives = self.description.attached_archives();
         let leases = archives.filter_map(|archive| archive.address.lock_file());
         leases.chain([self.path.join(CATALOGUE)]).collect()
     }
@@ -576,7 +627,7 @@ impl Home {
             let places = (known.address.canonical(), archive.canonical());
             matches!(places, (Ok(known), Ok(place)) if known == place)
         };
-        let mut known = self.description.archives.iter();
+        let mut known = self.description.archives.iter().filter(|known| known.usage.is_active());
         let found = archive.describe();
         found.is_ok_and(|found| known.any(|known| known.id == found.id && is_at(known)))
     }
@@ -647,7 +698,10 @@ fn check_copies(copies: usize, found: usize) -> Result<()> {
 fn check_number(archives: usize) -> Result<()> {
     match archives {
         0..=COPIES_MAX => Ok(()),
-        _ => Err(refused(format!("a tier has at most {COPIES_MAX} archives"))),
+        _ => Err(refused(format!(
+            "a tier has at most {COPIES_MAX} archives, detached ones included: take those out of \
+             tier.toml that hold no copy"
+        ))),
     }
 }
 

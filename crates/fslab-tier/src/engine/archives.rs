@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::archive::{Archive, ArchiveEntry};
+use crate::archive::{Archive, ArchiveEntry, ArchiveUsage};
 use crate::catalogue::{ObjectRow, ObjectState};
 use crate::engine::Tier;
 use crate::engine::copies::first_answer;
@@ -11,6 +11,8 @@ use crate::error::{Error, Result};
 use crate::event::ArchiveState;
 use crate::id::Id;
 use crate::stored::Version;
+
+mod membership;
 
 impl Tier {
     /// The archives that are attached and available. Those that are unavailable are looked for,
@@ -20,13 +22,6 @@ impl Tier {
         self.look_for_archives();
         let archives = self.archives.read();
         archives.iter().filter(|archive| archive.why_unavailable().is_none()).cloned().collect()
-    }
-
-    /// Attaches one more archive.
-    pub fn attach(&self, archive: Arc<dyn Archive>) {
-        let movers = self.mover_count();
-        let archive = self.recalls.with_time_limit(archive, &self.settings, &self.around, movers);
-        self.archives.write().push(archive);
     }
 
     /// The archives that hold a version, as far as they are attached and available.
@@ -84,7 +79,7 @@ impl Tier {
     /// Errors of the catalogue.
     pub fn archive_states(&self) -> Result<Vec<ArchiveState>> {
         self.look_for_archives();
-        let mut ids: Vec<Id> = self.settings.known_archives.iter().map(|known| known.id).collect();
+        let mut ids: Vec<Id> = self.known_archives.read().iter().map(|known| known.id).collect();
         ids.extend(self.archives.read().iter().map(|archive| archive.id()));
         let mut held: BTreeMap<Id, (u64, u64)> = BTreeMap::new();
         self.each_copy(&mut |row, archive| {
@@ -105,7 +100,7 @@ impl Tier {
         Ok(states)
     }
 
-    fn archive_state(&self, id: Id) -> ArchiveState {
+    pub(crate) fn archive_state(&self, id: Id) -> ArchiveState {
         let (known, attached) = (self.known_archive(id), self.attached(id));
         let away = attached.as_ref().and_then(|archive| archive.why_unavailable());
         let is_attached = attached.is_some() && away.is_none();
@@ -113,10 +108,11 @@ impl Tier {
         let refusal = attached.and_then(|archive| archive.refusal());
         ArchiveState {
             archive: id,
-            address: known.map(|known| known.address.to_string()),
+            address: known.as_ref().map(|known| known.address.to_string()),
             attached: is_attached,
             refusal,
             away,
+            usage: self.usage_of(id),
             encrypted: known.is_some_and(|known| known.key.is_some()),
             free_bytes: free_bytes.filter(|_| is_attached),
             objects: 0,
@@ -124,8 +120,8 @@ impl Tier {
         }
     }
 
-    fn known_archive(&self, id: Id) -> Option<&ArchiveEntry> {
-        self.settings.known_archives.iter().find(|known| known.id == id)
+    fn known_archive(&self, id: Id) -> Option<ArchiveEntry> {
+        self.known_archives.read().iter().find(|known| known.id == id).cloned()
     }
 
     fn attached(&self, id: Id) -> Option<Arc<dyn Archive>> {
@@ -172,7 +168,10 @@ impl Tier {
         self.look_for_archives();
         let mut missing: BTreeMap<Id, u64> = BTreeMap::new();
         self.each_copy(&mut |_, archive| *missing.entry(archive).or_default() += 1)?;
-        missing.retain(|archive, _| !self.is_attached(*archive));
+        // Nobody expects the others to be there.
+        missing.retain(|archive, _| {
+            !self.is_attached(*archive) && self.usage_of(*archive) != ArchiveUsage::Detached
+        });
         let line = |(archive, copies): (&Id, &u64)| {
             let archive = self.name_of_archive(*archive);
             format!("archive {archive} is not attached: {copies} copies were not looked at")

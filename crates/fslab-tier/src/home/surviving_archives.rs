@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::{ArchiveEntry, Home, refused};
+use super::{ArchiveEntry, ArchiveUsage, Home, refused};
 use crate::archive::{self, Archive, ArchiveAddress, ArchiveDescription, Key, Purpose, key_of};
 use crate::error::Result;
 use crate::id::{Id, Identities};
@@ -48,7 +48,7 @@ impl SurvivingArchives {
                         have made a plain one of it; without --key it is taken as it is";
             return Err(refused(what.to_owned()));
         }
-        for known in home.iter().flat_map(|home| &home.description.archives) {
+        for known in home.iter().flat_map(|home| home.description.attached_archives()) {
             if remains.has(known.id) {
                 continue;
             }
@@ -86,7 +86,12 @@ impl SurvivingArchives {
         let key = fitting_key(&found, address, keys, known)?;
         let (address, of) = (address.canonical()?, (self.tier, &Purpose::Read));
         self.archives.push(archive::open(&address, of, key.as_deref(), identities)?);
-        self.attached.push(ArchiveEntry { id: found.id, address, key });
+        self.attached.push(ArchiveEntry {
+            id: found.id,
+            address,
+            key,
+            usage: ArchiveUsage::Active,
+        });
         Ok(())
     }
 

@@ -1,12 +1,13 @@
 //! Making tiers: of a directory, with one archive more, from archives alone.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use fslab_tier::archive::{ArchiveAddress, Key};
+use fslab_tier::command::Command;
 use fslab_tier::home::{
     ArchiveEntry, Home, Poison, SurvivingArchives, TierDescription, Umount, writer_of,
 };
@@ -15,6 +16,7 @@ use fslab_tier::{Environment, own_request, poison, rebuild};
 use fslab_vfs::{FileSystem, LockMode, Size, Timestamp};
 use serde_json::json;
 
+use super::access::Access;
 use super::{parse_bundled, unusable};
 use crate::commands::places::resolved;
 use crate::layers::{around, close_owners_tree, home_of};
@@ -152,7 +154,7 @@ impl MakeKey {
 /// Arguments of `fslab tier attach`.
 #[derive(Debug, clap::Args)]
 pub struct Attach {
-    /// The tree, which is not mounted
+    /// The tree: where it is mounted, or its directory
     tree: PathBuf,
     /// The archive: one of this tier's, or a directory that becomes one; a path, or a URL such as
     /// dir:/mnt/archive
@@ -161,18 +163,37 @@ pub struct Attach {
     #[arg(long, value_name = "FILE")]
     key: Option<PathBuf>,
     /// Have this tree write to an archive of its tier in the place of another tree, which only
-    /// reads it from then on; what this one does not need expires
+    /// reads it from then on; what this one does not need expires. Not while the tree is mounted
     #[arg(long, conflicts_with = "in_place_of")]
     take_over: bool,
-    /// Take the place of a lost archive, with a directory that is empty or not there yet
+    /// Take the place of a lost archive, with a directory that is empty or not there yet. Not while
+    /// the tree is mounted
     #[arg(long, value_name = "ID")]
     in_place_of: Option<fslab_tier::Id>,
-    /// Archives that must hold a file before its bytes may go, from now on
+    /// Archives that must hold a file before its bytes may go, from now on. Not while the tree is
+    /// mounted
     #[arg(long, value_name = "COUNT")]
     copies: Option<usize>,
 }
 
 impl Attach {
+    /// Returns what to ask the daemon of the tree, if the tree is mounted.
+    pub fn of_mounted_tree(&self) -> Result<Option<(Access, Command)>> {
+        let tree = &self.tree;
+        let Ok((access @ Access::Mounted(_), _)) = Access::to(tree) else { return Ok(None) };
+        if self.take_over || self.in_place_of.is_some() || self.copies.is_some() {
+            let tree = tree.display();
+            bail_as!(
+                BadInput,
+                "{tree} is mounted: --take-over, --in-place-of and --copies need it unmounted"
+            )
+        }
+        let address = address_of(&self.archive)?;
+        must_lie_outside(tree, [&address], self.key.iter())?;
+        let key = self.key.as_deref().map(resolved).transpose()?;
+        Ok(Some((access, Command::Attach { address, key })))
+    }
+
     /// Adds the archive.
     pub fn run(&self) -> Result<()> {
         let done = self.attach();
@@ -326,7 +347,7 @@ impl Rebuild {
             made.problems.extend(taken.err().map(|error| error.to_string()));
         }
         let mut refusals = Vec::new();
-        for ArchiveEntry { address, .. } in &home.description.archives {
+        for ArchiveEntry { address, .. } in home.description.attached_archives() {
             match refusal(address, &tree, &around) {
                 Ok(refusal) => refusals.extend(refusal.map(|refusal| (address.label(), refusal))),
                 Err(error) => made.problems.push(error.to_string()),
@@ -337,7 +358,7 @@ impl Rebuild {
 }
 
 /// The address of an archive that a user named; a relative path is one of the current directory.
-fn address_of(text: &OsString) -> Result<ArchiveAddress> {
+pub(super) fn address_of(text: &OsStr) -> Result<ArchiveAddress> {
     let address = ArchiveAddress::parse(text)?;
     Ok(match address.local_path() {
         Some(path) => resolved(&path)?.into(),
@@ -346,7 +367,7 @@ fn address_of(text: &OsString) -> Result<ArchiveAddress> {
 }
 
 fn addresses_of(texts: &[OsString]) -> Result<Vec<ArchiveAddress>> {
-    texts.iter().map(address_of).collect()
+    texts.iter().map(|text| address_of(text)).collect()
 }
 
 fn all_resolved(paths: &[PathBuf]) -> Result<Vec<PathBuf>> {
