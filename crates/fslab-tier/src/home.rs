@@ -427,11 +427,10 @@ impl Home {
     /// # Errors
     /// If fewer archives would take copies than copies are asked for.
     pub fn set_usage(&mut self, archive: Id, usage: ArchiveUsage) -> Result<()> {
-        for known in &mut self.description.archives {
-            if known.id == archive {
-                known.usage = usage;
-            }
-        }
+        let mut known = self.description.archives.iter_mut();
+        let known = known.find(|known| known.id == archive);
+        let unknown = || refused(format!("the home names no archive {archive}"));
+        known.ok_or_else(unknown)?.usage = usage;
         self.check_copies(self.description.copies, 0)?;
         self.save()
     }

@@ -53,6 +53,8 @@ impl Execution<'_> {
         let entry = self.retired(archive)?;
         let (tier, request) = (self.tier, self.request);
         let short = self.read_copies(&mut |heard| tier.drain(entry.id, request, limit, heard))?;
+        // Renamed files do not name their new copies yet.
+        report_problems(self.tell, tier.scan(request)?.damaged)?;
         // Whoever rebuilds the tree without the archive begins with the newest one.
         let archived = tier.archive_tree(request)?;
         report_problems(self.tell, archived.problems)?;

@@ -128,6 +128,10 @@ impl Tier {
         self.archives.read().iter().find(|archive| archive.id() == id).cloned()
     }
 
+    pub(super) fn has_archive(&self, id: Id) -> bool {
+        self.archives.read().iter().any(|archive| archive.id() == id)
+    }
+
     pub(super) fn is_attached(&self, id: Id) -> bool {
         self.attached(id).is_some_and(|archive| archive.why_unavailable().is_none())
     }

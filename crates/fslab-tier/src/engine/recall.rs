@@ -103,7 +103,12 @@ impl Tier {
         archive: &Arc<dyn Archive>,
         version: &Version,
     ) -> crate::Result<Arc<ObjectReader>> {
-        self.recalls.readers.get(archive, version)
+        let reader = self.recalls.readers.get(archive, version);
+        // It was detached meanwhile.
+        if !self.has_archive(archive.id()) {
+            self.forget_readers(archive.id());
+        }
+        reader
     }
 
     /// Closes what reads in an archive, which is opened again when it is needed.

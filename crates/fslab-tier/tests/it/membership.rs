@@ -295,6 +295,23 @@ fn interrupted_drain_goes_on_where_it_was() {
     all_are_right(&fs);
 }
 
+/// The catalogue knows a renamed file by its earlier name.
+#[test]
+fn renamed_file_names_the_copies_of_a_drain() {
+    let world = World::filled();
+    let (tier, fs) = world.open();
+    let client = Client::new(&fs);
+    client.rename(Ino::ROOT, "file3", Ino::ROOT, "renamed").unwrap();
+    world.ask(&tier, "drain", "first").unwrap();
+    world.ask(&tier, "detach", "first").unwrap();
+    let ino = client.lookup(Ino::ROOT, "renamed").unwrap().ino;
+    let known = world.around.marks.read(&*world.lower, ino).unwrap().unwrap();
+    let ids: Vec<_> = world.home().description.archives.iter().map(|one| one.id).collect();
+    assert_eq!(known.version.copies, ids);
+    assert!(client.contents(ino).unwrap() == large());
+    assert!(tier.release(ino, b"renamed", 0).unwrap().bytes > 0);
+}
+
 /// A new catalogue knows of no file: it must not look as if none needed the archive.
 #[test]
 fn lost_catalogue_lets_no_needed_archive_go() {
@@ -328,8 +345,16 @@ fn drained_archive_with_damage_goes_where_others_are_whole() {
     for container in fs::read_dir(world.path("first/files")).unwrap() {
         fs::remove_dir_all(container.unwrap().path()).unwrap();
     }
+    world.ask(&tier, "attach", "third").unwrap();
+    tier.shutdown().unwrap();
+    drop((tier, fs));
+    world.home().ask_for_copies(2).unwrap();
+    let (tier, fs) = world.open();
+    let refused = world.ask(&tier, "detach", "first").unwrap_err();
+    assert!(refused.starts_with("4 versions have fewer than 2 copies"), "{refused}");
     world.ask(&tier, "drain", "first").unwrap();
     world.ask(&tier, "detach", "first").unwrap();
+    fs::remove_dir_all(world.path("second")).unwrap();
     all_are_right(&fs);
 }
 

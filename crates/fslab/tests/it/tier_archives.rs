@@ -350,7 +350,7 @@ fn mounted_tree_changes_from_one_archive_to_another() {
     assert_eq!(states(&tiered, &point), ["detached", "attached"]);
     fs::remove_dir_all(&first).unwrap();
     assert!(fs::read(tiered.path("file")).unwrap() == data);
-    assert!(tiered.of("scrub", "").contains("copies 1, mended 0, damaged 0, made 0"));
+    assert!(tiered.of("scrub", "").contains("copies 2, mended 0, damaged 0, made 0"));
     tiered.umount();
     // It is so for whoever opens the tree next, and without the tree.
     assert_eq!(states(&tiered, tiered.tree()), ["detached", "attached"]);

@@ -68,8 +68,7 @@ impl Tier {
         limit: Option<&RateLimit>,
         heard: &mut ProgressSink<'_, Scrubbed>,
     ) -> Result<Scrubbed> {
-        let scrubbed = self.read_copies(request, limit, None, heard)?;
-        Ok(scrubbed)
+        self.read_copies(request, limit, None, heard)
     }
 
     /// Copies what an archive holds to others, until each version has as many copies without it as
@@ -174,10 +173,9 @@ impl Scrub<'_> {
         let wanted = self.tier.settings.copies.max(1);
         let (mut whole, mut damaged) = (Vec::new(), Vec::new());
         let mut holders = self.tier.holders(&row.version);
-        holders.sort_by_key(|archive| self.drained == Some(archive.id()));
+        holders.sort_by_key(|archive| self.is_drained(archive));
         for archive in holders {
-            let is_drained = self.drained == Some(archive.id());
-            if is_drained && damaged.is_empty() && self.counted(&whole) >= wanted {
+            if self.is_drained(&archive) && damaged.is_empty() && self.counted(&whole) >= wanted {
                 break;
             }
             match verify(&archive, &row.version, self.pace) {
@@ -204,9 +202,11 @@ impl Scrub<'_> {
             None => self.put_together(row)?,
         };
         for (archive, damage) in damaged {
+            if self.is_drained(&archive) && from.is_some() {
+                continue;
+            }
             let copy = |from: &_| self.copy(row, from, &archive);
-            let is_repaired = archive.refusal().is_none() && self.drained != Some(archive.id());
-            let mended = from.as_ref().filter(|_| is_repaired).map(copy);
+            let mended = from.as_ref().filter(|_| archive.refusal().is_none()).map(copy);
             if self.tell_mended(mended, damage, &row.path)? {
                 whole.push(archive);
             }
@@ -229,10 +229,13 @@ impl Scrub<'_> {
 
     /// Counts copies that no other tree may delete, and that are not to be given up.
     fn counted(&self, archives: &[Arc<dyn Archive>]) -> usize {
-        let is_counted = |archive: &&Arc<dyn Archive>| {
-            archive.refusal().is_none() && self.drained != Some(archive.id())
-        };
+        let is_counted =
+            |archive: &&Arc<dyn Archive>| archive.refusal().is_none() && !self.is_drained(archive);
         archives.iter().filter(is_counted).count()
+    }
+
+    fn is_drained(&self, archive: &Arc<dyn Archive>) -> bool {
+        self.drained == Some(archive.id())
     }
 
     /// Archives that take copies, and are not said to hold an object.
@@ -302,11 +305,13 @@ impl Scrub<'_> {
     /// them in any archive repairs the others; where a copy has one, it tells of that copy.
     fn lists(&mut self, row: &ObjectRow) -> Result<()> {
         let holders = self.tier.holders(&row.version);
-        if holders.iter().all(|archive| has_lists(archive, row.version.location)) {
+        let kept = || holders.iter().filter(|archive| !self.is_drained(archive));
+        if kept().all(|archive| has_lists(archive, row.version.location)) {
             return Ok(());
         }
         let Some(_stays) = self.tier.hold(row, self.pace.request)? else { return Ok(()) };
-        for archive in &holders {
+        let kept: Vec<_> = kept().cloned().collect();
+        for archive in &kept {
             self.repair_lists(row, archive, &holders)?;
         }
         Ok(())
