@@ -193,6 +193,11 @@ fn archive_is_detached_once_others_have_what_it_holds() {
     let advice = "first: run `fslab tier drain` first";
     assert!(refused.starts_with(expected) && refused.ends_with(advice), "{refused}");
     assert_eq!(world.usages(), [Active, Active], "it is as before");
+    // Whoever has read it lately does not keep it open.
+    let client = Client::new(&fs);
+    let ino = client.lookup(Ino::ROOT, "file0").unwrap().ino;
+    assert!(client.contents(ino).unwrap() == contents(0));
+    drop(client);
     assert_eq!(world.ask(&tier, "drain", "first").unwrap().usage, ArchiveUsage::Retired);
     let state = world.ask(&tier, "detach", "first").unwrap();
     assert_eq!((state.usage, state.attached), (Detached, false));

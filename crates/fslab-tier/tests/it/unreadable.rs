@@ -128,11 +128,7 @@ fn settings_that_cant_be_are_refused_by_line_and_what_to_do() {
     for (key, value, said) in [
         ("version", "9", "line 1: version 9 is not known"),
         ("copies", "0", "line 3: copies is at least 1"),
-        (
-            "copies",
-            "2",
-            "line 3: copies is 2, and there are 1 [[archive]] tables that take copies: make it less",
-        ),
+        ("copies", "2", "line 3: copies is 2, and there are 1 [[archive]] tables that take copies"),
         ("zstd_level", "20", "line 4: zstd_level is from 0, for none, to 19"),
         ("zstd_level", "-1", "line 4: zstd_level is from 0"),
         ("bundled_bytes", "2000000", "line 5: bundled_bytes is at most 1 MiB"),
