@@ -359,6 +359,8 @@ fn drained_archive_with_damage_goes_where_others_are_whole() {
     assert!(refused.starts_with("4 versions have fewer than 2 copies"), "{refused}");
     world.ask(&tier, "drain", "first").unwrap();
     world.ask(&tier, "detach", "first").unwrap();
+    let mut written = fs::read_dir(world.path("first/files")).unwrap();
+    assert!(written.next().is_none(), "what goes is not repaired");
     fs::remove_dir_all(world.path("second")).unwrap();
     all_are_right(&fs);
 }
