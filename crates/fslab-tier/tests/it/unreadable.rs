@@ -172,7 +172,7 @@ fn home_names_archives_whose_paths_are_no_text_by_url() {
     let scratch = tempfile::tempdir().unwrap();
     let of = |name: &[u8]| scratch.path().canonicalize().unwrap().join(OsStr::from_bytes(name));
     let (lower, around) = (MemFs::default(), Bench::new().around);
-    let [first, second] = [b"fi rst\xff%41".as_slice(), b"second\n'\"\\"].map(|name| of(name));
+    let [first, second] = [b"fi rst\xff%41".as_slice(), b"second\n'\"\\"].map(&of);
     let wish = TierDescription::usual(vec![first.clone().into()], None);
     let mut home = Home::init(&of(b"home"), &lower, &wish, &around).unwrap();
     home.attach(&second.clone().into(), Id([9; 16]), None).unwrap();
