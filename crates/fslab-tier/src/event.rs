@@ -109,7 +109,8 @@ pub struct ArchiveState {
     pub refusal: Option<String>,
     /// Why it is unavailable, where it is: it is attached again as soon as it is there.
     pub away: Option<String>,
-    /// How the tier uses it.
+    /// How the tier uses it. A daemon of an earlier version does not say so.
+    #[serde(default)]
     pub usage: ArchiveUsage,
     /// Whether it is known to be encrypted.
     pub encrypted: bool,
