@@ -1,8 +1,11 @@
 //! Archives: the trait, and a file for each kind.
 //!
-//! `directory` is the archive that users have. Three kinds wrap any archive: `encryption` encrypts
-//! with a `key`, `unavailable` reconnects, and `call_timeout` limits the time of a call. `lease`
-//! and `writer_record` keep two trees from writing to one archive.
+//! Users name an archive by an `address`, a URL whose scheme is its `kind`; `registry` lists the
+//! kinds. `directory` is the only kind so far. Its folder holds what concerns directories: the
+//! lease and the record of the writer, which keep two trees from writing to one archive.
+//!
+//! Three wrappers fit any archive: `encryption` encrypts with a `key`, `unavailable` reconnects,
+//! and `call_timeout` limits the time of a call.
 //!
 //! An archive keeps *containers*, which are written once from beginning to end and then never
 //! changed. A container holds one object, or several in a row.
@@ -14,31 +17,35 @@ use serde::{Deserialize, Serialize};
 
 use crate::id::Id;
 
+mod address;
 mod call_threads;
 mod call_timeout;
-mod confined_dir;
 mod description;
 mod directory;
 pub mod encryption;
 pub mod key;
-mod lease;
+mod kind;
 mod open;
+mod registry;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
 pub mod unavailable;
-mod writer_record;
+mod writer;
 
+pub use address::ArchiveAddress;
 pub(crate) use call_timeout::TimeoutArchive;
 pub(crate) use description::settings_text;
 pub use description::{ArchiveDescription, Cipher, Encryption};
 pub use directory::DirectoryArchive;
 pub use encryption::EncryptedArchive;
 pub use key::Key;
-pub(crate) use lease::LEASE;
+pub(crate) use kind::NewArchive;
+pub use kind::{ArchiveKindSpec, Purpose};
 pub(crate) use open::key_of;
-pub use open::{Purpose, open};
+pub use open::open;
+pub use registry::ARCHIVE_KINDS;
 pub use unavailable::ReconnectingArchive;
-pub use writer_record::{Openings, Writer};
+pub use writer::{Openings, Writer};
 
 /// An archive of a tier.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -46,11 +53,36 @@ pub use writer_record::{Openings, Writer};
 pub struct ArchiveEntry {
     /// Its identity.
     pub id: Id,
-    /// Its directory.
-    pub path: PathBuf,
+    /// Where it is. Trees made before archives had URLs call it `path`.
+    #[serde(alias = "path")]
+    pub address: ArchiveAddress,
     /// The file with its key, where it is encrypted. The key itself is nowhere else.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub key: Option<PathBuf>,
+    /// How the tier uses it.
+    #[serde(default, skip_serializing_if = "ArchiveUsage::is_active")]
+    pub usage: ArchiveUsage,
+}
+
+/// How a tier uses an archive.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ArchiveUsage {
+    /// It takes copies.
+    #[default]
+    Active,
+    /// It takes no new copies; those that it holds count, and are read, repaired and expired.
+    Retired,
+    /// It is not opened. Its entry stays, since files may name it as a holder of a copy.
+    Detached,
+}
+
+impl ArchiveUsage {
+    /// Returns whether new copies go there.
+    #[must_use]
+    pub fn is_active(&self) -> bool {
+        *self == Self::Active
+    }
 }
 
 /// What a container is for; archives keep the kinds apart, so that trees are found quickly.
@@ -145,6 +177,11 @@ pub trait Archive: Send + Sync {
     /// # Errors
     /// Errors of the system.
     fn delete(&self, container: Container) -> io::Result<()>;
+
+    /// Returns how many bytes its writer may still use, if that is known.
+    fn free_bytes(&self) -> Option<u64> {
+        None
+    }
 
     /// Returns where a part of a container lies, for the order of recalls: medium, and place on it.
     fn position(&self, container: Id, offset: u64) -> (u64, u64) {

@@ -4,11 +4,13 @@
 //! [`execute`] runs any of them; the files below hold those that take more than a call of the
 //! engine.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use fslab_vfs::Request;
 use serde::{Deserialize, Serialize};
 
+use crate::archive::ArchiveAddress;
 pub use crate::engine::PIN_NAME;
 use crate::engine::{Expired, Tier};
 use crate::error::{Error, Result};
@@ -18,6 +20,7 @@ use crate::rate_limit::RateLimit;
 use crate::stored::BLOCK_BYTES;
 
 mod archive;
+mod archives;
 mod each_file;
 mod inspect;
 mod recall;
@@ -112,6 +115,30 @@ pub enum Command {
     },
     /// Which archives there are.
     Archives,
+    /// Attach an archive, or make it active again.
+    Attach {
+        /// Where it is.
+        address: ArchiveAddress,
+        /// The file with its key.
+        key: Option<PathBuf>,
+    },
+    /// Send no new copies to an archive.
+    Retire {
+        /// Its identity or its URL.
+        archive: String,
+    },
+    /// Retire an archive, and copy to others what only it holds.
+    Drain {
+        /// As above.
+        archive: String,
+        /// Bytes a second; 0 for any.
+        rate: u64,
+    },
+    /// Use an archive no longer that no file needs.
+    Detach {
+        /// As above.
+        archive: String,
+    },
     /// Remove what was replaced or removed long enough ago.
     Expire,
     /// Archive the names and attributes of the tree.
@@ -210,6 +237,10 @@ impl Execution<'_> {
             Command::Scan => self.scan(),
             Command::Scrub { rate } => self.scrub(limit(*rate).as_ref()),
             Command::Archives => self.archives(),
+            Command::Attach { address, key } => self.attach(address, key.as_deref()),
+            Command::Retire { archive } => self.retire(archive),
+            Command::Drain { archive, rate } => self.drain(archive, limit(*rate).as_ref()),
+            Command::Detach { archive } => self.detach(archive),
             Command::Expire => {
                 let Expired { objects, containers, repacked } = tier.expire(request)?;
                 let figures =

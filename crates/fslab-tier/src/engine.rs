@@ -101,9 +101,11 @@ pub struct Settings {
     pub archive_rate: u64,
     /// Rate limit of recalls in bytes a second; 0 for none.
     pub recall_rate: u64,
+    /// The directory of its home, which commands that attach and detach archives write to.
+    pub home: Option<PathBuf>,
     /// The path of its default policy.
     pub policy: Option<PathBuf>,
-    /// The archives that its home names, attached or not.
+    /// The archives that its home names when it starts, attached or not.
     pub known_archives: Vec<ArchiveEntry>,
     /// Programs can enter the tree through the mount only.
     pub closes: bool,
@@ -131,6 +133,7 @@ impl Settings {
             ahead: 4,
             archive_rate: 0,
             recall_rate: 0,
+            home: None,
             policy: None,
             known_archives: Vec::new(),
             closes: true,
@@ -155,6 +158,8 @@ pub struct Tier {
     root: ClosedRoot,
     settings: Settings,
     archives: RwLock<Vec<Arc<dyn Archive>>>,
+    /// The archives that its home names, attached or not.
+    known_archives: RwLock<Vec<ArchiveEntry>>,
     catalogue: Catalogue,
     around: Environment,
     files: files::Files,
@@ -176,7 +181,7 @@ impl Tier {
     /// If the tree belongs to another tier, or is in use.
     pub fn open(
         lower: Arc<dyn FileSystem>,
-        settings: Settings,
+        mut settings: Settings,
         archives: Vec<Arc<dyn Archive>>,
         catalogue: Catalogue,
         around: Environment,
@@ -201,12 +206,14 @@ impl Tier {
             .collect();
         let outbound = outbound::Outbound::new(&settings, &around, first_sequence);
         let releases = release::Releases::new(&lower, &settings);
+        let known_archives = RwLock::new(std::mem::take(&mut settings.known_archives));
         let tier = Arc::new_cyclic(|me| Self {
             me: Weak::clone(me),
             lower,
             root,
             settings,
             archives: RwLock::new(archives),
+            known_archives,
             catalogue,
             around,
             files: files::Files::default(),

@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::archive::ArchiveUsage;
 use crate::error::{Error, Result, shown};
 use crate::id::Id;
 
@@ -100,14 +101,17 @@ pub enum Event {
 pub struct ArchiveState {
     /// Its identity.
     pub archive: Id,
-    /// Its directory, where the tier's home names one.
-    pub path: Option<String>,
+    /// Its URL, if the tier's home names it.
+    pub address: Option<String>,
     /// Whether it can be used.
     pub attached: bool,
     /// Why it is only read, where another tree writes to it.
     pub refusal: Option<String>,
     /// Why it is unavailable, where it is: it is attached again as soon as it is there.
     pub away: Option<String>,
+    /// How the tier uses it. A daemon of an earlier version does not say so.
+    #[serde(default)]
+    pub usage: ArchiveUsage,
     /// Whether it is known to be encrypted.
     pub encrypted: bool,
     /// Bytes that are free there, as far as that can be told.

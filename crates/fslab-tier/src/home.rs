@@ -15,13 +15,14 @@ use std::time::Duration;
 use fslab_vfs::{Errno, FileSystem};
 use serde::{Deserialize, Serialize};
 
-pub use crate::archive::ArchiveEntry;
 use crate::archive::unavailable::ReconnectingArchive;
 use crate::archive::{
-    self, Archive, ArchiveDescription, DirectoryArchive, Key, LEASE, Purpose, key_of, settings_text,
+    self, Archive, ArchiveAddress, Key, NewArchive, Purpose, key_of, settings_text,
 };
+pub use crate::archive::{ArchiveEntry, ArchiveUsage};
 use crate::atomic_write::write_durably;
 use crate::catalogue::Catalogue;
+use crate::cleanup::{Cleanup, absent};
 use crate::closed_root::{self, ClosedRoot, Treatment};
 use crate::deny_list::{DenyList, Programs};
 use crate::engine::{BUNDLED_BYTES_MAX, Settings, Tier, check_mark, claim};
@@ -32,11 +33,9 @@ use crate::private;
 use crate::stored::format::COPIES_MAX;
 use crate::stored::{Marks, TreeMark};
 
-mod cleanup;
 mod surviving_archives;
 mod writer_identity;
 
-use cleanup::{Cleanup, absent};
 pub use surviving_archives::SurvivingArchives;
 use writer_identity::Origin;
 pub use writer_identity::writer_of;
@@ -84,8 +83,13 @@ impl TierDescription {
     /// A new tier with the usual settings; it and its archives get their identities when they are
     /// made. The key, where there is one, encrypts all of them.
     #[must_use]
-    pub fn usual(archives: Vec<PathBuf>, key: Option<PathBuf>) -> Self {
-        let unmade = |path| ArchiveEntry { id: Id::default(), path, key: key.clone() };
+    pub fn usual(archives: Vec<ArchiveAddress>, key: Option<PathBuf>) -> Self {
+        let unmade = |address| ArchiveEntry {
+            id: Id::default(),
+            address,
+            key: key.clone(),
+            usage: ArchiveUsage::Active,
+        };
         Self {
             version: VERSION,
             tier: Id::default(),
@@ -100,17 +104,27 @@ impl TierDescription {
         }
     }
 
+    /// The archives that are opened.
+    pub fn attached_archives(&self) -> impl Iterator<Item = &ArchiveEntry> {
+        self.archives.iter().filter(|archive| archive.usage != ArchiveUsage::Detached)
+    }
+
+    /// Returns how many archives take copies.
+    fn active_archives(&self) -> usize {
+        self.archives.iter().filter(|archive| archive.usage.is_active()).count()
+    }
+
     /// The key of a value that can't be, and what to do about it.
     fn wrong(&self) -> Option<(&'static str, String)> {
-        let archives = self.archives.len();
+        let archives = self.active_archives();
         let (key, what) = if self.version != VERSION {
             ("version", format!("version {} is not known to this fslab", self.version))
         } else if self.copies == 0 {
             ("copies", "copies is at least 1: bytes would go that no archive holds".to_owned())
         } else if self.copies > archives {
             let what = format!(
-                "copies is {}, and there are {archives} [[archive]] tables: make it less, and \
-                 attach archives with `fslab tier attach` before it is made more",
+                "copies is {}, and there are {archives} [[archive]] tables that take copies: make \
+                 it less, and attach archives with `fslab tier attach` before it is made more",
                 self.copies
             );
             ("copies", what)
@@ -195,7 +209,7 @@ impl Home {
         // Before anything is made.
         for archive in &mut description.archives {
             archive.key.as_deref().map(Key::read).transpose()?;
-            DirectoryArchive::check_place(&archive.path)?;
+            archive.address.check_place()?;
             archive.id = around.identities.make();
         }
         let mut made = Cleanup::default();
@@ -203,7 +217,7 @@ impl Home {
         let home = Self::make(path, description)?;
         made.add(new);
         for archive in &home.description.archives {
-            init_archive(&archive.path, archive.id, tier, archive.key.as_deref(), &mut made)?;
+            made.join(make_archive(archive, tier)?);
         }
         home.save()?;
         // No file of the tree was ever archived: nothing is in doubt, and nobody left it so.
@@ -280,8 +294,14 @@ impl Home {
         for archive in &remains.attached {
             let mut known = self.description.archives.iter_mut();
             match known.find(|known| known.id == archive.id) {
-                Some(known) => known.clone_from(archive),
-                None => self.attach(&archive.path, archive.id, archive.key.clone())?,
+                Some(known) => {
+                    let usage = match known.usage {
+                        ArchiveUsage::Retired => ArchiveUsage::Retired,
+                        _ => ArchiveUsage::Active,
+                    };
+                    *known = ArchiveEntry { usage, ..archive.clone() };
+                }
+                None => self.attach(&archive.address, archive.id, archive.key.clone())?,
             }
         }
         self.save()
@@ -324,37 +344,41 @@ impl Home {
     ///
     /// # Errors
     /// Where it belongs to another tier, or the key is not its key.
-    pub fn attach(&mut self, archive: &Path, id: Id, key: Option<PathBuf>) -> Result<()> {
+    pub fn attach(&mut self, archive: &ArchiveAddress, id: Id, key: Option<PathBuf>) -> Result<()> {
         // Before anything is made.
-        let wanted = ArchiveEntry { id, path: archive.to_owned(), key: key.clone() };
+        let usage = ArchiveUsage::Active;
+        let wanted = ArchiveEntry { id, address: archive.clone(), key: key.clone(), usage };
         settings_text(&self.path.join(SETTINGS), &wanted)?;
         let mut made = Cleanup::default();
-        if !archive.join("archive.toml").exists() {
-            DirectoryArchive::check_place(archive)?;
-            init_archive(archive, id, self.description.tier, key.as_deref(), &mut made)?;
+        if !archive.is_made() {
+            archive.check_place()?;
+            made.join(make_archive(&wanted, self.description.tier)?);
         }
-        let found = ArchiveDescription::read(archive)?;
+        let found = archive.describe()?;
+        let mut known = self.description.archives.iter().filter(|known| known.id == found.id);
+        let key = key.or_else(|| known.next().and_then(|known| known.key.clone()));
         key_of(&found, archive, key.as_deref())?;
         if found.owner != self.description.tier {
-            let shown = archive.display();
+            let shown = archive.label();
             return Err(refused(format!("{shown} belongs to tier {}", found.owner)));
         }
-        check_number(self.description.archives.len() + 1)?;
-        let path = archive.canonicalize().map_err(Error::file(archive))?;
+        let others = self.description.archives.iter().filter(|known| known.id != found.id);
+        check_number(others.count() + 1)?;
+        let address = archive.canonical()?;
         let is_alive = |other: &&ArchiveEntry| {
             other.id == found.id
-                && other.path != path
-                && ArchiveDescription::read(&other.path).is_ok_and(|alive| alive.id == found.id)
+                && other.address != address
+                && other.address.describe().is_ok_and(|alive| alive.id == found.id)
         };
-        if let Some(other) = self.description.archives.iter().find(is_alive) {
-            let (shown, other) = (path.display(), other.path.display());
+        if let Some(other) = self.description.attached_archives().find(is_alive) {
+            let (shown, other) = (address.label(), other.address.label());
             return Err(refused(format!(
                 "{shown} is the same archive as {other}, which is in use: files may need what only \
                  that one holds"
             )));
         }
         self.description.archives.retain(|attached| attached.id != found.id);
-        self.description.archives.push(ArchiveEntry { id: found.id, path, key });
+        self.description.archives.push(ArchiveEntry { id: found.id, address, key, usage });
         // The home may name it, though it can't be said whether that will last.
         made.keep();
         self.save()
@@ -369,27 +393,45 @@ impl Home {
     /// # Errors
     /// Where the home knows none of the identity, that is still where it was, or the directory is
     /// an archive already.
-    pub fn replace(&mut self, lost: Id, archive: &Path, key: Option<PathBuf>) -> Result<()> {
+    pub fn replace(
+        &mut self,
+        lost: Id,
+        archive: &ArchiveAddress,
+        key: Option<PathBuf>,
+    ) -> Result<()> {
         let Some(known) = self.description.archives.iter().position(|known| known.id == lost)
         else {
             let what = "the tier has no archive";
             return Err(refused(format!("{what} {lost}; see `fslab tier archives`")));
         };
         let old = &self.description.archives[known];
-        if ArchiveDescription::read(&old.path).is_ok_and(|found| found.id == lost) {
-            let path = old.path.display();
-            return Err(refused(format!("archive {lost} is not lost: it is still at {path}")));
+        if old.address.describe().is_ok_and(|found| found.id == lost) {
+            let place = old.address.label();
+            return Err(refused(format!("archive {lost} is not lost: it is still at {place}")));
         }
         let key = key.or_else(|| old.key.clone());
-        let wanted = ArchiveEntry { id: lost, path: archive.to_owned(), key: key.clone() };
+        let usage = ArchiveUsage::Active;
+        let wanted = ArchiveEntry { id: lost, address: archive.clone(), key, usage };
         // Before anything is made.
         settings_text(&self.path.join(SETTINGS), &wanted)?;
-        DirectoryArchive::check_place(archive)?;
-        let mut made = Cleanup::default();
-        init_archive(archive, lost, self.description.tier, key.as_deref(), &mut made)?;
-        let path = archive.canonicalize().map_err(Error::file(archive))?;
-        self.description.archives[known] = ArchiveEntry { id: lost, path, key };
+        archive.check_place()?;
+        let made = make_archive(&wanted, self.description.tier)?;
+        let address = archive.canonical()?;
+        self.description.archives[known] = ArchiveEntry { address, ..wanted };
         made.keep();
+        self.save()
+    }
+
+    /// Changes how an archive is used.
+    ///
+    /// # Errors
+    /// If fewer archives would take copies than copies are asked for.
+    pub fn set_usage(&mut self, archive: Id, usage: ArchiveUsage) -> Result<()> {
+        let mut known = self.description.archives.iter_mut();
+        let known = known.find(|known| known.id == archive);
+        let unknown = || refused(format!("the home names no archive {archive}"));
+        known.ok_or_else(unknown)?.usage = usage;
+        self.check_copies(self.description.copies, 0)?;
         self.save()
     }
 
@@ -408,7 +450,7 @@ impl Home {
     /// # Errors
     /// Where there would not be as many archives.
     pub fn check_copies(&self, copies: usize, more: usize) -> Result<()> {
-        check_copies(copies, self.description.archives.len() + more)
+        check_copies(copies, self.description.active_archives() + more)
     }
 
     fn save(&self) -> Result<()> {
@@ -450,17 +492,9 @@ impl Home {
     ) -> Result<Vec<Arc<dyn Archive>>> {
         let mut archives: Vec<Arc<dyn Archive>> = Vec::new();
         let mut problems = Vec::new();
-        for attached in &self.description.archives {
-            let known = (attached.id, attached.path.display().to_string());
-            let (home, attached, purpose) = (self.clone(), attached.clone(), purpose.clone());
-            let (tier, identities) = (self.description.tier, Arc::clone(&around.identities));
-            let open = Box::new(move || {
-                let key = home.key_file(&attached);
-                archive::open(&attached.path, (tier, &purpose), key, &identities)
-            });
-            let (archive, problem) =
-                ReconnectingArchive::new(known, open, Arc::clone(&around.clock));
-            archives.push(Arc::new(archive));
+        for attached in self.description.attached_archives() {
+            let (archive, problem) = self.open_archive(attached, purpose, around);
+            archives.push(archive);
             problems.extend(problem);
         }
         if problems.len() == archives.len()
@@ -475,16 +509,34 @@ impl Home {
         Ok(archives)
     }
 
+    /// Opens an archive. One that can't be opened is unavailable until it can, and why is returned.
+    pub fn open_archive(
+        &self,
+        attached: &ArchiveEntry,
+        purpose: &Purpose,
+        around: &Environment,
+    ) -> (Arc<dyn Archive>, Option<Error>) {
+        let known = (attached.id, attached.address.label());
+        let (home, attached, purpose) = (self.clone(), attached.clone(), purpose.clone());
+        let (tier, identities) = (self.description.tier, Arc::clone(&around.identities));
+        let open = Box::new(move || {
+            let key = home.key_file(&attached);
+            archive::open(&attached.address, (tier, &purpose), key, &identities)
+        });
+        let (archive, problem) = ReconnectingArchive::new(known, open, Arc::clone(&around.clock));
+        (Arc::new(archive), problem)
+    }
+
     /// The file with the key of an archive: the one that was given, where it is the right one, as
     /// each archive may have its own. What is wrong with both is said when the archive is opened.
     fn key_file<'a>(&'a self, attached: &'a ArchiveEntry) -> Option<&'a Path> {
         let known = attached.key.as_deref();
-        let Ok(found) = ArchiveDescription::read(&attached.path) else { return known };
+        let Ok(found) = attached.address.describe() else { return known };
         if found.encryption.is_none() {
             return known;
         }
         let mut files = self.key.as_deref().into_iter().chain(known);
-        let is_right = |file: &&Path| key_of(&found, &attached.path, Some(file)).is_ok();
+        let is_right = |file: &&Path| key_of(&found, &attached.address, Some(file)).is_ok();
         files.clone().find(is_right).or_else(|| files.next())
     }
 
@@ -504,6 +556,7 @@ impl Home {
             level: self.description.zstd_level,
             bundled: self.description.bundled_bytes,
             keep: Duration::from_secs(self.description.keep_seconds),
+            home: Some(self.path.clone()),
             policy: Some(self.path.join(POLICY)),
             known_archives: self.description.archives.clone(),
             closes: self.description.umount == Umount::Closed,
@@ -561,19 +614,20 @@ impl Home {
     /// of each archive.
     #[must_use]
     pub fn locked_files(&self) -> Vec<PathBuf> {
-        let leases = self.description.archives.iter().map(|archive| archive.path.join(LEASE));
+        let archives = self.description.attached_archives();
+        let leases = archives.filter_map(|archive| archive.address.lock_file());
         leases.chain([self.path.join(CATALOGUE)]).collect()
     }
 
     /// Whether an archive is one of the tier's where it is.
     #[must_use]
-    pub fn knows(&self, archive: &Path) -> bool {
+    pub fn knows(&self, archive: &ArchiveAddress) -> bool {
         let is_at = |known: &ArchiveEntry| {
-            let places = (known.path.canonicalize(), archive.canonicalize());
-            matches!(places, (Ok(known), Ok(path)) if known == path)
+            let places = (known.address.canonical(), archive.canonical());
+            matches!(places, (Ok(known), Ok(place)) if known == place)
         };
-        let found = ArchiveDescription::read(archive);
-        let mut known = self.description.archives.iter();
+        let mut known = self.description.archives.iter().filter(|known| known.usage.is_active());
+        let found = archive.describe();
         found.is_ok_and(|found| known.any(|known| known.id == found.id && is_at(known)))
     }
 
@@ -584,14 +638,14 @@ impl Home {
     /// it.
     pub fn take_over(
         &self,
-        archive: &Path,
+        archive: &ArchiveAddress,
         tree: &Arc<dyn FileSystem>,
         around: &Environment,
     ) -> Result<()> {
         let writer = writer_of(tree, around)?.ok_or_else(|| {
             refused("the tree's root takes no xattr: archives can't know it".to_owned())
         })?;
-        DirectoryArchive::take_over(archive, self.description.tier, &writer)
+        archive.take_over(self.description.tier, &writer)
     }
 
     /// A new catalogue takes the place of one that is not there: the first comes with the tier.
@@ -625,20 +679,9 @@ fn must_be_homeless(tree: &dyn FileSystem, tier: Id, marks: Marks) -> Result<()>
 }
 
 /// Makes an archive, encrypted where a file with a key is named.
-fn init_archive(
-    archive: &Path,
-    id: Id,
-    tier: Id,
-    key: Option<&Path>,
-    made: &mut Cleanup,
-) -> Result<()> {
-    let new = absent(archive, &DirectoryArchive::parts());
-    let key = key.map(Key::read).transpose()?;
-    let done = DirectoryArchive::init(archive, id, tier, key.as_ref());
-    if !done.as_ref().is_err_and(is_taken) {
-        made.add(new);
-    }
-    done
+fn make_archive(archive: &ArchiveEntry, owner: Id) -> Result<Cleanup> {
+    let key = archive.key.as_deref().map(Key::read).transpose()?;
+    archive.address.make(&NewArchive { id: archive.id, owner, key: key.as_ref() })
 }
 
 fn check_copies(copies: usize, found: usize) -> Result<()> {
@@ -654,22 +697,16 @@ fn check_copies(copies: usize, found: usize) -> Result<()> {
 fn check_number(archives: usize) -> Result<()> {
     match archives {
         0..=COPIES_MAX => Ok(()),
-        _ => Err(refused(format!("a tier has at most {COPIES_MAX} archives"))),
+        _ => Err(refused(format!(
+            "a tier has at most {COPIES_MAX} archives, detached ones included: take those out of \
+             tier.toml that hold no copy"
+        ))),
     }
 }
 
 /// What the root of a tree says.
 fn mark_of(tree: &dyn FileSystem, marks: Marks) -> Result<Option<TreeMark>> {
     marks.read_tree(tree).map_err(|error| refused(format!("the tree: {error}")))
-}
-
-/// Whether somebody else has made something where it was to be made.
-fn is_taken(error: &Error) -> bool {
-    match error {
-        Error::File { source, .. } => source.kind() == ErrorKind::AlreadyExists,
-        Error::NoArchive { .. } | Error::Refused { .. } => true,
-        _ => false,
-    }
 }
 
 fn refused(what: String) -> Error {

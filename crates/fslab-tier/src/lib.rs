@@ -33,6 +33,7 @@ pub mod archive;
 mod atomic_write;
 mod calendar;
 pub mod catalogue;
+mod cleanup;
 pub mod closed_root;
 pub mod command;
 mod deny_list;

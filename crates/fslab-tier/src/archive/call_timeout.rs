@@ -265,6 +265,10 @@ impl Archive for TimeoutArchive {
         self.call(0, move |archive| archive.delete(container))
     }
 
+    fn free_bytes(&self) -> Option<u64> {
+        self.call(0, |archive| Ok(archive.free_bytes())).ok().flatten()
+    }
+
     fn position(&self, container: Id, offset: u64) -> (u64, u64) {
         self.archive.position(container, offset)
     }

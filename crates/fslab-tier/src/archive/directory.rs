@@ -23,19 +23,55 @@ use std::time::SystemTime;
 use parking_lot::Mutex;
 use rustix::fs::{Advice, fadvise};
 
-use super::confined_dir::ConfinedDir;
-use super::description::{
-    ArchiveDescription, Cipher, Encryption, SETTINGS, VERSION, directory_of, settings_text,
-};
-use super::lease::{Right, is_fresh, lease_for, share_lease, take_lease};
-use super::writer_record::{self, Writer};
-use super::{Archive, Container, ContainerKind, Key, Upload};
+use super::description::{ArchiveDescription, Cipher, Encryption, settings_text};
+use super::kind::{ArchiveKindSpec, NewArchive, Purpose};
+use super::{Archive, Container, ContainerKind, Key, Upload, Writer};
 use crate::atomic_write::{sync_directory_of, write_durably};
+use crate::cleanup::{Cleanup, absent};
 use crate::error::{Error, Result};
 use crate::id::Id;
 use crate::private;
 
+mod confined_dir;
+mod lease;
+mod settings;
+mod writer_record;
+
+use confined_dir::ConfinedDir;
+use lease::{LEASE, Right, is_fresh, lease_for, share_lease, take_lease};
+use settings::{SETTINGS, VERSION, describe, directory_of};
+
 const INCOMING: &str = "incoming";
+
+pub(super) const SPEC: ArchiveKindSpec = ArchiveKindSpec {
+    name: "dir",
+    help: "a directory of its own, on another disk or on NFS: dir:/mnt/archive, or the plain path",
+    local_path: |location| Some(location.into()),
+    lock_file: |location| Some(Path::new(location).join(LEASE)),
+    canonical: |location| {
+        let path = Path::new(location);
+        path.canonicalize().map(Into::into).map_err(Error::file(path))
+    },
+    is_made: |location| Path::new(location).join(SETTINGS).exists(),
+    check_place: |location| check_place(Path::new(location)),
+    make: |location, new| make(Path::new(location), new),
+    describe: |location| describe(Path::new(location)),
+    open: |location, owner, purpose| {
+        let root = Path::new(location);
+        Ok(Arc::new(match purpose {
+            Purpose::Write(writer) => DirectoryArchive::open_for(root, owner, writer.as_ref())?,
+            Purpose::Read => DirectoryArchive::open_to_read(root, owner)?,
+        }))
+    },
+    take_over: |location, owner, writer| {
+        DirectoryArchive::take_over(Path::new(location), owner, writer)
+    },
+    holder: |location| DirectoryArchive::holder(Path::new(location)),
+    refusal: |location, writer| {
+        let root = Path::new(location);
+        writer_record::refusal(root, writer, is_fresh(root))
+    },
+};
 
 /// A directory as an archive.
 #[derive(Debug)]
@@ -83,28 +119,6 @@ impl DirectoryArchive {
             private::create_dir(&path).map_err(Error::file(&path))?;
         }
         write_durably(&settings, text.as_bytes()).map_err(Error::file(root))
-    }
-
-    /// What a new archive consists of.
-    pub(crate) fn parts() -> [&'static str; 4] {
-        let [incoming, files, trees] = directories();
-        [SETTINGS, incoming, files, trees]
-    }
-
-    /// Checks that a directory can be made, or is there. Those that it would lie in are not made:
-    /// where one is missing, the disk that the archive is meant for may not be mounted.
-    ///
-    /// # Errors
-    /// Where the directory that it would lie in is not there.
-    pub fn check_place(root: &Path) -> Result<()> {
-        let is_there = |place: &Path| place.as_os_str().is_empty() || place.is_dir();
-        match root.parent() {
-            Some(parent) if !is_there(parent) => Err(Error::NoArchive {
-                path: root.to_owned(),
-                what: format!("{} is not there: is its disk mounted?", parent.display()),
-            }),
-            _ => Ok(()),
-        }
     }
 
     /// Opens an archive of a tier to write to it, for no tree; nobody else may meanwhile.
@@ -164,14 +178,6 @@ impl DirectoryArchive {
         Ok(format!("{holder}, last written to at {written}"))
     }
 
-    /// Why a tree only reads an archive; none if it may write.
-    ///
-    /// # Errors
-    /// Errors of the system.
-    pub fn refusal(root: &Path, writer: Option<&Writer>) -> Result<Option<String>> {
-        writer_record::refusal(root, writer, is_fresh(root))
-    }
-
     /// Opens an archive of a tier to read from it; nobody may write to it meanwhile. Nothing is
     /// written: it may be a snapshot, or on a disk that is protected.
     ///
@@ -185,7 +191,7 @@ impl DirectoryArchive {
     }
 
     fn describe_own(root: &Path, owner: Id) -> Result<ArchiveDescription> {
-        let description = ArchiveDescription::read(root)?;
+        let description = describe(root)?;
         if description.owner != owner {
             let what = format!("belongs to tier {}, not to {owner}", description.owner);
             return Err(Error::NoArchive { path: root.to_owned(), what });
@@ -226,6 +232,45 @@ impl DirectoryArchive {
     /// Opens a container to read it.
     fn open_container(&self, container: Container) -> io::Result<File> {
         ConfinedDir::at(&self.root)?.file(&path_of(container))
+    }
+}
+
+/// Checks that a directory can be made, or is there. The directories above it are not made: if one
+/// is missing, the disk that the archive is meant for may not be mounted.
+fn check_place(root: &Path) -> Result<()> {
+    let is_there = |place: &Path| place.as_os_str().is_empty() || place.is_dir();
+    match root.parent() {
+        Some(parent) if !is_there(parent) => Err(Error::NoArchive {
+            path: root.to_owned(),
+            what: format!("{} is not there: is its disk mounted?", parent.display()),
+        }),
+        _ => Ok(()),
+    }
+}
+
+/// Makes an archive. After a failure nothing of it is left, unless somebody else made something
+/// there meanwhile.
+fn make(root: &Path, new: &NewArchive<'_>) -> Result<Cleanup> {
+    let [incoming, files, trees] = directories();
+    let mut made = Cleanup::default();
+    made.add(absent(root, &[SETTINGS, incoming, files, trees]));
+    match DirectoryArchive::init(root, new.id, new.owner, new.key) {
+        Ok(()) => Ok(made),
+        Err(error) => {
+            if is_taken(&error) {
+                made.keep();
+            }
+            Err(error)
+        }
+    }
+}
+
+/// Whether somebody else has made something where it was to be made.
+fn is_taken(error: &Error) -> bool {
+    match error {
+        Error::File { source, .. } => source.kind() == ErrorKind::AlreadyExists,
+        Error::NoArchive { .. } => true,
+        _ => false,
     }
 }
 
@@ -307,7 +352,7 @@ impl Archive for DirectoryArchive {
 
     /// Where its disk is gone, its directory may be there, and be empty.
     fn check(&self) -> io::Result<()> {
-        let found = ArchiveDescription::read(&self.root).map_err(unseen)?;
+        let found = describe(&self.root).map_err(unseen)?;
         if found.id == self.description.id {
             return Ok(());
         }
@@ -372,6 +417,11 @@ impl Archive for DirectoryArchive {
         if let Err(error) = fadvise(&file, 0, None, Advice::DontNeed) {
             tracing::debug!(%error, "{}: is read back from memory", container.1);
         }
+    }
+
+    fn free_bytes(&self) -> Option<u64> {
+        let found = rustix::fs::statvfs(&self.root).ok()?;
+        Some(found.f_bavail.saturating_mul(found.f_frsize))
     }
 
     /// Each container is a file: what is near is in the same one.
@@ -493,7 +543,6 @@ impl Drop for DirectoryUpload {
 mod tests {
     use fslab_vfs::Errno;
 
-    use super::super::lease::LEASE;
     use super::*;
 
     fn made() -> (tempfile::TempDir, DirectoryArchive) {

@@ -235,6 +235,10 @@ impl Archive for EncryptedArchive {
         self.inner.delete(container)
     }
 
+    fn free_bytes(&self) -> Option<u64> {
+        self.inner.free_bytes()
+    }
+
     fn position(&self, container: Id, offset: u64) -> (u64, u64) {
         let chunk = offset / CHUNK_BYTES;
         self.inner.position(container, HEAD_BYTES + chunk * SEALED_BYTES + offset % CHUNK_BYTES)

@@ -283,6 +283,10 @@ impl Archive for ReconnectingArchive {
         self.call(|archive| archive.delete(container))
     }
 
+    fn free_bytes(&self) -> Option<u64> {
+        self.shared.present().ok()?.free_bytes()
+    }
+
     fn position(&self, container: Id, offset: u64) -> (u64, u64) {
         self.shared.present().map_or((0, offset), |archive| archive.position(container, offset))
     }

@@ -3,10 +3,13 @@
 use std::time::Duration;
 
 use super::Execution;
-use crate::engine::{Scanned, Scrubbed, Tier};
+use crate::engine::{ProgressSink, Scanned, Scrubbed, Tier};
 use crate::error::Result;
 use crate::event::{Event, EventSink, go_on, owned, report_problems, total};
 use crate::rate_limit::RateLimit;
+
+/// Reads copies, and reports what was found so far.
+type ReadCopies<'a> = dyn FnMut(&mut ProgressSink<'_, Scrubbed>) -> Result<Scrubbed> + 'a;
 
 /// How often figures are told.
 const EVERY: Duration = Duration::from_secs(60);
@@ -35,14 +38,20 @@ impl Execution<'_> {
     }
 
     pub(super) fn scrub(&mut self, limit: Option<&RateLimit>) -> Result<()> {
-        let Self { tier, request, tell } = self;
+        let (tier, request) = (self.tier, self.request);
+        self.read_copies(&mut |heard| tier.scrub_within(request, limit, heard)).map(drop)
+    }
+
+    /// Reads copies with progress, and returns how many versions have too few.
+    pub(super) fn read_copies(&mut self, read: &mut ReadCopies<'_>) -> Result<u64> {
+        let Self { tier, tell, .. } = self;
         let (mut progress, mut damaged) = (Progress::begin(tier), 0);
         let mut heard = |scrubbed: &mut Scrubbed| {
             damaged += scrubbed.damaged.len() as u64;
             let figures = figures_of_scrub(scrubbed, damaged);
             progress.tell([&mut scrubbed.missing, &mut scrubbed.damaged], &figures, tell)
         };
-        let mut scrubbed = tier.scrub_within(request, limit, &mut heard)?;
+        let mut scrubbed = read(&mut heard)?;
         heard(&mut scrubbed)?;
         let anew = (scrubbed.anew > 0).then(|| {
             format!(
@@ -59,7 +68,8 @@ impl Execution<'_> {
             )
         });
         report_problems(tell, anew.into_iter().chain(short))?;
-        total(tell, &figures_of_scrub(&scrubbed, damaged))
+        total(tell, &figures_of_scrub(&scrubbed, damaged))?;
+        Ok(scrubbed.short)
     }
 }
 

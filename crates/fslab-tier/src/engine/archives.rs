@@ -1,18 +1,18 @@
 //! The archives of the tier: attached ones, and known ones that are not attached.
 
 use std::collections::BTreeMap;
-use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
 use std::sync::Arc;
 
-use crate::archive::{Archive, ArchiveEntry};
+use crate::archive::{Archive, ArchiveEntry, ArchiveUsage};
 use crate::catalogue::{ObjectRow, ObjectState};
 use crate::engine::Tier;
 use crate::engine::copies::first_answer;
-use crate::error::{Error, Result, shown};
+use crate::error::{Error, Result};
 use crate::event::ArchiveState;
 use crate::id::Id;
 use crate::stored::Version;
+
+mod membership;
 
 impl Tier {
     /// The archives that are attached and available. Those that are unavailable are looked for,
@@ -22,13 +22,6 @@ impl Tier {
         self.look_for_archives();
         let archives = self.archives.read();
         archives.iter().filter(|archive| archive.why_unavailable().is_none()).cloned().collect()
-    }
-
-    /// Attaches one more archive.
-    pub fn attach(&self, archive: Arc<dyn Archive>) {
-        let movers = self.mover_count();
-        let archive = self.recalls.with_time_limit(archive, &self.settings, &self.around, movers);
-        self.archives.write().push(archive);
     }
 
     /// The archives that hold a version, as far as they are attached and available.
@@ -86,7 +79,7 @@ impl Tier {
     /// Errors of the catalogue.
     pub fn archive_states(&self) -> Result<Vec<ArchiveState>> {
         self.look_for_archives();
-        let mut ids: Vec<Id> = self.settings.known_archives.iter().map(|known| known.id).collect();
+        let mut ids: Vec<Id> = self.known_archives.read().iter().map(|known| known.id).collect();
         ids.extend(self.archives.read().iter().map(|archive| archive.id()));
         let mut held: BTreeMap<Id, (u64, u64)> = BTreeMap::new();
         self.each_copy(&mut |row, archive| {
@@ -107,31 +100,36 @@ impl Tier {
         Ok(states)
     }
 
-    fn archive_state(&self, id: Id) -> ArchiveState {
+    pub(crate) fn archive_state(&self, id: Id) -> ArchiveState {
         let (known, attached) = (self.known_archive(id), self.attached(id));
         let away = attached.as_ref().and_then(|archive| archive.why_unavailable());
         let is_attached = attached.is_some() && away.is_none();
+        let free_bytes = attached.as_ref().and_then(|archive| archive.free_bytes());
         let refusal = attached.and_then(|archive| archive.refusal());
-        let path = known.map(|known| &known.path);
         ArchiveState {
             archive: id,
-            path: path.map(|path| shown(path.as_os_str().as_bytes())),
+            address: known.as_ref().map(|known| known.address.to_string()),
             attached: is_attached,
             refusal,
             away,
+            usage: self.usage_of(id),
             encrypted: known.is_some_and(|known| known.key.is_some()),
-            free_bytes: path.filter(|_| is_attached).and_then(|path| free_bytes(path)),
+            free_bytes: free_bytes.filter(|_| is_attached),
             objects: 0,
             bytes: 0,
         }
     }
 
-    fn known_archive(&self, id: Id) -> Option<&ArchiveEntry> {
-        self.settings.known_archives.iter().find(|known| known.id == id)
+    fn known_archive(&self, id: Id) -> Option<ArchiveEntry> {
+        self.known_archives.read().iter().find(|known| known.id == id).cloned()
     }
 
     fn attached(&self, id: Id) -> Option<Arc<dyn Archive>> {
         self.archives.read().iter().find(|archive| archive.id() == id).cloned()
+    }
+
+    pub(super) fn has_archive(&self, id: Id) -> bool {
+        self.archives.read().iter().any(|archive| archive.id() == id)
     }
 
     pub(super) fn is_attached(&self, id: Id) -> bool {
@@ -141,7 +139,7 @@ impl Tier {
     /// What to call an archive in messages, attached or not.
     fn name_of_archive(&self, id: Id) -> String {
         match self.known_archive(id) {
-            Some(known) => format!("{id} ({})", known.path.display()),
+            Some(known) => format!("{id} ({})", known.address.label()),
             None => id.to_string(),
         }
     }
@@ -174,7 +172,10 @@ impl Tier {
         self.look_for_archives();
         let mut missing: BTreeMap<Id, u64> = BTreeMap::new();
         self.each_copy(&mut |_, archive| *missing.entry(archive).or_default() += 1)?;
-        missing.retain(|archive, _| !self.is_attached(*archive));
+        // Nobody expects the others to be there.
+        missing.retain(|archive, _| {
+            !self.is_attached(*archive) && self.usage_of(*archive) != ArchiveUsage::Detached
+        });
         let line = |(archive, copies): (&Id, &u64)| {
             let archive = self.name_of_archive(*archive);
             format!("archive {archive} is not attached: {copies} copies were not looked at")
@@ -191,10 +192,4 @@ impl Tier {
             Ok(())
         })
     }
-}
-
-/// Bytes that whoever writes there may still use.
-fn free_bytes(path: &Path) -> Option<u64> {
-    let found = rustix::fs::statvfs(path).ok()?;
-    Some(found.f_bavail.saturating_mul(found.f_frsize))
 }

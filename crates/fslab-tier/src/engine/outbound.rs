@@ -1,7 +1,10 @@
 //! The way out: files go to archives, alone or bundled.
 
+use parking_lot::Mutex;
+
 use crate::engine::Settings;
 use crate::environment::Environment;
+use crate::id::Id;
 use crate::rate_limit::RateLimit;
 
 pub(super) mod archiving;
@@ -14,6 +17,8 @@ pub(super) mod sequences;
 pub(super) struct Outbound {
     limit: Option<RateLimit>,
     failed: failover::FailedArchives,
+    /// The archives of uploads under way, one for each upload.
+    uploads: Mutex<Vec<Id>>,
     sequences: sequences::Sequences,
     /// The engine's versions have greater sequences; versions that were begun before have not.
     pub(super) first_sequence: u64,
@@ -24,8 +29,14 @@ impl Outbound {
         Self {
             limit: RateLimit::new(settings.archive_rate, &around.clock),
             failed: failover::FailedArchives::default(),
+            uploads: Mutex::default(),
             sequences: sequences::Sequences::default(),
             first_sequence,
         }
+    }
+
+    /// Returns whether a file is being archived to an archive.
+    pub(super) fn has_upload_to(&self, archive: Id) -> bool {
+        self.uploads.lock().contains(&archive)
     }
 }

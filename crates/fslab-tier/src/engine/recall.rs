@@ -18,6 +18,7 @@ use crate::engine::recall::reader_cache::ReaderCache;
 use crate::engine::{Settings, Tier};
 use crate::environment::Environment;
 use crate::error::Error;
+use crate::id::Id;
 use crate::object::reader::ObjectReader;
 use crate::rate_limit::RateLimit;
 use crate::stored::{BLOCK_BYTES, Location, Version};
@@ -102,7 +103,17 @@ impl Tier {
         archive: &Arc<dyn Archive>,
         version: &Version,
     ) -> crate::Result<Arc<ObjectReader>> {
-        self.recalls.readers.get(archive, version)
+        let reader = self.recalls.readers.get(archive, version);
+        // It was detached meanwhile.
+        if !self.has_archive(archive.id()) {
+            self.forget_readers(archive.id());
+        }
+        reader
+    }
+
+    /// Closes what reads in an archive, which is opened again when it is needed.
+    pub(super) fn forget_readers(&self, archive: Id) {
+        self.recalls.readers.forget_archive(archive);
     }
 
     /// Waits until no block of a range is offline. The caller's signals end the wait, and so does

@@ -3,9 +3,9 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::{ArchiveEntry, Home, refused};
-use crate::archive::{self, Archive, ArchiveDescription, Key, Purpose, key_of};
-use crate::error::{Error, Result};
+use super::{ArchiveEntry, ArchiveUsage, Home, refused};
+use crate::archive::{self, Archive, ArchiveAddress, ArchiveDescription, Key, Purpose, key_of};
+use crate::error::Result;
 use crate::id::{Id, Identities};
 
 /// Archives of one tier that nobody writes to.
@@ -27,7 +27,7 @@ impl SurvivingArchives {
     /// # Errors
     /// Where one that is named can't be opened, or they are of different tiers.
     pub fn open(
-        named: &[PathBuf],
+        named: &[ArchiveAddress],
         keys: &[PathBuf],
         home: Option<&Home>,
         identities: &Arc<dyn Identities>,
@@ -36,25 +36,25 @@ impl SurvivingArchives {
         let first = named.first().ok_or_else(|| refused("no archive is given".to_owned()))?;
         let tier = match home {
             Some(home) => home.description.tier,
-            None => ArchiveDescription::read(first)?.owner,
+            None => first.describe()?.owner,
         };
         let (attached, archives, problems) = (Vec::new(), Vec::new(), Vec::new());
         let mut remains = Self { tier, attached, archives, problems };
-        for path in named {
-            remains.add_named(path, keys, home, identities)?;
+        for address in named {
+            remains.add_named(address, keys, home, identities)?;
         }
         if !keys.is_empty() && remains.attached.iter().all(|archive| archive.key.is_none()) {
             let what = "a key is given, but no archive says that it is encrypted: somebody may \
                         have made a plain one of it; without --key it is taken as it is";
             return Err(refused(what.to_owned()));
         }
-        for known in home.iter().flat_map(|home| &home.description.archives) {
+        for known in home.iter().flat_map(|home| home.description.attached_archives()) {
             if remains.has(known.id) {
                 continue;
             }
-            let opened = ArchiveDescription::read(&known.path).and_then(|found| {
-                let key = fitting_key(&found, &known.path, keys, known.key.as_deref())?;
-                archive::open(&known.path, (tier, &Purpose::Read), key.as_deref(), identities)
+            let opened = known.address.describe().and_then(|found| {
+                let key = fitting_key(&found, &known.address, keys, known.key.as_deref())?;
+                archive::open(&known.address, (tier, &Purpose::Read), key.as_deref(), identities)
             });
             match opened {
                 Ok(archive) => remains.archives.push(archive),
@@ -66,12 +66,12 @@ impl SurvivingArchives {
 
     fn add_named(
         &mut self,
-        path: &Path,
+        address: &ArchiveAddress,
         keys: &[PathBuf],
         home: Option<&Home>,
         identities: &Arc<dyn Identities>,
     ) -> Result<()> {
-        let found = ArchiveDescription::read(path)?;
+        let found = address.describe()?;
         if self.has(found.id) {
             return Ok(());
         }
@@ -79,15 +79,19 @@ impl SurvivingArchives {
             return Err(refused("the archives belong to different tiers".to_owned()));
         }
         if found.encryption.is_none() && !keys.is_empty() {
-            tracing::warn!("{} is not encrypted: anybody may have made it", path.display());
+            tracing::warn!("{} is not encrypted: anybody may have made it", address.label());
         }
         let mut known = home.iter().flat_map(|home| &home.description.archives);
         let known = known.find(|known| known.id == found.id).and_then(|known| known.key.as_deref());
-        let key = fitting_key(&found, path, keys, known)?;
-        let path = path.canonicalize().map_err(Error::file(path))?;
-        let opened = archive::open(&path, (self.tier, &Purpose::Read), key.as_deref(), identities)?;
-        self.archives.push(opened);
-        self.attached.push(ArchiveEntry { id: found.id, path, key });
+        let key = fitting_key(&found, address, keys, known)?;
+        let (address, of) = (address.canonical()?, (self.tier, &Purpose::Read));
+        self.archives.push(archive::open(&address, of, key.as_deref(), identities)?);
+        self.attached.push(ArchiveEntry {
+            id: found.id,
+            address,
+            key,
+            usage: ArchiveUsage::Active,
+        });
         Ok(())
     }
 
@@ -100,7 +104,7 @@ impl SurvivingArchives {
 /// What is known to be encrypted and says that it is not was made by somebody else.
 fn fitting_key(
     found: &ArchiveDescription,
-    archive: &Path,
+    archive: &ArchiveAddress,
     given: &[PathBuf],
     known: Option<&Path>,
 ) -> Result<Option<PathBuf>> {

@@ -206,7 +206,7 @@ fn a_key_that_is_given_takes_the_place_of_its_own_file_only() {
     let bench = Bench::new();
     let tree = MemFs::default();
     let mut home = home_of(&tree, &of("home"), &of("one"), Some(of("one.key")), &bench).unwrap();
-    home.attach(&of("two"), Id([9; 16]), Some(of("two.key"))).unwrap();
+    home.attach(&of("two").into(), Id([9; 16]), Some(of("two.key"))).unwrap();
     std::fs::rename(of("one.key"), of("moved.key")).unwrap();
     let opened = |home: &Home| {
         let archives = home.archives(&Purpose::Write(None), &bench.around).unwrap();
@@ -227,7 +227,7 @@ fn with_a_key_no_plain_archive_alone_is_rebuilt() {
     home_of(&MemFs::default(), &of("home"), &of("plain"), None, &bench).unwrap();
     let again = |keys: &[PathBuf]| {
         let remains =
-            SurvivingArchives::open(&[of("plain")], keys, None, &bench.around.identities)?;
+            SurvivingArchives::open(&[of("plain").into()], keys, None, &bench.around.identities)?;
         Home::again(&of("again"), &MemFs::default(), &remains, &bench.around)
     };
     let refused = again(&[of("key")]).unwrap_err().to_string();
@@ -237,7 +237,7 @@ fn with_a_key_no_plain_archive_alone_is_rebuilt() {
 
 fn wish(archive: &Path, key: Option<PathBuf>) -> TierDescription {
     std::fs::create_dir_all(archive).unwrap();
-    let archives = vec![archive.to_owned()];
+    let archives = vec![archive.into()];
     TierDescription { bundled_bytes: 0, keep_seconds: 0, ..TierDescription::usual(archives, key) }
 }
 

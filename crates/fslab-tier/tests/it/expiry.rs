@@ -302,7 +302,7 @@ fn objects_of_a_moved_archive_stay_in_the_catalogue() {
 #[test]
 fn a_new_tier_is_in_no_doubt() {
     let scratch = tempfile::tempdir().unwrap();
-    let wish = TierDescription::usual(vec![scratch.path().join("archive")], None);
+    let wish = TierDescription::usual(vec![scratch.path().join("archive").into()], None);
     let (home, around) = (scratch.path().join("home"), Bench::new().around);
     Home::init(&home, &MemFs::default(), &wish, &around).unwrap();
     let catalogue = Catalogue::open(&home.join("catalogue.redb")).unwrap();

@@ -203,7 +203,7 @@ fn a_tier_that_cant_be_made_leaves_nothing_behind() {
     let lower = Hindered::default();
     lower.is_read_only.store(true, Ordering::SeqCst);
     let around = Bench::new().around;
-    let wish = TierDescription::usual(vec![of("archive"), of("empty")], None);
+    let wish = TierDescription::usual(vec![of("archive").into(), of("empty").into()], None);
     Home::init(&of("home"), &lower, &wish, &around).unwrap_err();
     let left: Vec<_> = std::fs::read_dir(scratch.path()).unwrap().collect();
     assert_eq!(left.len(), 1, "{left:?}");
@@ -217,13 +217,18 @@ fn failed_init_keeps_existing_files() {
     let scratch = tempfile::tempdir().unwrap();
     let of = |name: &str| scratch.path().join(name);
     let (around, lower) = (Bench::new().around, MemFs::default());
-    Home::init(&of("home"), &lower, &TierDescription::usual(vec![of("archive")], None), &around)
-        .unwrap();
+    Home::init(
+        &of("home"),
+        &lower,
+        &TierDescription::usual(vec![of("archive").into()], None),
+        &around,
+    )
+    .unwrap();
     let other = MemFs::default();
-    let taken = TierDescription::usual(vec![of("new"), of("archive")], None);
+    let taken = TierDescription::usual(vec![of("new").into(), of("archive").into()], None);
     Home::init(&of("other"), &other, &taken, &around).unwrap_err();
     assert!(!of("new").exists() && !of("other").exists());
-    Home::init(&of("home"), &other, &TierDescription::usual(vec![of("new")], None), &around)
+    Home::init(&of("home"), &other, &TierDescription::usual(vec![of("new").into()], None), &around)
         .unwrap_err();
     assert!(!of("new").exists());
     let tree: Arc<dyn FileSystem> = Arc::new(lower);

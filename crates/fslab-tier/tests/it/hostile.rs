@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
-use fslab_tier::archive::{Archive, ArchiveDescription, ContainerKind, DirectoryArchive, Writer};
+use fslab_tier::archive::{Archive, ArchiveAddress, ContainerKind, DirectoryArchive, Writer};
 use fslab_tier::catalogue::Catalogue;
 use fslab_tier::stored::{Marks, TreeMark, WriterMark};
 use fslab_tier::{Id, own_request, rebuild};
@@ -161,7 +161,7 @@ fn settings_of_an_archive_are_files_of_a_bounded_length() {
     let text = fs::read_to_string(&path).unwrap();
     let says = |root: &Path| {
         let root = root.to_owned();
-        at_once(move || ArchiveDescription::read(&root).unwrap_err().to_string())
+        at_once(move || ArchiveAddress::from(root).describe().unwrap_err().to_string())
     };
     fs::write(&path, format!("{text}{}", "#".repeat(64 << 10))).unwrap();
     assert!(says(&scratch.root).contains("too long"));
@@ -174,7 +174,7 @@ fn settings_of_an_archive_are_files_of_a_bounded_length() {
     assert!(says(&scratch.root).contains("a symbolic link is in its place"));
     fs::remove_file(&path).unwrap();
     fs::rename(&told, &path).unwrap();
-    assert!(ArchiveDescription::read(&scratch.root).is_ok());
+    assert!(ArchiveAddress::from(scratch.root.as_path()).describe().is_ok());
 }
 
 /// Who can't tell which tree writes only reads, and whoever takes the archive over writes to it

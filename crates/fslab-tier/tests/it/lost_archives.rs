@@ -32,8 +32,8 @@ impl Twofold {
     fn new() -> Self {
         let (scratch, around) = (tempfile::tempdir().unwrap(), Bench::new().around);
         let lower: Arc<dyn FileSystem> = Arc::new(MemFs::default());
-        let archives = ["first", "second"].map(|name| scratch.path().join(name)).to_vec();
-        let wish = TierDescription { copies: 2, ..TierDescription::usual(archives, None) };
+        let archives = ["first", "second"].map(|name| scratch.path().join(name).into());
+        let wish = TierDescription { copies: 2, ..TierDescription::usual(archives.into(), None) };
         let home = Home::init(&scratch.path().join("home"), &*lower, &wish, &around).unwrap();
         Self { scratch, lower, home, around }
     }
@@ -97,10 +97,10 @@ fn an_archive_that_takes_the_place_of_a_lost_one_gets_what_that_had() {
     twofold.fill();
     let lost = twofold.home.description.archives[0].id;
     fs::remove_dir_all(twofold.path("first")).unwrap();
-    twofold.home.replace(lost, &twofold.path("new"), None).unwrap();
+    twofold.home.replace(lost, &twofold.path("new").into(), None).unwrap();
     let archives = &twofold.home.description.archives;
     assert_eq!((archives.len(), archives[0].id), (2, lost), "in its place");
-    assert!(archives[0].path.ends_with("new"));
+    assert!(archives[0].address.to_string().ends_with("/new"));
     let home = Home::read(twofold.home.path()).unwrap();
     assert_eq!(home.description, twofold.home.description);
     let scrubbed = twofold.scrub();
@@ -143,7 +143,7 @@ fn reattached_archive_keeps_its_place_and_identity() {
     let [first, second] = [0, 1].map(|number| before.archives[number].id);
     let mut refused = |lost, name: &str| {
         let place = twofold.scratch.path().join(name);
-        twofold.home.replace(lost, &place, None).unwrap_err().to_string()
+        twofold.home.replace(lost, &place.into(), None).unwrap_err().to_string()
     };
     assert!(refused(first, "new").contains("is not lost: it is still at"));
     assert!(refused(Id([9; 16]), "new").contains("the tier has no archive 0909"));
@@ -154,7 +154,7 @@ fn reattached_archive_keeps_its_place_and_identity() {
     assert_eq!(twofold.home.description, before);
     // As far as a kill let it come, it is an archive that is attached like any other.
     DirectoryArchive::init(&twofold.path("first"), first, before.tier, None).unwrap();
-    twofold.home.attach(&twofold.path("first"), Id([8; 16]), None).unwrap();
+    twofold.home.attach(&twofold.path("first").into(), Id([8; 16]), None).unwrap();
     let ids: Vec<Id> = twofold.home.description.archives.iter().map(|known| known.id).collect();
     assert_eq!(ids, [second, first]);
 }
@@ -252,9 +252,9 @@ fn copies_that_nobody_can_look_at_are_told() {
     let twofold = Twofold::new();
     twofold.fill();
     let [first, second] = [0, 1].map(|number| twofold.home.description.archives[number].clone());
-    move_away(&first.path);
+    move_away(&first.address.local_path().unwrap());
     let (tier, fs) = twofold.open();
-    let (id, path) = (first.id, first.path.display());
+    let (id, path) = (first.id, first.address.label());
     let expected = [format!("archive {id} ({path}) is not attached: 4 copies were not looked at")];
     let scrubbed = tier.scrub(&own_request()).unwrap();
     assert_eq!((&scrubbed.missing[..], scrubbed.short), (&expected[..], 4));
@@ -317,9 +317,15 @@ fn a_tree_whose_home_is_not_lost_gets_no_other() {
     let scratch = tempfile::tempdir().unwrap();
     let of = |name: &str| scratch.path().join(name);
     let (tree, around) = (MemFs::default(), Bench::new().around);
-    Home::init(&of("home"), &tree, &TierDescription::usual(vec![of("archive")], None), &around)
-        .unwrap();
-    let remains = SurvivingArchives::open(&[of("archive")], &[], None, &around.identities).unwrap();
+    Home::init(
+        &of("home"),
+        &tree,
+        &TierDescription::usual(vec![of("archive").into()], None),
+        &around,
+    )
+    .unwrap();
+    let remains =
+        SurvivingArchives::open(&[of("archive").into()], &[], None, &around.identities).unwrap();
     let again = || Home::again(&of("new"), &tree, &remains, &around);
     let said = again().unwrap_err().to_string();
     assert!(said.contains(&format!("`--home {}`", of("home").display())), "{said}");
@@ -454,7 +460,7 @@ fn rebuild_uses_other_archives_if_one_cannot_be_listed() {
     };
     let report = made(&archives).unwrap();
     assert_eq!((report.files, report.tree_made.is_some()), (4, true), "{report:?}");
-    let first = home.description.archives[0].path.display().to_string();
+    let first = home.description.archives[0].address.label();
     assert_eq!(report.problems.len(), 2, "its trees and its files: {report:?}");
     assert!(report.problems.iter().all(|problem| problem.contains(&first)), "{report:?}");
     assert!(made(&archives[..1]).is_err(), "none can be listed");
@@ -467,14 +473,14 @@ fn each_archive_that_is_left_is_read_with_its_own_key() {
     for (name, byte) in [("one.key", 1), ("two.key", 2), ("other.key", 3)] {
         Key::new([byte; 32]).write(&of(name)).unwrap();
     }
-    let wish = TierDescription::usual(vec![of("one")], Some(of("one.key")));
+    let wish = TierDescription::usual(vec![of("one").into()], Some(of("one.key")));
     let mut home = Home::init(&of("home"), &MemFs::default(), &wish, &bench.around).unwrap();
-    home.attach(&of("two"), Id([9; 16]), Some(of("two.key"))).unwrap();
-    home.attach(&of("plain"), Id([8; 16]), None).unwrap();
+    home.attach(&of("two").into(), Id([9; 16]), Some(of("two.key"))).unwrap();
+    home.attach(&of("plain").into(), Id([8; 16]), None).unwrap();
     let identities = &bench.around.identities;
     let open = |named: &[&str], keys: &[&str], home: Option<&Home>| {
-        let [named, keys] = [named, keys].map(|all| all.iter().map(|one| of(one)).collect());
-        let (named, keys): (Vec<_>, Vec<_>) = (named, keys);
+        let named: Vec<_> = named.iter().map(|one| of(one).into()).collect();
+        let keys: Vec<_> = keys.iter().map(|one| of(one)).collect();
         SurvivingArchives::open(&named, &keys, home, identities)
     };
     let both = open(&["one", "two", "plain"], &["two.key", "one.key"], None).unwrap();

@@ -29,6 +29,7 @@ mod lost_archives;
 mod maintenance;
 mod marks;
 mod measure;
+mod membership;
 mod newer_objects;
 mod offline;
 mod opening;

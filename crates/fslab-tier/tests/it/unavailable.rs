@@ -434,8 +434,9 @@ impl Going {
         let clock: Arc<dyn Clock> = hands.clone();
         let around = Environment { clock, ..Bench::new().around };
         let lower: Arc<dyn FileSystem> = Arc::new(MemFs::default());
-        let archives = ["first", "second"].map(|name| scratch.path().join(name)).to_vec();
-        let wish = TierDescription { keep_seconds: 0, ..TierDescription::usual(archives, None) };
+        let archives = ["first", "second"].map(|name| scratch.path().join(name).into());
+        let wish =
+            TierDescription { keep_seconds: 0, ..TierDescription::usual(archives.into(), None) };
         let home = Home::init(&scratch.path().join("home"), &*lower, &wish, &around).unwrap();
         let settings = Settings { ahead: 0, ..home.settings() };
         let tier = home.open(lower, settings, around).unwrap();

@@ -5,7 +5,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use fslab_tier::archive::Archive;
+use fslab_tier::archive::{Archive, Key, Purpose};
 use fslab_tier::catalogue::{ObjectRow, ObjectState};
 use fslab_tier::home::{Home, TierDescription};
 use fslab_tier::stored::Marks;
@@ -121,14 +121,14 @@ fn no_tree_is_archived_while_it_cant_be_told_what_archives_hold() {
 fn settings_that_cant_be_are_refused_by_line_and_what_to_do() {
     let scratch = tempfile::tempdir().unwrap();
     let home = scratch.path().join("home");
-    let wish = TierDescription::usual(vec![scratch.path().join("archive")], None);
+    let wish = TierDescription::usual(vec![scratch.path().join("archive").into()], None);
     Home::init(&home, &MemFs::default(), &wish, &Bench::new().around).unwrap();
     let path = home.join("tier.toml");
     let before = std::fs::read_to_string(&path).unwrap();
     for (key, value, said) in [
         ("version", "9", "line 1: version 9 is not known"),
         ("copies", "0", "line 3: copies is at least 1"),
-        ("copies", "2", "line 3: copies is 2, and there are 1 [[archive]] tables: make it less"),
+        ("copies", "2", "line 3: copies is 2, and there are 1 [[archive]] tables that take copies"),
         ("zstd_level", "20", "line 4: zstd_level is from 0, for none, to 19"),
         ("zstd_level", "-1", "line 4: zstd_level is from 0"),
         ("bundled_bytes", "2000000", "line 5: bundled_bytes is at most 1 MiB"),
@@ -151,16 +151,67 @@ fn settings_that_cant_be_are_refused_by_line_and_what_to_do() {
 fn settings_that_cant_be_written_are_refused_before_anything_is_made() {
     let scratch = tempfile::tempdir().unwrap();
     let of = |name: &[u8]| scratch.path().join(OsStr::from_bytes(name));
-    let wish = |archive: &[u8]| TierDescription::usual(vec![of(archive)], None);
+    let wish = |key| TierDescription::usual(vec![of(b"archive").into()], key);
     let around = Bench::new().around;
-    let init =
-        |archive: &[u8]| Home::init(&of(b"home"), &MemFs::default(), &wish(archive), &around);
-    let refused = init(b"archive\xff").unwrap_err().to_string();
+    let init = |key| Home::init(&of(b"home"), &MemFs::default(), &wish(key), &around);
+    let key = Some(of(b"key\xff"));
+    Key::new([1; 32]).write(&of(b"key\xff")).unwrap();
+    let refused = init(key.clone()).unwrap_err().to_string();
     assert!(refused.contains("home/tier.toml: can't be written"), "{refused}");
-    assert_eq!(std::fs::read_dir(scratch.path()).unwrap().count(), 0);
-    let mut home = init(b"archive").unwrap();
-    assert!(home.attach(&of(b"second\xff"), Id([9; 16]), None).is_err());
-    assert_eq!(std::fs::read_dir(scratch.path()).unwrap().count(), 2);
+    assert_eq!(std::fs::read_dir(scratch.path()).unwrap().count(), 1, "the key");
+    let mut home = init(None).unwrap();
+    assert!(home.attach(&of(b"second").into(), Id([9; 16]), key).is_err());
+    assert_eq!(std::fs::read_dir(scratch.path()).unwrap().count(), 3);
     // What stands there stays.
     assert_eq!(Home::read(&of(b"home")).unwrap().description.archives.len(), 1);
+}
+
+/// A URL is ASCII, so TOML can hold any path.
+#[test]
+fn home_names_archives_whose_paths_are_no_text_by_url() {
+    let scratch = tempfile::tempdir().unwrap();
+    let of = |name: &[u8]| scratch.path().canonicalize().unwrap().join(OsStr::from_bytes(name));
+    let (lower, around) = (MemFs::default(), Bench::new().around);
+    let [first, second] = [b"fi rst\xff%41".as_slice(), b"second\n'\"\\"].map(&of);
+    let wish = TierDescription::usual(vec![first.clone().into()], None);
+    let mut home = Home::init(&of(b"home"), &lower, &wish, &around).unwrap();
+    home.attach(&second.clone().into(), Id([9; 16]), None).unwrap();
+    let text = std::fs::read_to_string(of(b"home").join("tier.toml")).unwrap();
+    assert!(text.contains("/fi%20rst%FF%2541\""), "{text}");
+    assert!(text.contains("/second%0A'%22%5C\""), "{text}");
+    let home = Home::read(&of(b"home")).unwrap();
+    let places = home.description.archives.iter().map(|one| one.address.local_path().unwrap());
+    assert_eq!(places.collect::<Vec<_>>(), [first, second]);
+    let archives = home.archives(&Purpose::Write(None), &around).unwrap();
+    assert!(archives.iter().all(|archive| archive.why_unavailable().is_none()));
+}
+
+/// Homes that were made before archives had URLs name a path, which is taken as it stands.
+#[test]
+fn plain_path_of_an_earlier_home_is_a_directory() {
+    let scratch = tempfile::tempdir().unwrap();
+    let of = |name: &str| scratch.path().join(name);
+    let (lower, around) = (MemFs::default(), Bench::new().around);
+    let wish = TierDescription::usual(vec![of("a%20b").into()], None);
+    Home::init(&of("home"), &lower, &wish, &around).unwrap();
+    let settings = of("home").join("tier.toml");
+    let text = std::fs::read_to_string(&settings).unwrap();
+    let (url, path) = (format!("dir:{}", of("a%2520b").display()), of("a%20b"));
+    let line = |name: &str, value: &str| format!("{name} = \"{value}\"\n");
+    assert!(text.contains(&line("address", &url)), "{text}");
+    for earlier in [line("path", path.to_str().unwrap()), line("address", path.to_str().unwrap())] {
+        std::fs::write(&settings, text.replace(&line("address", &url), &earlier)).unwrap();
+        let mut home = Home::read(&of("home")).unwrap();
+        assert_eq!(home.description.archives[0].address.local_path().unwrap(), path);
+        let archives = home.archives(&Purpose::Read, &around).unwrap();
+        assert!(archives.iter().all(|archive| archive.why_unavailable().is_none()));
+        drop(archives);
+        // Once it is written anew, it has the URL.
+        home.ask_for_copies(1).unwrap();
+        assert_eq!(std::fs::read_to_string(&settings).unwrap(), text);
+    }
+    std::fs::write(&settings, text.replace(&url, "s3://x")).unwrap();
+    let refused = Home::read(&of("home")).unwrap_err().to_string();
+    let told = "tier.toml, line 10: archive 's3://x': no such kind of archive; known: dir";
+    assert!(refused.ends_with(told), "{refused}");
 }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use fslab_tier::archive::DirectoryArchive;
+use fslab_tier::archive::ArchiveAddress;
 use fslab_tier::catalogue::{Catalogue, ObjectState};
 use fslab_tier::command::{Command, Event, execute};
 use fslab_tier::home::{Home, SurvivingArchives, TierDescription};
@@ -45,7 +45,7 @@ impl World {
     fn of(bench: Bench) -> (Self, Tree) {
         let world = Self { scratch: tempfile::tempdir().unwrap(), bench };
         let lower: Arc<dyn FileSystem> = Arc::new(MemFs::default());
-        let wish = TierDescription::usual(vec![world.path("archive")], None);
+        let wish = TierDescription::usual(vec![world.path("archive").into()], None);
         let home = Home::init(&world.path("home"), &*lower, &wish, &world.bench.around).unwrap();
         let first = Tree { lower, home };
         let (tier, tiered) = world.open(&first);
@@ -82,7 +82,7 @@ impl World {
     fn made_again_in(&self, lower: Arc<dyn FileSystem>, home: &str) -> Tree {
         let around = &self.bench.around;
         let remains =
-            SurvivingArchives::open(&[self.path("archive")], &[], None, &around.identities)
+            SurvivingArchives::open(&[self.path("archive").into()], &[], None, &around.identities)
                 .unwrap();
         let home = Home::again(&self.path(home), &*lower, &remains, around).unwrap();
         let (catalogue, request) = (home.catalogue().unwrap(), own_request());
@@ -126,7 +126,7 @@ impl World {
     }
 
     fn take_over(&self, tree: &Tree) -> fslab_tier::Result<()> {
-        tree.home.take_over(&self.path("archive"), &tree.lower, &self.bench.around)
+        tree.home.take_over(&self.path("archive").into(), &tree.lower, &self.bench.around)
     }
 
     /// Everything in the archive that is not said of who uses it.
@@ -270,7 +270,7 @@ fn only_the_copy_of_a_tree_that_opened_an_archive_last_writes_to_it() {
     }
     assert_eq!(written_by(&world, &second), None);
     world.take_over(&first).unwrap();
-    let holder = DirectoryArchive::holder(&world.path("archive")).unwrap();
+    let holder = ArchiveAddress::from(world.path("archive")).holder().unwrap();
     for part in ["is held by ", ", opened last at ", ", last written to at "] {
         assert!(holder.contains(part), "{holder}");
     }
@@ -404,7 +404,7 @@ fn archive_that_names_no_writer_is_read_only_to_a_rebuilt_tree() {
 fn an_archive_of_its_own_gets_copies_and_the_others_is_left_as_it_is() {
     let (world, first) = World::new();
     let mut second = world.made_again("second");
-    second.home.attach(&world.path("own"), Id([9; 16]), None).unwrap();
+    second.home.attach(&world.path("own").into(), Id([9; 16]), None).unwrap();
     let (tier, tiered) = world.open(&second);
     all_are_right(&tiered);
     let rules = Some(("[[rule]]\naction = 'release'\n".to_owned(), "rules".to_owned()));
@@ -445,7 +445,7 @@ fn an_archive_of_its_own_gets_copies_and_the_others_is_left_as_it_is() {
 fn tree_with_its_own_archive_deletes_nothing_from_others() {
     let (world, first) = World::new();
     let mut second = world.made_again("second");
-    second.home.attach(&world.path("own"), Id([9; 16]), None).unwrap();
+    second.home.attach(&world.path("own").into(), Id([9; 16]), None).unwrap();
     let (tier, tiered) = world.open(&second);
     let before = world.stored();
     archive_all(&tier).unwrap();

@@ -5,6 +5,7 @@ use fslab_compare::workload::{Parameter, Spec as Workload, WORKLOADS};
 use fslab_layers::{LAYERS, LEAVES, LayerSpec, LeafSpec, OptionSpec, ValueKind};
 use fslab_probe::{ATTRIBUTES, Attribute};
 use fslab_report::RENDERERS;
+use fslab_tier::archive::ARCHIVE_KINDS;
 use serde_json::{Value, json};
 
 use crate::layers;
@@ -71,9 +72,11 @@ fn as_json() -> Value {
     let wants =
         |one: &&Attribute| json!({ "name": one.name, "help": one.help, "wants": one.wants.name() });
     let named = |(name, help)| json!({ "name": name, "help": help });
+    let kinds: Vec<_> = ARCHIVE_KINDS.iter().map(|one| named((one.name, one.help))).collect();
     json!({
         "layers": all_layers().map(layer_as_json).collect::<Vec<_>>(),
         "leaves": all_leaves().map(|one| named((one.name, one.help))).collect::<Vec<_>>(),
+        "archive_kinds": kinds,
         "workloads": WORKLOADS.iter().map(workload_as_json).collect::<Vec<_>>(),
         "renderers": RENDERERS.iter().map(|one| named((one.name, one.help))).collect::<Vec<_>>(),
         "attributes": ATTRIBUTES.iter().map(wants).collect::<Vec<_>>(),
@@ -95,6 +98,8 @@ fn as_tables() -> String {
     }
     let mut leaves = plain_table(["leaf", "", "what it is"]);
     leaves.add_rows(all_leaves().map(|leaf| [leaf.name, "", leaf.help]));
+    let mut kinds = plain_table(["archive kind", "", "what it is"]);
+    kinds.add_rows(ARCHIVE_KINDS.iter().map(|kind| [kind.name, "", kind.help]));
     let mut workloads = plain_table(["workload", "", "what it does"]);
     for workload in WORKLOADS {
         workloads.add_row([workload.name, "", workload.help]);
@@ -107,5 +112,5 @@ fn as_tables() -> String {
     renderers.add_rows(RENDERERS.iter().map(|one| [one.name, "", one.help]));
     let mut attributes = plain_table(["attribute", "wants", "what fslab probe finds"]);
     attributes.add_rows(ATTRIBUTES.iter().map(|one| [one.name, one.wants.name(), one.help]));
-    format!("{layers}\n\n{leaves}\n\n{workloads}\n\n{renderers}\n\n{attributes}")
+    format!("{layers}\n\n{leaves}\n\n{kinds}\n\n{workloads}\n\n{renderers}\n\n{attributes}")
 }

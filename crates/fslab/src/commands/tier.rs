@@ -7,6 +7,7 @@ mod access;
 mod making;
 mod show;
 
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
@@ -44,12 +45,34 @@ struct Tree {
     tree: PathBuf,
 }
 
+/// An archive of a tree.
+#[derive(Debug, clap::Args)]
+struct OneArchive {
+    #[command(flatten)]
+    on: Tree,
+    /// The archive, as `fslab tier archives` shows it: its identity, its path or its URL
+    archive: OsString,
+}
+
 #[derive(Debug, clap::Subcommand)]
 enum Action {
     /// Make a tier of a directory: then mount it with `-l tier`
     Init(making::Init),
-    /// Add an archive to a tier that is not mounted
+    /// Add an archive to a tier, or make one that was retired or detached take copies again
     Attach(making::Attach),
+    /// Send no new copies to an archive; those that it holds stay in use
+    Retire(OneArchive),
+    /// Retire an archive, and copy to the others what they lack of it; an interrupted run goes on
+    /// where it was when it is started again
+    Drain {
+        #[command(flatten)]
+        on: OneArchive,
+        /// Bytes a second at most, read and written; 0 for any
+        #[arg(long, value_name = "SIZE", default_value = "0")]
+        rate: Size,
+    },
+    /// Use an archive no longer; refused while it holds copies that the others lack
+    Detach(OneArchive),
     /// Make a key for archives that are encrypted
     Key(making::MakeKey),
     /// Make a tree again from archives alone; files are recalled when they are read
@@ -161,7 +184,15 @@ impl Args {
         runtime::raise_descriptor_limit();
         let (access, command) = match self.action {
             Action::Init(init) => return init.run(),
-            Action::Attach(attach) => return attach.run(),
+            Action::Attach(attach) => match attach.of_mounted_tree()? {
+                Some(asked) => asked,
+                None => return attach.run(),
+            },
+            Action::Retire(one) => one.asked(|archive| Command::Retire { archive })?,
+            Action::Drain { on, rate } => {
+                on.asked(|archive| Command::Drain { archive, rate: rate.bytes() })?
+            }
+            Action::Detach(one) => one.asked(|archive| Command::Detach { archive })?,
             Action::Key(key) => return key.run(),
             Action::Rebuild(rebuild) => return rebuild.run(self.json),
             Action::Archive { on, rate, bundle } => {
@@ -211,6 +242,18 @@ impl Paths {
     fn asked(&self, make: impl FnOnce(Vec<Vec<u8>>) -> Command) -> Result<(Access, Command)> {
         let (access, inner) = Access::to_all(&self.paths)?;
         Ok((access, make(inner)))
+    }
+}
+
+impl OneArchive {
+    /// What is asked about it, and of which tree.
+    fn asked(&self, make: impl FnOnce(String) -> Command) -> Result<(Access, Command)> {
+        let id = self.archive.to_str().and_then(|text| text.parse::<fslab_tier::Id>().ok());
+        let name = match id {
+            Some(id) => id.to_string(),
+            None => making::address_of(&self.archive)?.to_string(),
+        };
+        Ok((self.on.access()?, make(name)))
     }
 }
 

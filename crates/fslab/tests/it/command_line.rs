@@ -161,6 +161,7 @@ fn lists_completions_and_man_pages_come_from_the_registries() {
     let list: serde_json::Value = serde_json::from_slice(&list.stdout).unwrap();
     assert_eq!(list["layers"][0]["name"], "null");
     assert_eq!(list["leaves"][1]["name"], "mem:");
+    assert_eq!(list["archive_kinds"][0]["name"], "dir");
     assert!(list["workloads"].as_array().unwrap().iter().any(|each| each["name"] == "file-copy"));
     let completions = crate::support::fslab(&["completions", "bash"]).output().unwrap();
     assert!(String::from_utf8(completions.stdout).unwrap().contains("umount"));

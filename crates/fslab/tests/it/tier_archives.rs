@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::support::{fslab, require_mounting, run};
+use crate::support::{fslab, require_mounting, run, soon};
 use crate::tiering::{Tiered, noise};
 
 const MIB: usize = 1 << 20;
@@ -38,7 +38,8 @@ fn archives(tiered: &Tiered) -> Vec<(String, String, bool)> {
     let told = events.filter(|event| event["event"] == "archive").map(|event| {
         assert_eq!((&event["objects"], event["encrypted"].as_bool()), (&1.into(), Some(false)));
         let text = |name: &str| event[name].as_str().unwrap().to_owned();
-        (text("archive"), text("path"), event["attached"].as_bool().unwrap())
+        let place = text("address").strip_prefix("dir:").unwrap().to_owned();
+        (text("archive"), place, event["attached"].as_bool().unwrap())
     });
     told.collect()
 }
@@ -279,4 +280,134 @@ fn rebuild_without_an_archived_tree_reports_what_it_made() {
     let said = tiered.ok(&["rebuild", "--archive", archive, "--home", home, tree]);
     assert!(said.contains("no archived tree was found"), "{said}");
     assert!(said.contains("made 3 files, 0 directories") && !said.contains("younger"), "{said}");
+}
+
+/// A URL means the same as its path, from whichever directory a relative one is named.
+#[test]
+fn archive_is_named_by_url_or_by_path() {
+    require_mounting!();
+    let (tiered, data) = twofold();
+    let tree = shown(tiered.tree());
+    let wrong = ["tier", "attach", tree, "s3://bucket"];
+    let (code, message) = run(&wrong);
+    let expected = "fslab: archive 's3://bucket': no such kind of archive; known: dir\n";
+    assert_eq!((code, message.as_str()), (3, expected));
+    let place = tiered.beside("third one");
+    let beside = place.parent().unwrap();
+    let attach = fslab(&["tier", "attach", tree, "dir:third%20one"]).current_dir(beside).output();
+    let attached = attach.unwrap();
+    assert!(attached.status.success(), "{attached:?}");
+    let url = format!("dir:{}/third%20one", shown(beside));
+    assert!(tiered.ok(&["archives", tree]).trim_end().ends_with(&url));
+    tiered.ok(&["tree", tree]);
+    let (again, home) = (tiered.beside("again"), tiered.beside("home-again"));
+    let first = format!("dir:{}", shown(&tiered.archive()));
+    let places = ["--archive", &first, "--home", shown(&home), shown(&again)];
+    assert!(tiered.ok(&[&["rebuild"][..], &places[..]].concat()).contains("made 1 files"));
+    let file = again.join("file");
+    tiered.ok(&["recall", shown(&file)]);
+    assert!(fs::read(&file).unwrap() == data);
+}
+
+/// The state of each archive as `fslab tier archives` prints it.
+fn states(tiered: &Tiered, tree: &Path) -> Vec<String> {
+    let told = tiered.ok(&["archives", shown(tree)]);
+    told.lines().map(|line| line.split_whitespace().nth(1).unwrap().to_owned()).collect()
+}
+
+/// Whether nobody holds the lease of an archive.
+fn is_free(archive: &Path) -> bool {
+    let lease = fs::File::open(archive.join("lease")).unwrap();
+    lease.try_lock().is_ok()
+}
+
+#[test]
+fn mounted_tree_changes_from_one_archive_to_another() {
+    require_mounting!();
+    let (tiered, data) = (Tiered::mounted(), noise(76, 2 * MIB + 5));
+    let point = tiered.path("");
+    let (first, second) = (tiered.archive(), tiered.beside("second"));
+    fs::write(tiered.path("file"), &data).unwrap();
+    tiered.of("archive", "");
+    tiered.of("release", "");
+    let with_copies = ["tier", "attach", "--copies", "2", shown(&point), shown(&second)];
+    let (code, message) = run(&with_copies);
+    assert!(code == 3 && message.contains("is mounted: --take-over,"), "{code} {message}");
+    let inside = tiered.tree().join("inside");
+    let (code, message) = run(&["tier", "attach", shown(&point), shown(&inside)]);
+    assert!(code == 3 && message.contains("must lie outside of the tree"), "{code} {message}");
+    let alone = run(&["tier", "retire", shown(&point), shown(&first)]);
+    assert!(alone.0 == 3 && alone.1.contains("1 copies are asked for"), "{alone:?}");
+    let attached = tiered.ok(&["attach", shown(&point), shown(&second)]);
+    assert!(attached.contains(" attached ") && attached.contains("/second"), "{attached}");
+    assert_eq!(states(&tiered, &point), ["attached", "attached"]);
+    let refused = run(&["tier", "detach", shown(&point), shown(&first)]);
+    assert!(refused.0 == 3 && refused.1.contains("run `fslab tier drain` first"), "{refused:?}");
+    assert!(tiered.ok(&["drain", shown(&point), shown(&first)]).contains(" retired "));
+    assert!(!is_free(&first));
+    assert!(tiered.ok(&["detach", shown(&point), shown(&first)]).contains(" detached "));
+    assert!(is_free(&first));
+    assert_eq!(states(&tiered, &point), ["detached", "attached"]);
+    fs::remove_dir_all(&first).unwrap();
+    assert!(fs::read(tiered.path("file")).unwrap() == data);
+    assert!(tiered.of("scrub", "").contains("copies 2, mended 0, damaged 0, made 0"));
+    tiered.umount();
+    // It is so for whoever opens the tree next, and without the tree.
+    assert_eq!(states(&tiered, tiered.tree()), ["detached", "attached"]);
+    let (again, home) = (tiered.beside("again"), tiered.beside("home-again"));
+    let places = ["--archive", shown(&second), "--home", shown(&home), shown(&again)];
+    assert!(tiered.ok(&[&["rebuild"][..], &places[..]].concat()).contains("made 1 files"));
+    let file = again.join("file");
+    tiered.ok(&["recall", shown(&file)]);
+    assert!(fs::read(&file).unwrap() == data);
+}
+
+/// Without a mount, and after being killed in the middle.
+#[test]
+fn drain_that_was_killed_goes_on_when_it_is_started_again() {
+    require_mounting!();
+    const FILES: u64 = 8;
+    let tiered = Tiered::over(None);
+    let (tree, first, second) = (tiered.tree(), tiered.archive(), tiered.beside("second"));
+    for number in 0..FILES {
+        fs::write(tree.join(format!("file{number}")), noise(80 + number, MIB)).unwrap();
+    }
+    tiered.ok(&["archive", shown(tree)]);
+    tiered.ok(&["release", shown(tree)]);
+    tiered.ok(&["attach", shown(tree), shown(&second)]);
+    let drain = ["tier", "drain", "--rate", "4MiB", shown(tree), shown(&first)];
+    let mut drained = fslab(&drain).spawn().unwrap();
+    let copied = || files_below(&second.join("files")).len() as u64;
+    soon("two copies", || copied() >= 2);
+    drained.kill().unwrap();
+    drained.wait().unwrap();
+    let before = copied();
+    assert!(before < FILES, "{before}");
+    let detach = ["tier", "detach", shown(tree), shown(&first)];
+    assert_eq!(run(&detach).0, 3);
+    let whole: Vec<_> = files_below(&second.join("files"));
+    let changed = |path: &PathBuf| path.metadata().unwrap().modified().unwrap();
+    let dates: Vec<_> = whole.iter().map(changed).collect();
+    tiered.ok(&["drain", shown(tree), shown(&first)]);
+
+    assert_eq!(whole.iter().map(changed).collect::<Vec<_>>(), dates, "none is copied again");
+    tiered.ok(&["detach", shown(tree), shown(&first)]);
+    fs::remove_dir_all(&first).unwrap();
+    tiered.ok(&["recall", shown(tree)]);
+    for number in 0..FILES {
+        let found = fs::read(tree.join(format!("file{number}"))).unwrap();
+        assert!(found == noise(80 + number, MIB), "file{number}");
+    }
+}
+
+/// The files below a directory.
+fn files_below(directory: &Path) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
+        match entry.path() {
+            path if path.is_dir() => found.extend(files_below(&path)),
+            path => found.push(path),
+        }
+    }
+    found
 }

@@ -68,8 +68,36 @@ impl Tier {
         limit: Option<&RateLimit>,
         heard: &mut ProgressSink<'_, Scrubbed>,
     ) -> Result<Scrubbed> {
+        self.read_copies(request, limit, None, heard)
+    }
+
+    /// Copies what an archive holds to others, until each version has as many copies without it as
+    /// the tier asks for. The copies that count are read. Reads the archive only where another copy
+    /// is missing or damaged.
+    ///
+    /// # Errors
+    /// As [`Self::scrub_within`].
+    pub fn drain(
+        self: &Arc<Self>,
+        archive: Id,
+        request: &Request,
+        limit: Option<&RateLimit>,
+        heard: &mut ProgressSink<'_, Scrubbed>,
+    ) -> Result<Scrubbed> {
+        self.end_doubt_by_scan(request)?;
+        self.read_copies(request, limit, Some(archive), heard)
+    }
+
+    fn read_copies(
+        self: &Arc<Self>,
+        request: &Request,
+        limit: Option<&RateLimit>,
+        drained: Option<Id>,
+        heard: &mut ProgressSink<'_, Scrubbed>,
+    ) -> Result<Scrubbed> {
         let mut scrub = Scrub {
             tier: self,
+            drained,
             pace: Pace { request, limits: [limit, None] },
             found: Scrubbed { missing: self.missing_archives()?, ..Scrubbed::default() },
             bundles: HashSet::new(),
@@ -85,7 +113,9 @@ impl Tier {
         // What was made is there, however this ended.
         scrub.note_made(0)?;
         scrubbed?;
-        self.scrub_trees(request, &mut scrub.found)?;
+        if drained.is_none() {
+            self.scrub_trees(request, &mut scrub.found)?;
+        }
         heard(&mut scrub.found)?;
         Ok(scrub.found)
     }
@@ -101,6 +131,8 @@ impl Tier {
 /// One reading of all copies.
 struct Scrub<'a> {
     tier: &'a Arc<Tier>,
+    /// The archive that is drained: its copies do not count, and other versions are left alone.
+    drained: Option<Id>,
     pace: Pace<'a>,
     found: Scrubbed,
     /// Those whose lists were read.
@@ -115,7 +147,9 @@ struct Scrub<'a> {
 
 impl Scrub<'_> {
     fn row(&mut self, row: ObjectRow) -> Result<()> {
-        if row.state == ObjectState::Pending {
+        let is_elsewhere =
+            self.drained.is_some_and(|drained| !row.version.copies.contains(&drained));
+        if row.state == ObjectState::Pending || is_elsewhere {
             return Ok(());
         }
         let made = self.object(&row)?;
@@ -138,7 +172,12 @@ impl Scrub<'_> {
     fn object(&mut self, row: &ObjectRow) -> Result<Vec<Id>> {
         let wanted = self.tier.settings.copies.max(1);
         let (mut whole, mut damaged) = (Vec::new(), Vec::new());
-        for archive in self.tier.holders(&row.version) {
+        let mut holders = self.tier.holders(&row.version);
+        holders.sort_by_key(|archive| self.is_drained(archive));
+        for archive in holders {
+            if self.is_drained(&archive) && damaged.is_empty() && self.counted(&whole) >= wanted {
+                break;
+            }
             match verify(&archive, &row.version, self.pace) {
                 Ok(()) => whole.push(archive),
                 Err(Error::Interrupted) => return Err(Error::Interrupted),
@@ -150,8 +189,8 @@ impl Scrub<'_> {
             }
             self.found.copies += 1;
         }
-        if damaged.is_empty() && (own(&whole) >= wanted || self.others(row).is_empty()) {
-            self.found.short += u64::from(own(&whole) < wanted);
+        if damaged.is_empty() && (self.counted(&whole) >= wanted || self.others(row).is_empty()) {
+            self.found.short += u64::from(self.counted(&whole) < wanted);
             return Ok(Vec::new());
         }
         // What went or moved meanwhile is not damaged, and must not be made again.
@@ -163,6 +202,9 @@ impl Scrub<'_> {
             None => self.put_together(row)?,
         };
         for (archive, damage) in damaged {
+            if self.is_drained(&archive) && from.is_some() {
+                continue;
+            }
             let copy = |from: &_| self.copy(row, from, &archive);
             let mended = from.as_ref().filter(|_| archive.refusal().is_none()).map(copy);
             if self.tell_mended(mended, damage, &row.path)? {
@@ -173,7 +215,7 @@ impl Scrub<'_> {
         if whole.is_empty() && is_lost && self.archive_anew(row)? {
             self.found.anew += 1;
         } else {
-            self.found.short += u64::from(own(&whole) < wanted);
+            self.found.short += u64::from(self.counted(&whole) < wanted);
         }
         Ok(made)
     }
@@ -185,11 +227,21 @@ impl Scrub<'_> {
         }
     }
 
-    /// Archives that are attached, and not said to hold an object.
+    /// Counts copies that no other tree may delete, and that are not to be given up.
+    fn counted(&self, archives: &[Arc<dyn Archive>]) -> usize {
+        let is_counted =
+            |archive: &&Arc<dyn Archive>| archive.refusal().is_none() && !self.is_drained(archive);
+        archives.iter().filter(is_counted).count()
+    }
+
+    fn is_drained(&self, archive: &Arc<dyn Archive>) -> bool {
+        self.drained == Some(archive.id())
+    }
+
+    /// Archives that take copies, and are not said to hold an object.
     fn others(&self, row: &ObjectRow) -> Vec<Arc<dyn Archive>> {
-        let mut archives = self.tier.archives();
+        let mut archives = self.tier.active_archives();
         archives.retain(|archive| !row.version.copies.contains(&archive.id()));
-        archives.retain(|archive| archive.refusal().is_none());
         archives.retain(|archive| !self.full.contains(&archive.id()));
         archives
     }
@@ -203,7 +255,7 @@ impl Scrub<'_> {
     ) -> Result<Vec<Id>> {
         let mut made = Vec::new();
         for archive in self.others(row) {
-            if own(whole) >= wanted {
+            if self.counted(whole) >= wanted {
                 break;
             }
             // A run that ended before it could say so may have left it there.
@@ -253,11 +305,13 @@ impl Scrub<'_> {
     /// them in any archive repairs the others; where a copy has one, it tells of that copy.
     fn lists(&mut self, row: &ObjectRow) -> Result<()> {
         let holders = self.tier.holders(&row.version);
-        if holders.iter().all(|archive| has_lists(archive, row.version.location)) {
+        let kept = || holders.iter().filter(|archive| !self.is_drained(archive));
+        if kept().all(|archive| has_lists(archive, row.version.location)) {
             return Ok(());
         }
         let Some(_stays) = self.tier.hold(row, self.pace.request)? else { return Ok(()) };
-        for archive in &holders {
+        let kept: Vec<_> = kept().cloned().collect();
+        for archive in &kept {
             self.repair_lists(row, archive, &holders)?;
         }
         Ok(())
@@ -364,11 +418,6 @@ fn is_lost(version: &Version, damaged: &[(Arc<dyn Archive>, Error)]) -> bool {
         _ => false,
     };
     damaged.len() >= version.copies.len() && damaged.iter().all(|(_, error)| is_lost(error))
-}
-
-/// How many of some archives no other tree writes to.
-fn own(archives: &[Arc<dyn Archive>]) -> usize {
-    archives.iter().filter(|archive| archive.refusal().is_none()).count()
 }
 
 /// Whether an archive takes nothing more, whatever it is.

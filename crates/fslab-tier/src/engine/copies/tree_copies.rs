@@ -47,7 +47,7 @@ impl Tier {
     /// makes the tree again, and the next tree is better. An archive that has none, as one does
     /// that takes the place of a lost one, gets the last one of the others.
     pub(super) fn scrub_trees(&self, request: &Request, scrubbed: &mut Scrubbed) -> Result<()> {
-        let (mut last, mut without, copy_targets) = (None, Vec::new(), self.writable_archives());
+        let (mut last, mut without, copy_targets) = (None, Vec::new(), self.active_archives());
         for archive in self.archives() {
             let (trees, mut damaged) = match listed(&archive) {
                 Ok(found) => found,

@@ -31,7 +31,14 @@ impl Tier {
         archives
     }
 
-    /// Of these, those that hold a version.
+    /// Of these, those that take copies.
+    pub(in crate::engine) fn active_archives(&self) -> Vec<Arc<dyn Archive>> {
+        let mut archives = self.writable_archives();
+        archives.retain(|archive| self.usage_of(archive.id()).is_active());
+        archives
+    }
+
+    /// Of the archives that this tree may write to, those that hold a version.
     pub(in crate::engine) fn writable_holders(&self, version: &Version) -> Vec<Arc<dyn Archive>> {
         let mut holders = self.holders(version);
         holders.retain(|archive| archive.refusal().is_none());
@@ -40,7 +47,7 @@ impl Tier {
 
     /// Fails if copies can't be made because another tree writes to archives.
     pub(crate) fn check_copy_targets(&self) -> Result<()> {
-        let are_enough = self.writable_archives().len() >= self.settings.copies.max(1);
+        let are_enough = self.active_archives().len() >= self.settings.copies.max(1);
         // One that is unavailable may be an own one.
         if are_enough || !self.unavailable_archives().is_empty() {
             Ok(())
@@ -64,6 +71,7 @@ impl Tier {
         let mut failed = HashSet::new();
         loop {
             let copy_targets = self.copy_targets(&failed)?;
+            let Some(_uploads) = self.begin_uploads(&copy_targets) else { continue };
             let error = match copy(&copy_targets) {
                 Err(error) => error,
                 done => return done,
@@ -81,9 +89,17 @@ impl Tier {
         }
     }
 
+    /// Registers uploads; `None` if an archive was retired or detached meanwhile.
+    fn begin_uploads(&self, copy_targets: &[Arc<dyn Archive>]) -> Option<Uploads<'_>> {
+        let archives: Vec<Id> = copy_targets.iter().map(|archive| archive.id()).collect();
+        self.outbound.uploads.lock().extend(&archives);
+        let begun = Uploads { tier: self, archives };
+        begun.archives.iter().all(|archive| self.usage_of(*archive).is_active()).then_some(begun)
+    }
+
     fn copy_targets(&self, failed: &HashSet<Id>) -> Result<Vec<Arc<dyn Archive>>> {
         self.check_copy_targets()?;
-        let (mut archives, wanted) = (self.writable_archives(), self.settings.copies.max(1));
+        let (mut archives, wanted) = (self.active_archives(), self.settings.copies.max(1));
         if archives.len() < wanted {
             let unavailable = self.unavailable_archives();
             return Err(Error::TooFewArchives { wanted, found: archives.len(), unavailable });
@@ -102,7 +118,7 @@ impl Tier {
     }
 
     fn are_enough_left(&self, failed: &HashSet<Id>) -> bool {
-        let archives = self.writable_archives();
+        let archives = self.active_archives();
         let is_awake = |archive: &&Arc<dyn Archive>| {
             !failed.contains(&archive.id()) && !self.is_backing_off(&***archive)
         };
@@ -112,6 +128,23 @@ impl Tier {
     fn is_backing_off(&self, archive: &dyn Archive) -> bool {
         let now_ns = self.around.clock.now_ns();
         self.outbound.failed.0.lock().get(&archive.id()).is_some_and(|until_ns| now_ns < *until_ns)
+    }
+}
+
+/// Uploads under way, which have ended once this is dropped.
+struct Uploads<'a> {
+    tier: &'a Tier,
+    archives: Vec<Id>,
+}
+
+impl Drop for Uploads<'_> {
+    fn drop(&mut self) {
+        let mut uploads = self.tier.outbound.uploads.lock();
+        for ended in &self.archives {
+            if let Some(index) = uploads.iter().position(|archive| archive == ended) {
+                uploads.swap_remove(index);
+            }
+        }
     }
 }
 

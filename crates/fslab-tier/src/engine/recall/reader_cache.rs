@@ -59,6 +59,11 @@ impl ReaderCache {
         Ok(opened)
     }
 
+    /// Forgets what is known of the objects of an archive.
+    pub(in crate::engine) fn forget_archive(&self, archive: Id) {
+        self.0.retain(|(known, _), _| *known != archive);
+    }
+
     /// Forgets what is known of an object.
     pub(in crate::engine) fn remove(&self, key: &Key) {
         self.0.remove(key);

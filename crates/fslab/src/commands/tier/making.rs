@@ -1,11 +1,13 @@
 //! Making tiers: of a directory, with one archive more, from archives alone.
 
+use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
-use fslab_tier::archive::{DirectoryArchive, Key};
+use fslab_tier::archive::{ArchiveAddress, Key};
+use fslab_tier::command::Command;
 use fslab_tier::home::{
     ArchiveEntry, Home, Poison, SurvivingArchives, TierDescription, Umount, writer_of,
 };
@@ -14,6 +16,7 @@ use fslab_tier::{Environment, own_request, poison, rebuild};
 use fslab_vfs::{FileSystem, LockMode, Size, Timestamp};
 use serde_json::json;
 
+use super::access::Access;
 use super::{parse_bundled, unusable};
 use crate::commands::places::resolved;
 use crate::layers::{around, close_owners_tree, home_of};
@@ -24,9 +27,9 @@ use crate::units::parse_duration;
 #[derive(Debug, clap::Args)]
 pub struct Init {
     /// A directory that becomes an archive, on another disk; it is made where it is not there,
-    /// but not what it lies in. Several may be given
-    #[arg(long = "archive", value_name = "DIR", required = true)]
-    archives: Vec<PathBuf>,
+    /// but not what it lies in. A path, or a URL such as dir:/mnt/archive. Several may be given
+    #[arg(long = "archive", value_name = "ARCHIVE", required = true)]
+    archives: Vec<OsString>,
     /// Where settings and catalogue are kept: a new directory outside of the tree
     #[arg(long, value_name = "DIR")]
     home: PathBuf,
@@ -80,11 +83,12 @@ impl Init {
                  where one is full or fails; for a copy in each, use --copies {archives}"
             );
         }
-        self.archives.iter().try_for_each(|archive| say_if_beside(archive, &self.tree))
+        wish.archives.iter().try_for_each(|entry| say_if_beside(&entry.address, &self.tree))
     }
 
     fn wish(&self) -> Result<TierDescription> {
-        must_lie_outside(&self.tree, self.archives.iter().chain([&self.home]).chain(&self.key))?;
+        let archives = addresses_of(&self.archives)?;
+        must_lie_outside(&self.tree, &archives, [&self.home].into_iter().chain(&self.key))?;
         let key = self.key.as_deref().map(resolved).transpose()?;
         Ok(TierDescription {
             copies: self.copies,
@@ -93,7 +97,7 @@ impl Init {
             keep_seconds: self.keep.as_secs(),
             umount: self.umount,
             poison: self.poison,
-            ..TierDescription::usual(all_resolved(&self.archives)?, key)
+            ..TierDescription::usual(archives, key)
         })
     }
 }
@@ -150,26 +154,46 @@ impl MakeKey {
 /// Arguments of `fslab tier attach`.
 #[derive(Debug, clap::Args)]
 pub struct Attach {
-    /// The tree, which is not mounted
+    /// The tree: where it is mounted, or its directory
     tree: PathBuf,
-    /// The archive: one of this tier's, or a directory that becomes one
-    archive: PathBuf,
+    /// The archive: one of this tier's, or a directory that becomes one; a path, or a URL such as
+    /// dir:/mnt/archive
+    archive: OsString,
     /// The file with its key, where it is encrypted or shall be
     #[arg(long, value_name = "FILE")]
     key: Option<PathBuf>,
     /// Have this tree write to an archive of its tier in the place of another tree, which only
-    /// reads it from then on; what this one does not need expires
+    /// reads it from then on; what this one does not need expires. Not while the tree is mounted
     #[arg(long, conflicts_with = "in_place_of")]
     take_over: bool,
-    /// Take the place of a lost archive, with a directory that is empty or not there yet
+    /// Take the place of a lost archive, with a directory that is empty or not there yet. Not while
+    /// the tree is mounted
     #[arg(long, value_name = "ID")]
     in_place_of: Option<fslab_tier::Id>,
-    /// Archives that must hold a file before its bytes may go, from now on
+    /// Archives that must hold a file before its bytes may go, from now on. Not while the tree is
+    /// mounted
     #[arg(long, value_name = "COUNT")]
     copies: Option<usize>,
 }
 
 impl Attach {
+    /// Returns what to ask the daemon of the tree, if the tree is mounted.
+    pub fn of_mounted_tree(&self) -> Result<Option<(Access, Command)>> {
+        let tree = &self.tree;
+        let Ok((access @ Access::Mounted(_), _)) = Access::to(tree) else { return Ok(None) };
+        if self.take_over || self.in_place_of.is_some() || self.copies.is_some() {
+            let tree = tree.display();
+            bail_as!(
+                BadInput,
+                "{tree} is mounted: --take-over, --in-place-of and --copies need it unmounted"
+            )
+        }
+        let address = address_of(&self.archive)?;
+        must_lie_outside(tree, [&address], self.key.iter())?;
+        let key = self.key.as_deref().map(resolved).transpose()?;
+        Ok(Some((access, Command::Attach { address, key })))
+    }
+
     /// Adds the archive.
     pub fn run(&self) -> Result<()> {
         let done = self.attach();
@@ -178,53 +202,55 @@ impl Attach {
     }
 
     fn attach(&self) -> Result<()> {
-        must_lie_outside(&self.tree, [&self.archive].into_iter().chain(&self.key))?;
+        let archive = address_of(&self.archive)?;
+        must_lie_outside(&self.tree, [&archive], self.key.iter())?;
         let tree = claimed(&self.tree)?;
         let mut home = Home::read(&home_of(&*tree)?)?;
         let around = around(&crate::stack_context::of_program());
         let key = self.key.as_deref().map(resolved).transpose()?;
-        let is_known = self.take_over && key.is_none() && home.knows(&self.archive);
+        let is_known = self.take_over && key.is_none() && home.knows(&archive);
         // Before anything is made.
         let more = usize::from(self.in_place_of.is_none() && !is_known);
         self.copies.map(|copies| home.check_copies(copies, more)).transpose()?;
         match self.in_place_of {
-            Some(lost) => home.replace(lost, &self.archive, key)?,
+            Some(lost) => home.replace(lost, &archive, key)?,
             None if is_known => {}
-            None => home.attach(&self.archive, around.identities.make(), key)?,
+            None => home.attach(&archive, around.identities.make(), key)?,
         }
         // Whatever is wrong with the archive was found: the other tree only reads from here on.
         if self.take_over {
-            say!("{} {}", self.archive.display(), DirectoryArchive::holder(&self.archive)?);
-            home.take_over(&self.archive, &tree, &around)?;
+            say!("{} {}", archive.label(), archive.holder()?);
+            home.take_over(&archive, &tree, &around)?;
         }
         self.copies.map(|copies| home.ask_for_copies(copies)).transpose()?;
-        if let Some(refusal) = refusal(&self.archive, &tree, &around)? {
-            say!("{} {refusal}", self.archive.display());
+        if let Some(refusal) = refusal(&archive, &tree, &around)? {
+            say!("{} {refusal}", archive.label());
         }
         if self.in_place_of.is_some() || self.copies.is_some() {
             let tree = self.tree.display();
             say!("copies that are missing are made by: fslab tier scrub {tree}");
         }
-        say_if_beside(&self.archive, &self.tree)
+        say_if_beside(&archive, &self.tree)
     }
 }
 
 /// Why a tree only reads an archive, and what to do about it.
 fn refusal(
-    archive: &Path,
+    archive: &ArchiveAddress,
     tree: &Arc<dyn FileSystem>,
     around: &Environment,
 ) -> Result<Option<String>> {
-    Ok(DirectoryArchive::refusal(archive, writer_of(tree, around)?.as_ref())?)
+    Ok(archive.refusal(writer_of(tree, around)?.as_ref())?)
 }
 
 /// Says where releasing files frees nothing, and one disk that fails takes both.
-fn say_if_beside(archive: &Path, tree: &Path) -> Result<()> {
+fn say_if_beside(archive: &ArchiveAddress, tree: &Path) -> Result<()> {
     use std::os::unix::fs::MetadataExt;
+    let Some(archive) = archive.local_path() else { return Ok(()) };
     let device = |path: &Path| -> Result<u64> {
         Ok(path.metadata().with_context(|| path.display().to_string())?.dev())
     };
-    if device(archive)? == device(tree)? {
+    if device(&archive)? == device(tree)? {
         let archive = archive.display();
         say!("{archive} is on the file system of the tree: what is released frees no space there");
     }
@@ -235,8 +261,8 @@ fn say_if_beside(archive: &Path, tree: &Path) -> Result<()> {
 #[derive(Debug, clap::Args)]
 pub struct Rebuild {
     /// An archive of the tier; several may be given, and a home that is left may know others
-    #[arg(long = "archive", value_name = "DIR", required = true)]
-    archives: Vec<PathBuf>,
+    #[arg(long = "archive", value_name = "ARCHIVE", required = true)]
+    archives: Vec<OsString>,
     /// Where settings, the usual ones, and a new catalogue are kept: a new directory outside of the
     /// tree, or the tier's home that is left, of which the settings stay
     #[arg(long, value_name = "DIR")]
@@ -275,8 +301,8 @@ impl Rebuild {
         // Before anything is made.
         let left = self.home.join("tier.toml").exists().then(|| Home::read(&self.home));
         let left = left.transpose()?;
-        must_lie_outside(&self.tree, self.archives.iter().chain([&self.home]).chain(&self.keys))?;
-        let (archives, keys) = (all_resolved(&self.archives)?, all_resolved(&self.keys)?);
+        let (archives, keys) = (addresses_of(&self.archives)?, all_resolved(&self.keys)?);
+        must_lie_outside(&self.tree, &archives, [&self.home].into_iter().chain(&self.keys))?;
         let identities = &around.identities;
         let remains = SurvivingArchives::open(&archives, &keys, left.as_ref(), identities)?;
         // But none that it lies in.
@@ -313,22 +339,35 @@ impl Rebuild {
         // What is not there would be unneeded.
         let is_whole = made.problems.is_empty() && made.unplaced.is_empty();
         let takes_over = self.take_over && is_whole;
-        for ArchiveEntry { path, .. } in remains.attached.iter().filter(|_| takes_over) {
+        for ArchiveEntry { address, .. } in remains.attached.iter().filter(|_| takes_over) {
             if !json {
-                say!("{} {}", path.display(), DirectoryArchive::holder(path)?);
+                say!("{} {}", address.label(), address.holder()?);
             }
-            let taken = home.take_over(path, &tree, &around);
+            let taken = home.take_over(address, &tree, &around);
             made.problems.extend(taken.err().map(|error| error.to_string()));
         }
         let mut refusals = Vec::new();
-        for ArchiveEntry { path, .. } in &home.description.archives {
-            match refusal(path, &tree, &around) {
-                Ok(refusal) => refusals.extend(refusal.map(|refusal| (path.clone(), refusal))),
+        for ArchiveEntry { address, .. } in home.description.attached_archives() {
+            match refusal(address, &tree, &around) {
+                Ok(refusal) => refusals.extend(refusal.map(|refusal| (address.label(), refusal))),
                 Err(error) => made.problems.push(error.to_string()),
             }
         }
         report(&made, &refusals, json)
     }
+}
+
+/// The address of an archive that a user named; a relative path is one of the current directory.
+pub(super) fn address_of(text: &OsStr) -> Result<ArchiveAddress> {
+    let address = ArchiveAddress::parse(text)?;
+    Ok(match address.local_path() {
+        Some(path) => resolved(&path)?.into(),
+        None => address,
+    })
+}
+
+fn addresses_of(texts: &[OsString]) -> Result<Vec<ArchiveAddress>> {
+    texts.iter().map(|text| address_of(text)).collect()
 }
 
 fn all_resolved(paths: &[PathBuf]) -> Result<Vec<PathBuf>> {
@@ -337,15 +376,15 @@ fn all_resolved(paths: &[PathBuf]) -> Result<Vec<PathBuf>> {
 
 /// Tells what was made, and of archives that the new tree only reads; fails where something is not
 /// as it was.
-fn report(made: &rebuild::Rebuilt, refusals: &[(PathBuf, String)], json: bool) -> Result<()> {
+fn report(made: &rebuild::Rebuilt, refusals: &[(String, String)], json: bool) -> Result<()> {
     if json {
         let mut value = json!(made);
-        value["read_only"] = json!(refusals.iter().map(|(path, _)| path).collect::<Vec<_>>());
+        value["read_only"] = json!(refusals.iter().map(|(archive, _)| archive).collect::<Vec<_>>());
         say!("{value}");
     } else {
         report_to_people(made);
-        for (path, refusal) in refusals {
-            say!("files can be read now; {} {refusal}", path.display());
+        for (archive, refusal) in refusals {
+            say!("files can be read now; {archive} {refusal}");
         }
     }
     let [older, lost, unplaced, problems] =
@@ -411,10 +450,15 @@ fn claimed(path: &Path) -> Result<Arc<dyn FileSystem>> {
 }
 
 /// What a tier needs must not go to its own archives; a key least of all.
-fn must_lie_outside<'a>(tree: &Path, places: impl Iterator<Item = &'a PathBuf>) -> Result<()> {
+fn must_lie_outside<'a>(
+    tree: &Path,
+    archives: impl IntoIterator<Item = &'a ArchiveAddress>,
+    others: impl Iterator<Item = &'a PathBuf>,
+) -> Result<()> {
     let tree = resolved(tree)?;
-    for place in places {
-        let place = resolved(place)?;
+    let archives = archives.into_iter().filter_map(ArchiveAddress::local_path);
+    for place in archives.chain(others.cloned()) {
+        let place = resolved(&place)?;
         if place.starts_with(&tree) || tree.starts_with(&place) {
             let (place, tree) = (place.display(), tree.display());
             bail_as!(BadInput, "{place} must lie outside of the tree {tree}");

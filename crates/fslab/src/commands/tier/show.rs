@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use anyhow::Result;
+use fslab_tier::archive::ArchiveUsage;
 use fslab_tier::command::{ArchiveState, Command, Event, FileSummary, Residence, WaitingProgram};
 
 use super::access::Access;
@@ -173,20 +174,22 @@ fn as_line(event: &Event) -> Option<String> {
             format!("{object} {bytes:>10} of {modified}  {state:<8} {when}  {path}")
         }
         Event::Archive(state) => {
-            let ArchiveState { archive, path, attached, refusal, away, encrypted, .. } = state;
-            let ArchiveState { free_bytes, objects, bytes, .. } = state;
+            let ArchiveState { archive, address, attached, refusal, away, encrypted, .. } = state;
+            let ArchiveState { usage, free_bytes, objects, bytes, .. } = state;
             let free = free_bytes.map_or_else(|| "-".to_owned(), units::bytes);
-            let state = match (attached, away, refusal) {
-                (_, Some(_), _) => "unavailable",
-                (false, ..) => "missing",
-                (true, _, None) => "attached",
-                (true, _, Some(_)) => "readonly",
+            let state = match (usage, attached, away, refusal) {
+                (ArchiveUsage::Detached, ..) => "detached",
+                (_, _, Some(_), _) => "unavailable",
+                (_, false, ..) => "missing",
+                (_, true, _, Some(_)) => "readonly",
+                (ArchiveUsage::Retired, ..) => "retired",
+                (ArchiveUsage::Active, true, _, None) => "attached",
             };
             format!(
                 "{archive} {state:<11} {:<9} {objects:>10} files {:>10}  free {free:>10}  {} {}",
                 if *encrypted { "encrypted" } else { "plain" },
                 units::bytes(*bytes),
-                path.as_deref().unwrap_or("-"),
+                address.as_deref().unwrap_or("-"),
                 away.as_deref().or(refusal.as_deref()).unwrap_or_default()
             )
             .trim_end()

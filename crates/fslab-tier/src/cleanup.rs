@@ -8,10 +8,10 @@ use std::{fs, iter};
 /// that somebody has put something into stays.
 #[derive(Default)]
 #[must_use = "dropped, it removes what was made"]
-pub(super) struct Cleanup(Vec<PathBuf>);
+pub(crate) struct Cleanup(Vec<PathBuf>);
 
 /// Which of a directory and of such names in it are not there.
-pub(super) fn absent(directory: &Path, names: &[&str]) -> Vec<PathBuf> {
+pub(crate) fn absent(directory: &Path, names: &[&str]) -> Vec<PathBuf> {
     let inside = names.iter().map(|name| directory.join(name));
     let is_absent = |path: &PathBuf| {
         let found = path.symlink_metadata();
@@ -22,12 +22,17 @@ pub(super) fn absent(directory: &Path, names: &[&str]) -> Vec<PathBuf> {
 
 impl Cleanup {
     /// What was absent, once it was made by nobody else.
-    pub(super) fn add(&mut self, new: Vec<PathBuf>) {
+    pub(crate) fn add(&mut self, new: Vec<PathBuf>) {
         self.0.extend(new);
     }
 
+    /// Removes what another one would remove, too.
+    pub(crate) fn join(&mut self, mut other: Self) {
+        self.0.append(&mut other.0);
+    }
+
     /// All of it stays.
-    pub(super) fn keep(mut self) {
+    pub(crate) fn keep(mut self) {
         self.0.clear();
     }
 }

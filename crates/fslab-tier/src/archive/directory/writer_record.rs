@@ -9,70 +9,19 @@
 //! only reads.
 
 use std::io::{self, ErrorKind};
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::path::Path;
 
-use fslab_vfs::{Errno, FileSystem, Timestamp};
-use parking_lot::Mutex;
+use fslab_vfs::Errno;
 use serde::{Deserialize, Serialize};
 
-use super::description::{ArchiveDescription, read_settings, settings_text};
+use super::settings::{describe, read_settings};
+use crate::archive::description::settings_text;
+use crate::archive::writer::{Openings, Writer};
 use crate::atomic_write::write_durably;
-use crate::environment::Environment;
 use crate::error::{Error, Result};
 use crate::id::Id;
-use crate::stored::{Opening, WriterMark};
 
 const RECORD: &str = "writer.toml";
-
-/// A tree that opens archives.
-#[derive(Clone)]
-pub struct Writer {
-    /// What it is known by.
-    pub mark: WriterMark,
-    /// Its directory, for messages; none if it has none.
-    pub tree: Option<PathBuf>,
-    /// Now: since when it writes to what it begins to write to.
-    pub since: Timestamp,
-    /// What it knows of archives that it opened; none if that is not kept.
-    pub openings: Option<Openings>,
-}
-
-/// What a tree knows of the archives that it opened to write.
-#[derive(Clone)]
-pub struct Openings {
-    tree: Arc<dyn FileSystem>,
-    around: Environment,
-    /// Held while what is known changes: archives may be opened side by side.
-    changing: Arc<Mutex<()>>,
-}
-
-impl Openings {
-    /// What a tree knows.
-    #[must_use]
-    pub fn of(tree: &Arc<dyn FileSystem>, around: &Environment) -> Self {
-        Self { tree: Arc::clone(tree), around: around.clone(), changing: Arc::default() }
-    }
-
-    /// Whether the last opening of an archive is one of this tree.
-    fn has_opened(&self, archive: Id, opening: Id) -> Result<bool> {
-        let known = self.around.marks.read_openings(&*self.tree);
-        let known = known.map_err(Error::below(b""))?;
-        let is_it = |known: &Opening| {
-            known.archive == archive && [known.before, known.last].contains(&opening)
-        };
-        Ok(known.iter().any(is_it))
-    }
-
-    /// Notes a new opening, before the archive is told.
-    fn begin(&self, archive: Id, before: Option<Id>) -> fslab_vfs::Result<Id> {
-        let _changing = self.changing.lock();
-        let last = self.around.identities.make();
-        let opening = Opening { archive, before: before.unwrap_or(last), last };
-        self.around.marks.write_opening(&*self.tree, opening)?;
-        Ok(last)
-    }
-}
 
 /// What an archive says of the tree that writes to it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -175,9 +124,7 @@ pub(super) fn refusal(
 fn has_opened_last(archive: &Path, writer: Option<&Writer>, known: &WriterRecord) -> Result<bool> {
     let openings = writer.and_then(|writer| writer.openings.as_ref());
     match (openings, known.opening) {
-        (Some(openings), Some(opening)) => {
-            openings.has_opened(ArchiveDescription::read(archive)?.id, opening)
-        }
+        (Some(openings), Some(opening)) => openings.has_opened(describe(archive)?.id, opening),
         _ => Ok(true),
     }
 }
@@ -211,7 +158,7 @@ pub(super) fn take_over(archive: &Path, writer: &Writer) -> Result<()> {
     let opening = match &writer.openings {
         None => None,
         Some(openings) => {
-            let id = ArchiveDescription::read(archive)?.id;
+            let id = describe(archive)?.id;
             Some(openings.begin(id, None).map_err(Error::below(b""))?)
         }
     };
@@ -227,7 +174,7 @@ pub(super) fn record_opening(archive: &Path, writer: &Writer) -> Result<()> {
     };
     let before = known.as_ref().and_then(|known| known.opening);
     let begin = |openings: &Openings| -> Result<Option<Id>> {
-        let id = ArchiveDescription::read(archive)?.id;
+        let id = describe(archive)?.id;
         match openings.begin(id, before) {
             Ok(opening) => Ok(Some(opening)),
             // Whoever has no room may write all the same: both keep what they said before.

@@ -7,14 +7,14 @@ use std::path::Path;
 
 use rustix::fs::{FlockOperation, OFlags, flock};
 
-use super::ContainerKind;
 use super::confined_dir::{ConfinedDir, regular};
-use super::description::directory_of;
-use super::writer_record::{self, Writer};
+use super::settings::directory_of;
+use super::writer_record;
+use crate::archive::{ContainerKind, Writer};
 use crate::error::{Error, Result};
 use crate::private;
 
-pub(crate) const LEASE: &str = "lease";
+pub(super) const LEASE: &str = "lease";
 
 /// What a tree may do with an archive.
 pub(super) enum Right {

@@ -1,0 +1,316 @@
+//! The address of an archive: a URL such as `dir:/mnt/archive`.
+//!
+//! The text after the scheme is the location, which the kind interprets. Bytes outside the set that
+//! a URL may hold are written as `%XX`, so every location has one URL, and each URL is ASCII. Text
+//! without a scheme is a plain path, which means a directory.
+
+use std::ffi::{OsStr, OsString};
+use std::fmt::{self, Display, Formatter};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+use std::sync::Arc;
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+use super::kind::{ArchiveKindSpec, NewArchive, Purpose};
+use super::registry::ARCHIVE_KINDS;
+use super::{Archive, ArchiveDescription, Writer};
+use crate::cleanup::Cleanup;
+use crate::error::{Error, Result};
+use crate::id::Id;
+
+/// Where an archive is, and of which kind it is.
+#[derive(Clone)]
+pub struct ArchiveAddress {
+    kind: &'static ArchiveKindSpec,
+    location: OsString,
+}
+
+impl ArchiveAddress {
+    /// Parses a URL or a plain path. A relative path stays relative.
+    ///
+    /// # Errors
+    /// If no kind has the scheme, or the text is no URL.
+    pub fn parse(text: &OsStr) -> Result<Self> {
+        let wrong = |what: String| Error::Refused {
+            what: format!("archive '{}': {what}", text.to_string_lossy()),
+        };
+        let Some((scheme, location)) = split_scheme(text.as_bytes()) else {
+            return Ok(Self::from(Path::new(text)));
+        };
+        let Some(kind) = ARCHIVE_KINDS.iter().find(|kind| kind.name == scheme) else {
+            let known: Vec<_> = ARCHIVE_KINDS.iter().map(|kind| kind.name).collect();
+            let known = known.join(", ");
+            return Err(wrong(format!("no such kind of archive; known: {known}")));
+        };
+        let location = decoded(location)
+            .ok_or_else(|| wrong("each % must be followed by two hexadecimal digits".to_owned()))?;
+        match location.as_slice() {
+            [] => Err(wrong("nothing follows the scheme".to_owned())),
+            location if location.contains(&0) => Err(wrong("it holds a zero byte".to_owned())),
+            _ => Ok(Self { kind, location: OsString::from_vec(location) }),
+        }
+    }
+
+    /// Returns the name of the archive in messages: the path of a directory, otherwise the URL.
+    #[must_use]
+    pub fn label(&self) -> String {
+        match self.local_path() {
+            Some(path) => path.display().to_string(),
+            None => self.to_string(),
+        }
+    }
+
+    /// Returns the directory of the archive, if it is one of this machine.
+    #[must_use]
+    pub fn local_path(&self) -> Option<PathBuf> {
+        (self.kind.local_path)(&self.location)
+    }
+
+    /// Returns the file that a writer keeps locked, if the kind has one.
+    #[must_use]
+    pub fn lock_file(&self) -> Option<PathBuf> {
+        (self.kind.lock_file)(&self.location)
+    }
+
+    /// Returns the same address with links followed.
+    ///
+    /// # Errors
+    /// If nothing is there.
+    pub fn canonical(&self) -> Result<Self> {
+        Ok(Self { location: (self.kind.canonical)(&self.location)?, ..self.clone() })
+    }
+
+    /// Returns whether an archive is there, whoever owns it.
+    #[must_use]
+    pub fn is_made(&self) -> bool {
+        (self.kind.is_made)(&self.location)
+    }
+
+    /// Checks that an archive can be made there. Makes nothing.
+    ///
+    /// # Errors
+    /// What is missing.
+    pub fn check_place(&self) -> Result<()> {
+        (self.kind.check_place)(&self.location)
+    }
+
+    /// Makes an empty archive. Dropping the result removes it.
+    ///
+    /// # Errors
+    /// If something is there already. Nothing is left behind.
+    pub(crate) fn make(&self, new: &NewArchive<'_>) -> Result<Cleanup> {
+        (self.kind.make)(&self.location, new)
+    }
+
+    /// Returns what the archive says of itself, without opening it.
+    ///
+    /// # Errors
+    /// If no archive is there, or one of a later fslab.
+    pub fn describe(&self) -> Result<ArchiveDescription> {
+        (self.kind.describe)(&self.location)
+    }
+
+    /// Opens the archive for its owner. To write takes its lease.
+    ///
+    /// # Errors
+    /// If it belongs to another tier, or is in use.
+    pub(super) fn open(&self, owner: Id, purpose: &Purpose) -> Result<Arc<dyn Archive>> {
+        (self.kind.open)(&self.location, owner, purpose)
+    }
+
+    /// Makes a tree the writer of an archive of its tier, whichever tree was before.
+    ///
+    /// # Errors
+    /// If it belongs to another tier, or somebody uses it.
+    pub fn take_over(&self, owner: Id, writer: &Writer) -> Result<()> {
+        (self.kind.take_over)(&self.location, owner, writer)
+    }
+
+    /// Returns which tree writes to the archive, since when, and the time of the last write.
+    ///
+    /// # Errors
+    /// Errors of the system.
+    pub fn holder(&self) -> Result<String> {
+        (self.kind.holder)(&self.location)
+    }
+
+    /// Returns why a tree may only read the archive; `None` if it may write.
+    ///
+    /// # Errors
+    /// Errors of the system.
+    pub fn refusal(&self, writer: Option<&Writer>) -> Result<Option<String>> {
+        (self.kind.refusal)(&self.location, writer)
+    }
+}
+
+impl From<&Path> for ArchiveAddress {
+    /// Returns the address of a directory.
+    fn from(path: &Path) -> Self {
+        // A plain path means the first kind.
+        Self { kind: ARCHIVE_KINDS[0], location: path.as_os_str().to_owned() }
+    }
+}
+
+impl From<PathBuf> for ArchiveAddress {
+    fn from(path: PathBuf) -> Self {
+        Self::from(path.as_path())
+    }
+}
+
+impl FromStr for ArchiveAddress {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        Self::parse(OsStr::new(text))
+    }
+}
+
+impl Display for ArchiveAddress {
+    /// Writes the URL.
+    fn fmt(&self, formatter: &mut Formatter<'_>) -> fmt::Result {
+        write!(formatter, "{}:", self.kind.name)?;
+        self.location.as_bytes().iter().try_for_each(|byte| match byte {
+            byte if is_plain(*byte) => write!(formatter, "{}", char::from(*byte)),
+            byte => write!(formatter, "%{byte:02X}"),
+        })
+    }
+}
+
+impl fmt::Debug for ArchiveAddress {
+    fn fmt(&self, formatter: &mut Formatter<'_>) -> fmt::Result {
+        write!(formatter, "ArchiveAddress({self})")
+    }
+}
+
+impl PartialEq for ArchiveAddress {
+    fn eq(&self, other: &Self) -> bool {
+        (self.kind.name, &self.location) == (other.kind.name, &other.location)
+    }
+}
+
+impl Eq for ArchiveAddress {}
+
+impl Serialize for ArchiveAddress {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for ArchiveAddress {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        text.parse().map_err(serde::de::Error::custom)
+    }
+}
+
+/// Splits a URL as RFC 3986 does: a scheme begins with a letter and holds no slash.
+fn split_scheme(text: &[u8]) -> Option<(&str, &[u8])> {
+    let end = text.iter().position(|byte| *byte == b':')?;
+    let (scheme, location) = (&text[..end], &text[end + 1..]);
+    let is_inner = |byte: &u8| byte.is_ascii_alphanumeric() || b"+-.".contains(byte);
+    let is_scheme = scheme.first()?.is_ascii_alphabetic() && scheme.iter().all(is_inner);
+    Some((std::str::from_utf8(scheme).ok().filter(|_| is_scheme)?, location))
+}
+
+/// Whether a byte stands for itself in a URL that is written here.
+fn is_plain(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || b"-._~/!$&'()*+,;=:@".contains(&byte)
+}
+
+fn decoded(text: &[u8]) -> Option<Vec<u8>> {
+    let (mut bytes, mut rest) = (Vec::with_capacity(text.len()), text);
+    while let [byte, after @ ..] = rest {
+        rest = after;
+        if *byte != b'%' {
+            bytes.push(*byte);
+            continue;
+        }
+        let (digits, after) = rest.split_at_checked(2)?;
+        let digit = |byte: u8| char::from(byte).to_digit(16);
+        bytes.push((digit(digits[0])? * 16 + digit(digits[1])?) as u8);
+        rest = after;
+    }
+    Some(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(text: impl AsRef<OsStr>) -> Result<ArchiveAddress> {
+        ArchiveAddress::parse(text.as_ref())
+    }
+
+    #[track_caller]
+    fn check_round_trip(path: &[u8]) {
+        let address = ArchiveAddress::from(Path::new(OsStr::from_bytes(path)));
+        let url = address.to_string();
+        assert!(
+            url.starts_with("dir:") && url.bytes().all(|byte| byte.is_ascii_graphic()),
+            "{url}"
+        );
+        let again: ArchiveAddress = url.parse().unwrap();
+        assert_eq!(again, address);
+        assert_eq!(again.local_path().unwrap().as_os_str().as_bytes(), path, "{url}");
+    }
+
+    #[test]
+    fn every_path_round_trips_through_its_url() {
+        for first in 1..=u8::MAX {
+            check_round_trip(&[b'/', first]);
+            for second in 1..=u8::MAX {
+                check_round_trip(&[b'/', b'a', first, second]);
+            }
+        }
+        for path in ["/", "//two/slashes", "/a/../b", "/100%25", "/%", "/dir:/x", "/new\nline "] {
+            check_round_trip(path.as_bytes());
+        }
+    }
+
+    #[test]
+    fn url_is_written_as_its_path_where_it_can_be() {
+        let cases: [(&[u8], &str); 4] = [
+            (b"/mnt/archive-1_a.b~c", "dir:/mnt/archive-1_a.b~c"),
+            (b"/my disk/50%\n", "dir:/my%20disk/50%25%0A"),
+            (b"/a?b#c", "dir:/a%3Fb%23c"),
+            (b"/\xff\xc3\xa4", "dir:/%FF%C3%A4"),
+        ];
+        for (path, url) in cases {
+            let address = ArchiveAddress::from(Path::new(OsStr::from_bytes(path)));
+            assert_eq!(address.to_string(), url);
+        }
+    }
+
+    #[test]
+    fn text_without_a_scheme_is_a_path_as_it_stands() {
+        for path in ["/a%20b", "/a b", "relative", "./dir:/x", "/c:/x", "1:x", ":x", "a b:c", ""] {
+            let address = parse(path).unwrap();
+            assert_eq!(address.local_path().unwrap(), Path::new(path));
+        }
+    }
+
+    /// A name of a person who types it is taken as it is meant.
+    #[test]
+    fn a_url_may_have_bytes_that_need_no_escape() {
+        let expected = ArchiveAddress::from(Path::new("/my disk/\u{e4}?"));
+        assert_eq!(parse("dir:/my disk/\u{e4}?").unwrap(), expected);
+        assert_eq!(parse("dir:/my%20disk/%c3%A4%3f").unwrap(), expected);
+    }
+
+    #[test]
+    fn wrong_urls_are_refused_in_one_line() {
+        let cases = [
+            ("s3://x", "archive 's3://x': no such kind of archive; known: dir"),
+            ("DIR:/x", "archive 'DIR:/x': no such kind of archive; known: dir"),
+            ("dir:", "archive 'dir:': nothing follows the scheme"),
+            ("dir:/%0", "archive 'dir:/%0': each % must be followed by two hexadecimal digits"),
+            ("dir:/%+1", "archive 'dir:/%+1': each % must be followed by two hexadecimal digits"),
+            ("dir:/a%00b", "archive 'dir:/a%00b': it holds a zero byte"),
+        ];
+        for (text, message) in cases {
+            assert_eq!(parse(text).unwrap_err().to_string(), message);
+        }
+    }
+}

@@ -1,0 +1,68 @@
+//! What a kind of archive declares about itself.
+
+use std::ffi::{OsStr, OsString};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use super::{Archive, ArchiveDescription, Key, Writer};
+use crate::cleanup::Cleanup;
+use crate::error::Result;
+use crate::id::Id;
+
+/// A kind's declaration of itself. Its functions take the location of an archive: the decoded text
+/// after the scheme of its URL. [`super::ArchiveAddress`] has a method for each, with its errors.
+///
+/// What an open archive can do is in [`Archive`]: its free space, and where a part of a container
+/// lies, for the order of recalls.
+#[derive(Debug)]
+pub struct ArchiveKindSpec {
+    /// Its name, which is the scheme of its URLs.
+    pub name: &'static str,
+    /// One line of help.
+    pub help: &'static str,
+    /// Returns the directory on this machine, if it is one.
+    pub(super) local_path: fn(&OsStr) -> Option<PathBuf>,
+    /// Returns the file that a writer keeps locked.
+    pub(super) lock_file: fn(&OsStr) -> Option<PathBuf>,
+    /// Follows links.
+    pub(super) canonical: fn(&OsStr) -> Result<OsString>,
+    /// Returns whether an archive is there.
+    pub(super) is_made: fn(&OsStr) -> bool,
+    /// Checks that an archive can be made there.
+    pub(super) check_place: fn(&OsStr) -> Result<()>,
+    /// Makes an empty archive.
+    pub(super) make: fn(&OsStr, &NewArchive<'_>) -> Result<Cleanup>,
+    /// Reads the description of an archive.
+    pub(super) describe: fn(&OsStr) -> Result<ArchiveDescription>,
+    /// Opens an archive for its owner; takes its lease to write.
+    pub(super) open: OpenArchive,
+    /// Makes a tree the writer of an archive.
+    pub(super) take_over: fn(&OsStr, Id, &Writer) -> Result<()>,
+    /// Describes the writer of an archive.
+    pub(super) holder: fn(&OsStr) -> Result<String>,
+    /// Returns why a tree may only read.
+    pub(super) refusal: fn(&OsStr, Option<&Writer>) -> Result<Option<String>>,
+}
+
+/// Opens an archive of a tier.
+pub(super) type OpenArchive = fn(&OsStr, Id, &Purpose) -> Result<Arc<dyn Archive>>;
+
+/// An archive that is to be made.
+pub(crate) struct NewArchive<'a> {
+    /// Its identity.
+    pub(crate) id: Id,
+    /// Its tier.
+    pub(crate) owner: Id,
+    /// Its key, if it is encrypted.
+    pub(crate) key: Option<&'a Key>,
+}
+
+/// What an archive is opened for.
+#[derive(Clone)]
+pub enum Purpose {
+    /// To write to it, for a tree as far as that can be told. Where another tree writes to it, that
+    /// is said, and it is only read.
+    Write(Option<Writer>),
+    /// To read from it, while nobody writes to it: it may be one that nobody can write to.
+    Read,
+}

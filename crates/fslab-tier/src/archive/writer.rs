@@ -1,0 +1,61 @@
+//! A tree that writes to archives, and what it knows of its openings.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use fslab_vfs::{FileSystem, Timestamp};
+use parking_lot::Mutex;
+
+use crate::environment::Environment;
+use crate::error::{Error, Result};
+use crate::id::Id;
+use crate::stored::{Opening, WriterMark};
+
+/// A tree that opens archives.
+#[derive(Clone)]
+pub struct Writer {
+    /// What it is known by.
+    pub mark: WriterMark,
+    /// Its directory, for messages; none if it has none.
+    pub tree: Option<PathBuf>,
+    /// Now: since when it writes to what it begins to write to.
+    pub since: Timestamp,
+    /// What it knows of archives that it opened; none if that is not kept.
+    pub openings: Option<Openings>,
+}
+
+/// What a tree knows of the archives that it opened to write.
+#[derive(Clone)]
+pub struct Openings {
+    tree: Arc<dyn FileSystem>,
+    around: Environment,
+    /// Held while what is known changes: archives may be opened side by side.
+    changing: Arc<Mutex<()>>,
+}
+
+impl Openings {
+    /// What a tree knows.
+    #[must_use]
+    pub fn of(tree: &Arc<dyn FileSystem>, around: &Environment) -> Self {
+        Self { tree: Arc::clone(tree), around: around.clone(), changing: Arc::default() }
+    }
+
+    /// Whether the last opening of an archive is one of this tree.
+    pub(super) fn has_opened(&self, archive: Id, opening: Id) -> Result<bool> {
+        let known = self.around.marks.read_openings(&*self.tree);
+        let known = known.map_err(Error::below(b""))?;
+        let is_it = |known: &Opening| {
+            known.archive == archive && [known.before, known.last].contains(&opening)
+        };
+        Ok(known.iter().any(is_it))
+    }
+
+    /// Notes a new opening, before the archive is told.
+    pub(super) fn begin(&self, archive: Id, before: Option<Id>) -> fslab_vfs::Result<Id> {
+        let _changing = self.changing.lock();
+        let last = self.around.identities.make();
+        let opening = Opening { archive, before: before.unwrap_or(last), last };
+        self.around.marks.write_opening(&*self.tree, opening)?;
+        Ok(last)
+    }
+}

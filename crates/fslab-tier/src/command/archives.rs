@@ -1,0 +1,103 @@
+//! Attaching, retiring, draining and detaching archives: the home is written first, then the engine
+//! follows.
+
+use std::path::Path;
+
+use fslab_vfs::Ino;
+
+use super::Execution;
+use crate::archive::{ArchiveAddress, ArchiveEntry, ArchiveUsage, Purpose};
+use crate::error::{Error, Result};
+use crate::event::{Event, go_on, report_problems};
+use crate::home::{Home, writer_of};
+use crate::id::Id;
+use crate::rate_limit::RateLimit;
+
+impl Execution<'_> {
+    pub(super) fn attach(&mut self, address: &ArchiveAddress, key: Option<&Path>) -> Result<()> {
+        let tier = self.tier;
+        if let (Some(archive), Some(tree)) =
+            (address.local_path(), tier.lower().path_below(Ino::ROOT))
+            && (archive.starts_with(&tree) || tree.starts_with(&archive))
+        {
+            let (archive, tree) = (archive.display(), tree.display());
+            return Err(refused(format!("{archive} must lie outside of the tree {tree}")));
+        }
+        let mut home = self.home()?;
+        let around = tier.surroundings();
+        home.attach(address, around.identities.make(), key.map(Path::to_owned))?;
+        // It is the last entry by now.
+        let Some(entry) = home.description.archives.last().cloned() else { return Ok(()) };
+        let before = tier.entry_named(&entry.id.to_string()).ok();
+        let is_open = before.is_some_and(|before| {
+            before.usage != ArchiveUsage::Detached
+                && (before.address, before.key) == (entry.address.clone(), entry.key.clone())
+        });
+        let id = entry.id;
+        tier.note_entry(entry.clone());
+        if !is_open {
+            let purpose = Purpose::Write(writer_of(tier.lower(), around)?);
+            let (archive, problem) = home.open_archive(&entry, &purpose, around);
+            tier.attach(archive);
+            report_problems(self.tell, problem.map(|error| error.to_string()))?;
+        }
+        self.tell_state(id)
+    }
+
+    pub(super) fn retire(&mut self, archive: &str) -> Result<()> {
+        let entry = self.retired(archive)?;
+        self.tell_state(entry.id)
+    }
+
+    pub(super) fn drain(&mut self, archive: &str, limit: Option<&RateLimit>) -> Result<()> {
+        let entry = self.retired(archive)?;
+        let (tier, request) = (self.tier, self.request);
+        let short = self.read_copies(&mut |heard| tier.drain(entry.id, request, limit, heard))?;
+        // Renamed files do not name their new copies yet.
+        report_problems(self.tell, tier.scan(request)?.damaged)?;
+        // Whoever rebuilds the tree without the archive begins with the newest one.
+        let archived = tier.archive_tree(request)?;
+        report_problems(self.tell, archived.problems)?;
+        let name = entry.address.label();
+        let needed = (short > 0).then(|| format!("{name} is still needed"));
+        report_problems(self.tell, needed)?;
+        self.tell_state(entry.id)
+    }
+
+    pub(super) fn detach(&mut self, archive: &str) -> Result<()> {
+        let (tier, mut home) = (self.tier, self.home()?);
+        let entry = tier.entry_named(archive)?;
+        if entry.usage != ArchiveUsage::Detached {
+            let save = || home.set_usage(entry.id, ArchiveUsage::Detached);
+            tier.detach(&entry, self.request, save)?;
+        }
+        self.tell_state(entry.id)
+    }
+
+    fn retired(&mut self, archive: &str) -> Result<ArchiveEntry> {
+        let entry = self.tier.entry_named(archive)?;
+        if entry.usage == ArchiveUsage::Detached {
+            let name = entry.address.label();
+            return Err(refused(format!("{name} is detached: attach it first")));
+        }
+        let usage = ArchiveUsage::Retired;
+        self.home()?.set_usage(entry.id, usage)?;
+        self.tier.note_entry(ArchiveEntry { usage, ..entry.clone() });
+        Ok(entry)
+    }
+
+    fn home(&self) -> Result<Home> {
+        let home = self.tier.settings().home.as_deref();
+        Home::read(home.ok_or_else(|| refused("the tier has no home".to_owned()))?)
+    }
+
+    fn tell_state(&mut self, archive: Id) -> Result<()> {
+        let states = self.tier.archive_states()?;
+        let state = states.into_iter().find(|state| state.archive == archive);
+        state.map_or(Ok(()), |state| go_on((self.tell)(Event::Archive(state))))
+    }
+}
+
+fn refused(what: String) -> Error {
+    Error::Refused { what }
+}

@@ -1,0 +1,136 @@
+//! Attaching, retiring, draining and detaching archives while the engine runs.
+//!
+//! An upload is registered before the usage of its archive is read, and the usage is changed before
+//! uploads are looked for. So no upload to an archive is under way once it is detached.
+
+use std::sync::Arc;
+
+use fslab_vfs::Request;
+
+use crate::archive::{Archive, ArchiveEntry, ArchiveUsage};
+use crate::engine::Tier;
+use crate::engine::tree::archived_tree::last_number;
+use crate::error::{Error, Result};
+use crate::id::Id;
+
+impl Tier {
+    /// Attaches an archive, in the place of one of the same identity.
+    pub fn attach(&self, archive: Arc<dyn Archive>) {
+        let movers = self.mover_count();
+        let archive = self.recalls.with_time_limit(archive, &self.settings, &self.around, movers);
+        self.forget_readers(archive.id());
+        let mut archives = self.archives.write();
+        archives.retain(|known| known.id() != archive.id());
+        archives.push(archive);
+        drop(archives);
+        self.queue().resume_postponed();
+    }
+
+    /// Returns the archive that its identity or its URL names.
+    ///
+    /// # Errors
+    /// If the tier knows none.
+    pub(crate) fn entry_named(&self, name: &str) -> Result<ArchiveEntry> {
+        let known = self.known_archives.read();
+        let is_it = |known: &&ArchiveEntry| {
+            known.id.to_string() == name || known.address.to_string() == name
+        };
+        known.iter().find(is_it).cloned().ok_or_else(|| Error::Refused {
+            what: format!("the tier has no archive {name}; see `fslab tier archives`"),
+        })
+    }
+
+    /// Takes over what the home says of an archive.
+    pub(crate) fn note_entry(&self, entry: ArchiveEntry) {
+        let mut known = self.known_archives.write();
+        match known.iter_mut().find(|known| known.id == entry.id) {
+            Some(known) => *known = entry,
+            None => known.push(entry),
+        }
+    }
+
+    /// Returns how the tier uses an archive.
+    pub(in crate::engine) fn usage_of(&self, archive: Id) -> ArchiveUsage {
+        self.known_archive(archive).map_or_else(ArchiveUsage::default, |known| known.usage)
+    }
+
+    /// Detaches an archive that no object needs. `save` makes that durable in the home.
+    ///
+    /// # Errors
+    /// If objects would be left with fewer copies than the tier asks for; errors of `save`. The
+    /// archive is then attached as before.
+    pub(crate) fn detach(
+        self: &Arc<Self>,
+        entry: &ArchiveEntry,
+        request: &Request,
+        save: impl FnOnce() -> Result<()>,
+    ) -> Result<()> {
+        self.end_doubt_by_scan(request)?;
+        // Scrubs and repacking write with this lock held.
+        let _nobody_else = self.nobody_else(request)?;
+        self.note_entry(ArchiveEntry { usage: ArchiveUsage::Detached, ..entry.clone() });
+        let detached = self.check_unneeded(entry).and_then(|()| save());
+        if let Err(error) = detached {
+            self.note_entry(entry.clone());
+            return Err(error);
+        }
+        self.archives.write().retain(|archive| archive.id() != entry.id);
+        // Readers hold the archive open, and with it its lease.
+        self.forget_readers(entry.id);
+        self.queue().resume_postponed();
+        Ok(())
+    }
+
+    /// After a crash the catalogue may lack objects that files need.
+    pub(in crate::engine) fn end_doubt_by_scan(self: &Arc<Self>, request: &Request) -> Result<()> {
+        if !self.is_in_doubt() {
+            return Ok(());
+        }
+        self.scan(request)?;
+        match self.is_in_doubt() {
+            false => Ok(()),
+            true => Err(Error::Refused {
+                what: "which objects files need is not known for certain: run `fslab tier scan`, \
+                       and repair what it reports"
+                    .to_owned(),
+            }),
+        }
+    }
+
+    fn check_unneeded(&self, entry: &ArchiveEntry) -> Result<()> {
+        let name = entry.address.label();
+        let refused = |what: String| Err(Error::Refused { what });
+        if self.outbound.has_upload_to(entry.id) {
+            return refused(format!("files are being archived to {name}: try again"));
+        }
+        let (only_there, copies) = (self.count_needing(entry.id)?, self.settings.copies.max(1));
+        if only_there > 0 {
+            return refused(format!(
+                "{only_there} versions have fewer than {copies} copies in other archives than \
+                 {name}: run `fslab tier drain` first"
+            ));
+        }
+        let (this, others): (Vec<_>, Vec<_>) =
+            self.archives().into_iter().partition(|archive| archive.id() == entry.id);
+        if last_number(&this) > last_number(&others) {
+            return refused(format!(
+                "the newest archived tree is only in {name}: run `fslab tier drain` first"
+            ));
+        }
+        Ok(())
+    }
+
+    /// Counts the versions that would have too few copies without an archive. Copies that are
+    /// unavailable, or that another tree may delete, do not count.
+    fn count_needing(&self, archive: Id) -> Result<u64> {
+        let others: Vec<Id> = self.writable_archives().iter().map(|other| other.id()).collect();
+        let (mut count, wanted) = (0, self.settings.copies.max(1));
+        self.catalogue.for_each(&mut |row| {
+            let copies = &row.version.copies;
+            let left = copies.iter().filter(|copy| **copy != archive && others.contains(copy));
+            count += u64::from(copies.contains(&archive) && left.count() < wanted);
+            Ok(())
+        })?;
+        Ok(count)
+    }
+}
