@@ -78,9 +78,8 @@ fn workload_tables(report: &Report) -> Vec<String> {
 
 /// The metrics that were asked for, and those that workloads measured themselves.
 fn metric_table(report: &Report) -> Option<String> {
-    let is_shown = |metric: &MetricRow| {
-        metric.is_own || report.shown_metrics.iter().any(|name| *name == metric.metric)
-    };
+    let is_shown =
+        |metric: &MetricRow| metric.is_own || report.shown_metrics.contains(&metric.metric);
     let first = ["workload and phase", "metric", "target", "n", "median", "\u{b1}"];
     let mut header = first.map(str::to_owned).to_vec();
     for name in &report.baselines {

@@ -145,7 +145,7 @@ impl Shown {
         let rows = report.phases().flat_map(|group| &group.rows);
         let known: BTreeSet<&str> =
             rows.flat_map(|row| &row.metrics).map(|metric| metric.metric.as_str()).collect();
-        for name in self.metric.iter().filter(|name| !known.contains(name.as_str())) {
+        if let Some(name) = self.metric.iter().find(|name| !known.contains(name.as_str())) {
             let near = nearest(name, known);
             bail_as!(BadInput, "--metric {name}: the report has no such metric; nearest: {near}");
         }
