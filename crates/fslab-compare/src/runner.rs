@@ -183,7 +183,7 @@ struct Runner<'a> {
     started: Instant,
     past: Past,
     precision: Precision,
-    /// Bytes of memory that are touched before each block.
+    /// Bytes of memory that are touched before each run.
     touched_bytes: u64,
     /// The name of the second copy of the baseline, where one is run.
     second_copy: Option<String>,
@@ -404,13 +404,13 @@ impl Runner<'_> {
     ) -> Result<bool> {
         let mut order: Vec<&TargetPlan> = targets.iter().collect();
         order.shuffle(&mut Pcg64::seed_from_u64(cell.seed));
-        host_memory::touch(self.touched_bytes);
         let mut samples = Vec::new();
         let mut cells = Vec::new();
         for (position, target) in order.into_iter().enumerate() {
             self.check()?;
             let next = format!("round {}, {} on {}", cell.round + 1, cell.label, target.name);
             self.journal.observer.progress(self.done, total, &next);
+            host_memory::touch(self.touched_bytes);
             let start = Instant::now();
             let run = self.cell(cell, position as u32, target, workload)?;
             self.done += u64::from(cell.attempt == self.past.next_attempt(cell.label, cell.round));

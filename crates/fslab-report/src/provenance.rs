@@ -60,7 +60,7 @@ pub struct Provenance {
     pub half_width: f64,
     /// Size of each image, in bytes.
     pub image_size: u64,
-    /// Bytes of memory that were touched before each workload of a round, in a virtual machine.
+    /// Bytes of memory that were touched before each run, in a virtual machine.
     pub touched_bytes: u64,
     /// Name of the machine.
     pub machine: String,

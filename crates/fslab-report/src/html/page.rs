@@ -266,7 +266,7 @@ fn environment(run: &Provenance) -> Vec<(&'static str, String)> {
         ("memory", bytes(run.memory_kib * 1024)),
         ("image size", bytes(run.image_size)),
         (
-            "touched before each workload",
+            "touched before each run",
             touched.map(|amount| format!("{} of memory", bytes(amount))).unwrap_or_default(),
         ),
         ("seed", run.seed.to_string()),
