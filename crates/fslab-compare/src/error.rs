@@ -112,7 +112,7 @@ pub enum Error {
     NoFigure {
         /// The metric.
         name: String,
-        /// What was found instead.
+        /// Why the output lacks it.
         reason: String,
     },
     /// Something went otherwise than it must: what, in a sentence.

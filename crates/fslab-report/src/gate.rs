@@ -141,7 +141,7 @@ pub struct Judgement {
     pub metric: String,
     /// The target.
     pub target: String,
-    /// What it is compared with.
+    /// The baseline.
     pub baseline: String,
     /// The ratio that it may not pass.
     pub limit: f64,
@@ -159,7 +159,7 @@ impl Judgement {
         format!("{workload}, {phase} on {target}: {metric}")
     }
 
-    /// What was found, in a line.
+    /// The row, its ratio and its limit, in one line.
     #[must_use]
     pub fn text(&self) -> String {
         let Self { baseline, limit, .. } = self;

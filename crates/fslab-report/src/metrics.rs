@@ -8,7 +8,7 @@ use super::pairing;
 use crate::sample::{Better, Device, OwnMetric, Sample};
 use fslab_stats::{Latency, Summary};
 
-/// A figure of samples: what it is called, and how it is found.
+/// A metric: its name, its unit, and how its figure is found in a sample.
 pub(super) struct Metric {
     pub name: String,
     unit: String,
@@ -18,7 +18,7 @@ pub(super) struct Metric {
 
 /// Where a figure is in a sample.
 enum Figure {
-    /// What was counted around the phase.
+    /// A counter of the phase.
     Counter(Counter),
     /// A percentile of the latencies of an operation.
     Percentile { operation: String, least: u64, of: Percentile },

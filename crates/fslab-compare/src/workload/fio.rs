@@ -37,7 +37,7 @@ pub(super) const SPEC: Spec = Spec {
     construct: |parameters, _seed| {
         Box::new(Fio {
             job: parameters.text(&JOB).map(PathBuf::from),
-            program: parameters.text(&PROGRAM).unwrap_or_default(),
+            program: parameters.text(&PROGRAM).unwrap_or_else(|| "fio".to_owned()),
             is_cold: parameters.word(&CACHE) == "cold",
         })
     },
@@ -49,7 +49,7 @@ struct Fio {
     is_cold: bool,
 }
 
-/// Options that name files: what they name must be within the target.
+/// Options of a job file that name files or directories. These must be within the target.
 const PATHS: [&str; 5] = ["directory", "filename", "opendir", "filename_format", "read_iolog"];
 
 /// The percentiles that are taken, as fio calls them.
@@ -108,7 +108,7 @@ impl Fio {
         }
     }
 
-    /// fio says what is wrong with a job file without running it.
+    /// Has fio parse the job file without running it.
     fn check_job(&self, directory: &Path, job: &Path) -> Result<()> {
         let words = [self.program.clone(), "--parse-only".to_owned(), absolute(job)?];
         let checked = Program::new(&words, directory).run(&Interrupt::default());

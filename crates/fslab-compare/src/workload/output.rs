@@ -31,7 +31,7 @@ pub(crate) const FORM: &str = "a table of metrics, such as \
      { reads = { json = \"/disk/reads\" } }";
 
 impl OutputFigure {
-    /// The figures that a plan names; answers what is wrong with the value.
+    /// Parses the figures that a plan names. The error says what is wrong with the value.
     pub fn parse(value: &Value) -> std::result::Result<Vec<Self>, String> {
         let table = value.as_table().ok_or_else(|| format!("must be {FORM}, found {value}"))?;
         table.iter().map(|(name, value)| Self::parse_one(name, value)).collect()

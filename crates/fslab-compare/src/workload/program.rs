@@ -58,7 +58,7 @@ impl<'a> Program<'a> {
         self
     }
 
-    /// Runs it to its end, and answers what it printed.
+    /// Runs it to its end and returns its standard output.
     pub fn output_of(self, interrupt: &Interrupt) -> Result<Vec<u8>> {
         let directory = std::env::temp_dir();
         let failed = || Error::file(&directory);

@@ -136,7 +136,7 @@ pub struct Sample {
 #[derive(Clone, Debug, Default, Serialize, Deserialize, PartialEq)]
 #[serde(default)]
 pub struct OwnMetric {
-    /// What it is called.
+    /// Its name.
     pub name: String,
     /// The figure.
     pub value: f64,

@@ -82,7 +82,7 @@ impl ArchiveAddress {
         Ok(Self { location: (self.kind.canonical)(&self.location)?, ..self.clone() })
     }
 
-    /// Returns whether an archive is there, whoever owns it.
+    /// Returns whether an archive is there, of this owner or of another one.
     #[must_use]
     pub fn is_made(&self) -> bool {
         (self.kind.is_made)(&self.location)
@@ -91,7 +91,7 @@ impl ArchiveAddress {
     /// Checks that an archive can be made there. Makes nothing.
     ///
     /// # Errors
-    /// What is missing.
+    /// If the place can't hold an archive. The message names the reason.
     pub fn check_place(&self) -> Result<()> {
         (self.kind.check_place)(&self.location)
     }

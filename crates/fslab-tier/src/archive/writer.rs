@@ -1,4 +1,4 @@
-//! A tree that writes to archives, and what it knows of its openings.
+//! A tree that writes to archives, and its record of the archives that it opened.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -14,13 +14,13 @@ use crate::stored::{Opening, WriterMark};
 /// A tree that opens archives.
 #[derive(Clone)]
 pub struct Writer {
-    /// What it is known by.
+    /// The identity of the tree.
     pub mark: WriterMark,
     /// Its directory, for messages; none if it has none.
     pub tree: Option<PathBuf>,
-    /// Now: since when it writes to what it begins to write to.
+    /// The present time, which is noted where the tree begins to write to an archive.
     pub since: Timestamp,
-    /// What it knows of archives that it opened; none if that is not kept.
+    /// Its record of the archives that it opened; none if no record is kept.
     pub openings: Option<Openings>,
 }
 
