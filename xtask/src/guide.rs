@@ -7,6 +7,7 @@
 //! is in [`blocks`].
 
 mod blocks;
+mod output;
 mod shell;
 
 use std::fs;

@@ -94,4 +94,4 @@ pub use codec::{Body, CODECS, CodecError, CodecSpec, Container, Levels};
 pub use error::{Error, Result};
 pub use pack::Packed;
 pub use spec::{COPY, GZIP, LAYERS, LZ4, UUENCODE, ZSTD};
-pub use tools::{Figures, Finding, PackedFile, Salvaged, Tool, pack};
+pub use tools::{Depth, Figures, Finding, PackedFile, Salvaged, Tool, pack};

@@ -72,6 +72,15 @@ pub struct Figures {
     pub histogram: [u64; 11],
 }
 
+/// How much of a stored file is read by [`Tool::check`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Depth {
+    /// The head, every frame header, and metadata with their checksums.
+    Structure,
+    /// Also the content: every checksum, and that it can be decoded.
+    Everything,
+}
+
 /// Something that is not as it should be.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
@@ -110,6 +119,20 @@ impl Tool {
         let session = size_xattr::session_above(&whole_path);
         let path = path.to_owned();
         Ok(Self { path, lower, settings, request, identity, length, mark, session })
+    }
+
+    /// Length of the stored file in bytes.
+    #[must_use]
+    pub fn stored_bytes(&self) -> u64 {
+        self.length
+    }
+
+    /// Length of the content in bytes.
+    ///
+    /// # Errors
+    /// What can't be read.
+    pub fn size(&self) -> Result<u64> {
+        Ok(self.look()?.log.size())
     }
 
     fn io(&self) -> Io<'_> {

@@ -48,6 +48,13 @@ pub enum Command {
         /// Bytes at the beginning of each file that stay, rounded up to blocks.
         keep_bytes: u64,
     },
+    /// Which bytes a release would free.
+    Releasable {
+        /// As above.
+        paths: Vec<Vec<u8>>,
+        /// As above.
+        keep_bytes: u64,
+    },
     /// Bring bytes back.
     Recall {
         /// As above.
@@ -141,6 +148,8 @@ pub enum Command {
     },
     /// Remove what was replaced or removed long enough ago.
     Expire,
+    /// Which versions would be removed by that.
+    Expirable,
     /// Archive the names and attributes of the tree.
     Tree,
     /// Do what a policy says.
@@ -165,6 +174,8 @@ impl Command {
                 | Self::Cancel { .. }
                 | Self::Versions { .. }
                 | Self::Archives
+                | Self::Releasable { .. }
+                | Self::Expirable
                 | Self::Policy { dry_run: true, .. }
         )
     }
@@ -198,17 +209,8 @@ impl Execution<'_> {
             Command::Archive { paths, rate, bundled } => {
                 self.archive(paths, limit(*rate).as_ref(), *bundled)
             }
-            Command::Release { paths, keep_bytes } => {
-                tier.check_copy_targets()?;
-                let kept = keep_bytes.div_ceil(BLOCK_BYTES);
-                self.each_file(paths, &mut |place, tell| match tier
-                    .release(place.found.ino(), place.path, kept)?
-                    .bytes
-                {
-                    0 => Ok(()),
-                    bytes => report_done(tell, "released", place.path, bytes),
-                })
-            }
+            Command::Release { paths, keep_bytes } => self.release(paths, *keep_bytes),
+            Command::Releasable { paths, keep_bytes } => self.releasable(paths, *keep_bytes),
             Command::Recall { paths, range, rate } => {
                 self.recall(paths, *range, limit(*rate).as_ref())
             }
@@ -247,6 +249,7 @@ impl Execution<'_> {
                     [("objects", objects), ("containers", containers), ("repacked", repacked)];
                 total(self.tell, &figures)
             }
+            Command::Expirable => self.expirable(),
             Command::Tree => {
                 let archived = tier.archive_tree(request)?;
                 report_problems(self.tell, archived.problems)?;
@@ -257,5 +260,32 @@ impl Execution<'_> {
                 crate::policy::run(tier, rules, *dry_run, request, self.tell)
             }
         }
+    }
+
+    fn release(&mut self, paths: &[Vec<u8>], keep_bytes: u64) -> Result<()> {
+        let tier = self.tier;
+        tier.check_copy_targets()?;
+        let kept = keep_bytes.div_ceil(BLOCK_BYTES);
+        self.each_file(paths, &mut |place, tell| match tier
+            .release(place.found.ino(), place.path, kept)?
+            .bytes
+        {
+            0 => Ok(()),
+            bytes => report_done(tell, "released", place.path, bytes),
+        })
+    }
+
+    fn releasable(&mut self, paths: &[Vec<u8>], keep_bytes: u64) -> Result<()> {
+        let tier = self.tier;
+        tier.check_copy_targets()?;
+        let kept = keep_bytes.div_ceil(BLOCK_BYTES);
+        self.each_file(paths, &mut |place, tell| match tier.releasable_bytes(
+            place.found.ino(),
+            place.path,
+            kept,
+        )? {
+            0 => Ok(()),
+            bytes => report_done(tell, "would release", place.path, bytes),
+        })
     }
 }

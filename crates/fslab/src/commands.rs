@@ -4,17 +4,22 @@ use std::ffi::OsString;
 
 use anyhow::Result;
 use clap::error::ErrorKind;
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::exit;
 
 mod age;
+mod built_in_plans;
 mod compare;
 mod completions;
+mod doctor;
 mod ext2;
 mod fstab;
+#[cfg(test)]
+mod grammar;
 mod list;
 mod man;
+mod manual;
 mod mount;
 mod places;
 mod probe;
@@ -22,6 +27,7 @@ mod report;
 mod reproduce;
 mod sca;
 mod stats;
+mod status;
 mod tier;
 mod trace;
 mod umount;
@@ -38,37 +44,41 @@ pub struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Put layers over a directory and mount them
+    /// Mount layers over a directory
     Mount(mount::Args),
-    /// Unmount what `fslab mount` mounted
+    /// Unmount a file system of fslab, and wait until all data is written back
     Umount(umount::Args),
-    /// Replace the daemon of a kept mount by the version that is installed
+    /// Replace the daemon of a kept mount by the installed version
     Upgrade(upgrade::Args),
-    /// Show what the layers of a mount have counted
+    /// List the mounts: their layers, since when, and whether they work
+    Status(status::Args),
+    /// Show what this kernel, machine and user can do, and what would help
+    Doctor(doctor::Args),
+    /// Show what the layers of a mount have counted, such as operations and latencies
     Stats(stats::Args),
-    /// Read a recorded trace, or do its operations again
+    /// Show a recorded trace, or replay it
     Trace(trace::Args),
-    /// Age file systems as years of use would, and measure what that did
+    /// Age file systems as years of use would, and measure the effect
     Age(Box<age::Args>),
-    /// Compare file systems: run a plan, print the table, write the page
+    /// Compare file systems: run a plan, print a table, write a page
     Compare(Box<compare::Args>),
-    /// Render a report again from its samples
+    /// Print or write the report of a comparison again, from its samples
     Report(report::Args),
-    /// Measure again what five papers published, and set both side by side
+    /// Repeat the measurements of five papers, and compare the results
     Reproduce(reproduce::Args),
-    /// Make, look into and change ext2 images, without mounting
+    /// Make, inspect and change ext2 images without mounting them
     Ext2(ext2::Args),
-    /// Look at, check and mend stored files of SCA layers
+    /// Inspect, verify, compact and convert the stored files of codec layers
     Sca(sca::Args),
-    /// Move files to archives and back
+    /// Move files to archives and bring them back
     Tier(tier::Args),
-    /// Find out from outside what a file system is
+    /// Find out the attributes of a file system from outside
     Probe(probe::Args),
-    /// List what can be named: layers and their options, leaves, workloads
+    /// List layers, workloads, plans and everything else that has a name
     List(list::Args),
-    /// Write the completions of a shell to standard output
+    /// Print the completions of a shell
     Completions(completions::Args),
-    /// Write the man pages to a directory
+    /// Write the man pages into a directory
     Man(man::Args),
     /// Do one part of a workload, as a process of its own; for `fslab compare` alone
     #[command(hide = true)]
@@ -85,12 +95,20 @@ fn end(error: &clap::Error) -> ! {
     std::process::exit(exit::Code::of_usage(error) as i32)
 }
 
+/// The command tree, with examples on every help page.
+pub fn command() -> clap::Command {
+    manual::complete(Cli::command())
+}
+
 impl Cli {
     /// Reads the command line, also that of `mount.fslab`, as which mount(8) calls the program.
     /// Ends the process where there is nothing to run: after `--help`, and on a usage error.
     pub fn from_command_line() -> Self {
         let arguments: Vec<OsString> = std::env::args_os().collect();
-        Self::try_parse_from(fstab::translate(arguments)).unwrap_or_else(|error| end(&error))
+        let parsed = command().try_get_matches_from(fstab::translate(arguments));
+        parsed
+            .and_then(|matches| Self::from_arg_matches(&matches))
+            .unwrap_or_else(|error| end(&error))
     }
 
     /// Runs the chosen subcommand.
@@ -99,6 +117,8 @@ impl Cli {
             Command::Mount(args) => args.run(),
             Command::Umount(args) => args.run(),
             Command::Upgrade(args) => args.run(),
+            Command::Status(args) => args.run(),
+            Command::Doctor(args) => args.run(),
             Command::Stats(args) => args.run(),
             Command::Trace(args) => args.run(),
             Command::Age(args) => args.run(),

@@ -24,6 +24,16 @@ pub enum Code {
     Regression = 5,
 }
 
+/// The exit codes, for man pages.
+pub const TABLE: &[(u8, &str)] = &[
+    (0, "Success."),
+    (1, "An operation failed."),
+    (2, "Wrong usage: an unknown option, or a missing argument."),
+    (3, "Unusable input: an unknown layer, a wrong key in a plan, a missing or busy directory."),
+    (4, "The machine lacks something: a tool, a privilege, a kernel feature, a free device."),
+    (5, "A gate of `fslab compare --fail-if` failed."),
+];
+
 /// An error that knows its exit code; every other error is a [`Code::Failure`].
 #[derive(Debug, thiserror::Error)]
 #[error("{message}")]
@@ -134,8 +144,8 @@ fn of_sca(error: &fslab_sca::Error) -> Option<Code> {
     match error {
         Error::Layers(error) => of_layers(error),
         Error::Incomplete { .. } => Some(Code::Failure),
-        Error::StoredFile { source, .. } if source.errno() != fslab_vfs::Errno::BUSY => {
-            Some(Code::Failure)
+        Error::StoredFile { source, .. } if source.errno() != Errno::BUSY => {
+            Some(of_errno(source.errno()))
         }
         _ => Some(Code::BadInput),
     }
@@ -254,7 +264,17 @@ pub fn one_line(error: &anyhow::Error) -> String {
             line = format!("{line}: {told}");
         }
     }
-    line
+    without_numbers(&line)
+}
+
+/// A message without the numbers that the standard library adds to those of the system.
+fn without_numbers(line: &str) -> String {
+    let mut parts = line.split(" (os error ");
+    let first = parts.next().unwrap_or_default().to_owned();
+    parts.fold(first, |text, part| match part.split_once(')') {
+        Some((number, rest)) if number.bytes().all(|byte| byte.is_ascii_digit()) => text + rest,
+        _ => format!("{text} (os error {part}"),
+    })
 }
 
 /// What is wrong with arguments, on one line and in plain words.
@@ -267,9 +287,20 @@ pub fn line_of_usage(error: &clap::Error) -> String {
     let number = error.source().and_then(|cause| cause.downcast_ref());
     match number.map(ParseIntError::to_string) {
         Some(technical) => line.replace(&technical, "it is no whole number that fits"),
-        None if Code::of_usage(error) == Code::Usage => format!("{line}; `fslab help` says more"),
+        None if Code::of_usage(error) == Code::Usage => {
+            format!("{line}; see `{} --help`", command_of(error))
+        }
         None => line,
     }
+}
+
+/// The command that was called, by the line of usage that belongs to an error.
+fn command_of(error: &clap::Error) -> String {
+    let usage = error.get(ContextKind::Usage).map(ToString::to_string).unwrap_or_default();
+    let is_name = |word: &&str| word.starts_with(|letter: char| letter.is_ascii_lowercase());
+    let words = usage.split_whitespace().skip_while(|word| *word != "fslab").take_while(is_name);
+    let command = words.collect::<Vec<_>>().join(" ");
+    if command.is_empty() { "fslab".to_owned() } else { command }
 }
 
 #[cfg(test)]
@@ -294,5 +325,13 @@ mod tests {
         let error = fslab_layers::Error::UnreadableFile { path: file, source };
         let error = Err::<(), _>(error).context("outer").unwrap_err();
         assert_eq!(one_line(&error), "outer: layers.toml: no such thing");
+    }
+
+    #[test]
+    fn numbers_of_system_errors_are_not_shown() {
+        let missing = std::io::Error::from_raw_os_error(2);
+        let error = Err::<(), _>(missing).context("plan.toml").unwrap_err();
+        assert_eq!(one_line(&error), "plan.toml: No such file or directory");
+        assert_eq!(without_numbers("a (os error 2): b (os error x)"), "a: b (os error x)");
     }
 }

@@ -12,6 +12,7 @@ mod commands;
 mod layers;
 mod leaves;
 mod programs;
+mod progress;
 mod runtime;
 mod stack_context;
 mod units;

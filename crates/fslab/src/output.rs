@@ -8,7 +8,10 @@ use std::io::{self, ErrorKind, StdoutLock, Write};
 use std::sync::OnceLock;
 
 use anyhow::{Result, anyhow};
-use comfy_table::{ContentArrangement, Row, Table, presets};
+use comfy_table::{CellAlignment, ContentArrangement, Row, Table, presets};
+
+/// Columns of tables that are not printed on a terminal.
+const WIDTH: u16 = 120;
 
 /// The first failure to write.
 static FAILURE: OnceLock<io::Error> = OnceLock::new();
@@ -58,6 +61,24 @@ pub fn plain_table(header: impl Into<Row>) -> Table {
     let dynamic = ContentArrangement::Dynamic;
     table.load_style(presets::NOTHING).set_content_arrangement(dynamic).set_header(header);
     table
+}
+
+/// Prints a table of which all columns but the first hold figures, without blanks at line ends.
+pub fn print_figures(mut table: Table) {
+    for column in table.column_iter_mut().skip(1) {
+        column.set_cell_alignment(CellAlignment::Right);
+    }
+    print_table(&table);
+}
+
+/// Prints a table without blanks at line ends. Where no terminal says how wide lines may be, they
+/// are at most [`WIDTH`] wide.
+pub fn print_table(table: &Table) {
+    let mut table = table.clone();
+    if table.width().is_none() {
+        table.set_width(WIDTH);
+    }
+    table.to_string().lines().for_each(|line| say!("{}", line.trim_end()));
 }
 
 /// Standard output, for what is written piece by piece: its errors end the work.

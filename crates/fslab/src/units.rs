@@ -25,6 +25,15 @@ pub fn counted(count: u64, what: &str) -> String {
     format!("{count} {what}{}", if count == 1 { "" } else { "s" })
 }
 
+/// How long ago a time was, to one unit: "3 h ago".
+pub fn ago(time: jiff::Timestamp) -> String {
+    let seconds = jiff::Timestamp::now().duration_since(time).as_secs().max(0);
+    let units = [("d", 86_400), ("h", 3600), ("min", 60)];
+    let fitting = units.into_iter().find(|(_, length)| seconds >= *length);
+    let (name, length) = fitting.unwrap_or(("s", 1));
+    format!("{} {name} ago", seconds / length)
+}
+
 /// A duration such as `10m`, `1.5s`; a bare number means seconds.
 ///
 /// # Errors
@@ -41,6 +50,16 @@ mod tests {
     #[test]
     fn one_is_no_plural() {
         assert_eq!([0, 1, 2].map(|n| counted(n, "file")), ["0 files", "1 file", "2 files"]);
+    }
+
+    #[test]
+    fn ages_have_one_unit() {
+        let shown =
+            |seconds| ago(jiff::Timestamp::now() - jiff::SignedDuration::from_secs(seconds));
+        let ages = [-5, 0, 30, 60, 7200, 86_400 * 400].map(shown);
+        assert_eq!(ages[0], "0 s ago");
+        assert!(ages[1].ends_with(" s ago"), "{}", ages[1]);
+        assert_eq!(ages[3..], ["1 min ago", "2 h ago", "400 d ago"]);
     }
 
     #[test]

@@ -1,13 +1,15 @@
 //! The command blocks of a page.
 //!
-//! A fence of `sh` holds commands; of one of `console` the lines after `$ ` are commands, and the
-//! others show what was seen once. `sh,slow` takes minutes: CI leaves it out. Comments directly
-//! before a fence, which no reader sees:
+//! A fence of `sh` holds commands. In a fence of `console`, lines after `$ ` are commands, and the
+//! others are their output, which is compared with the real output (see [`output`](super::output)).
+//! `sh,slow` takes minutes: CI leaves it out. Comments directly before a fence, which no reader
+//! sees:
 //!
 //! ```text
-//! <!-- not here: REASON -->     the block is not run, because ...
-//! <!-- before: COMMANDS -->     what makes what the reader is supposed to have
-//! <!-- after: COMMANDS -->      what leads back to where the reader is, for the next block
+//! <!-- not here: REASON -->      the block is not run, because ...
+//! <!-- output differs: REASON -->  its output is not compared, because ...
+//! <!-- before: COMMANDS -->      makes what the reader is supposed to have
+//! <!-- after: COMMANDS -->       leads back to where the reader is, for the next block
 //! ```
 
 use std::fmt;
@@ -21,6 +23,8 @@ pub struct Block {
     pub kind: Kind,
     /// Commands before it, its own, and those after it.
     pub commands: String,
+    /// The lines of output that the page shows, as far as they are compared.
+    pub output: Vec<String>,
 }
 
 /// Whether a block is run.
@@ -89,11 +93,9 @@ fn block(
 ) -> Result<Option<Block>, Wrong> {
     let line = index + 1;
     let (language, mark) = info.split_once(',').unwrap_or((info, ""));
-    let commands = match language {
-        "sh" => body.join("\n"),
-        "console" => {
-            body.iter().filter_map(|line| line.strip_prefix("$ ")).collect::<Vec<_>>().join("\n")
-        }
+    let (commands, mut output) = match language {
+        "sh" => (body.join("\n"), Vec::new()),
+        "console" => commands_and_output(body),
         _ => return Ok(None),
     };
     let mut kind = match mark {
@@ -106,17 +108,26 @@ fn block(
         match remark.split_once(':') {
             Some(("before", commands)) => before.push_str(commands.trim()),
             Some(("after", commands)) => after = format!("{}\n", commands.trim()),
+            Some(("output differs", reason)) if !reason.trim().is_empty() => output.clear(),
             Some(("not here", reason)) if !reason.trim().is_empty() => {
                 kind = Kind::NotHere(reason.trim().to_owned());
             }
             _ => {
-                let kinds = "`before:` or `after: COMMANDS`, or `not here: REASON`";
+                let kinds = "`before:` or `after: COMMANDS`, or `not here:` or `output differs: \
+                             REASON`";
                 return Err((line, format!("a comment before a block is {kinds}")));
             }
         }
         before.push('\n');
     }
-    Ok(Some(Block { line, kind, commands: format!("{before}{commands}\n{after}") }))
+    Ok(Some(Block { line, kind, commands: format!("{before}{commands}\n{after}"), output }))
+}
+
+/// The two sorts of lines of a console.
+fn commands_and_output(body: &[&str]) -> (String, Vec<String>) {
+    let commands: Vec<&str> = body.iter().filter_map(|line| line.strip_prefix("$ ")).collect();
+    let output = body.iter().filter(|line| !line.starts_with("$ "));
+    (commands.join("\n"), output.map(|line| (*line).to_owned()).collect())
 }
 
 #[cfg(test)]
@@ -133,6 +144,7 @@ mod tests {
         let blocks = of(page).unwrap();
         let seen: Vec<_> =
             blocks.iter().map(|one| (one.line, &one.kind, one.commands.as_str())).collect();
+        assert_eq!(blocks[1].output, ["y"]);
         let tape = Kind::NotHere("needs a tape".to_owned());
         assert_eq!(
             seen,

@@ -8,6 +8,7 @@ use anyhow::{Context, Result};
 use tempfile::TempDir;
 
 use super::blocks::Block;
+use super::output;
 use crate::tally::Tally;
 use crate::{environment, process};
 
@@ -34,18 +35,35 @@ pub fn run(fslab: &Path, page: &str, blocks: &[&Block]) -> Result<Tally> {
     command.arg(script).current_dir(&home).env("HOME", &home);
     command.env("PATH", format!("{}:{path}:/usr/sbin:/sbin", bin.display()));
     command.env("FSLAB_GUIDE_CLONE", environment::workspace_root());
-    let output = process::output(&mut command)?;
-    let reached = output.stdout.matches(MARK).count();
-    if output.status.success() {
-        return Ok(Tally { passed: blocks.len(), ..Tally::default() });
+    let ended = process::output(&mut command)?;
+    let reached = ended.stdout.matches(MARK).count();
+    if ended.status.success() {
+        return Ok(compared(page, blocks, &ended.stdout));
     }
     let line = blocks.get(reached.saturating_sub(1)).map_or(0, |block| block.line);
-    let since = output.stdout.rsplit(MARK).next().unwrap_or_default();
-    let said = format!("{since}\n{}", output.stderr);
+    let since = ended.stdout.rsplit(MARK).next().unwrap_or_default();
+    let said = format!("{since}\n{}", ended.stderr);
     let said: Vec<&str> = said.lines().filter(|line| !line.trim().is_empty()).collect();
     let last = said[said.len().saturating_sub(LINES_TOLD)..].join("\n    ");
-    let failure = format!("{page}:{line}: {}:\n    {last}", output.status);
+    let failure = format!("{page}:{line}: {}:\n    {last}", ended.status);
     Ok(Tally { passed: reached.saturating_sub(1), ..Tally::fail(failure) })
+}
+
+/// Compares the output of each block with that on the page.
+fn compared(page: &str, blocks: &[&Block], stdout: &str) -> Tally {
+    let mut tally = Tally::default();
+    for (block, found) in blocks.iter().zip(stdout.split(MARK).skip(1)) {
+        match output::first_missing(&block.output, found) {
+            None => tally += Tally { passed: 1, ..Tally::default() },
+            Some(line) => {
+                let line_no = block.line;
+                tally += Tally::fail(format!(
+                    "{page}:{line_no}: the commands print no such line: {line}\n    they print:\n{found}"
+                ));
+            }
+        }
+    }
+    tally
 }
 
 /// `set -e` lets a list go on in which one but the last command failed: its status is asked for.

@@ -1,9 +1,9 @@
-//! Checking a stored file: head, every header, every checksum, and that content can be decoded.
+//! Checking and verifying a stored file.
 
-use rayon::iter::{IntoParallelIterator, ParallelIterator};
+use rayon::iter::{IntoParallelIterator, ParallelExtend, ParallelIterator};
 
 use super::found::{Found, NO_FRAME};
-use super::{Finding, Tool};
+use super::{Depth, Finding, Tool};
 use crate::dead_frames::blocks_of;
 use crate::dump::Stretch;
 use crate::error::Result;
@@ -14,16 +14,13 @@ use crate::log::Log;
 use crate::quarantine::is_zero;
 use crate::superblock;
 
-/// Chunks checked side by side before progress is told again.
-const CHECKED_AT_ONCE: usize = 256;
-
 impl Tool {
-    /// Checks everything: head, every header, every checksum, and that content can be decoded.
-    /// `progress` is told how many of how many frames of content were checked.
+    /// Checks the structure: head, every header, metadata; with [`Depth::Everything`] also that
+    /// content fits its checksums and can be decoded.
     ///
     /// # Errors
     /// What makes it impossible to go on; damage is a finding.
-    pub fn check(&self, progress: &dyn Fn(u64, u64)) -> Result<Vec<Finding>> {
+    pub fn check(&self, depth: Depth) -> Result<Vec<Finding>> {
         let mut findings = self.check_walk()?;
         let found = self.look().and_then(|found| Ok((self.entries(&found.log)?, found)));
         let (entries, Found { log, missing, .. }) = match found {
@@ -35,16 +32,10 @@ impl Tool {
         };
         findings.extend(missing.into_iter().filter(|finding| finding.what != NO_FRAME));
         findings.extend(self.check_closing(&log));
-        let total = entries.len() as u64;
-        for (index, group) in entries.chunks(CHECKED_AT_ONCE).enumerate() {
-            progress((index * CHECKED_AT_ONCE) as u64, total);
-            let found: Vec<Finding> = group
-                .into_par_iter()
-                .filter_map(|(chunk, entry)| self.check_entry(&log, *chunk, *entry))
-                .collect();
-            findings.extend(found);
+        if depth == Depth::Everything {
+            let check = |(chunk, entry): (u64, Entry)| self.check_entry(&log, chunk, entry);
+            findings.par_extend(entries.into_par_iter().filter_map(check));
         }
-        progress(total, total);
         findings.sort_by_key(|finding| finding.offset);
         Ok(findings)
     }

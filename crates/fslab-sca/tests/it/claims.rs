@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use fslab_layers::Error;
-use fslab_sca::Tool;
+use fslab_sca::{Depth, Tool};
 use fslab_vfs::{Errno, FileSystem, Ino, OpenMode};
 use fslab_vfs_testing::client::Client;
 use tempfile::TempDir;
@@ -67,7 +67,7 @@ fn tools_are_refused_while_a_mount_lives_and_share_otherwise() {
     drop(fs);
     let (one, two) = (Tool::open(&path).unwrap(), Tool::open(&path).unwrap());
     refused(top.path());
-    assert_eq!(one.check(&|_, _| {}).unwrap(), []);
+    assert_eq!(one.check(Depth::Everything).unwrap(), []);
     let mut content = Vec::new();
     two.cat(&mut content).unwrap();
     assert!(content == [7; 300_000]);
@@ -114,7 +114,7 @@ fn checks_find_damage_and_repair_saves_the_rest() {
 
 fn check_damaged(path: &Path, index: usize, data: &[u8]) {
     let tool = Tool::open(path).unwrap();
-    let findings = tool.check(&|_, _| {}).unwrap();
+    let findings = tool.check(Depth::Everything).unwrap();
     // Of the head, only the records mean something.
     let has_meaning = index >= 1024 || (64..112).contains(&index);
     assert!(!findings.is_empty() || !has_meaning, "byte {index} was not found");
@@ -143,7 +143,7 @@ fn what_lies_behind_a_damaged_header_is_saved_or_said_to_be_missing() {
         let path = stored("zstd:chunk=4KiB", top.path(), &data);
         damage_header(&path, chunk);
         let tool = Tool::open(&path).unwrap();
-        assert!(!tool.check(&|_, _| {}).unwrap().is_empty(), "chunk {chunk}");
+        assert!(!tool.check(Depth::Everything).unwrap().is_empty(), "chunk {chunk}");
         let mut shown = Vec::new();
         let error = tool.cat(&mut shown).unwrap_err().to_string();
         assert!(error.contains("file: offset "), "{error}");
@@ -210,7 +210,7 @@ fn nothing_old_is_saved_for_what_is_damaged() {
     bytes[place] = 9;
     std::fs::write(&path, bytes).unwrap();
     let tool = Tool::open(&path).unwrap();
-    assert_eq!(tool.check(&|_, _| {}).unwrap().len(), 1);
+    assert_eq!(tool.check(Depth::Everything).unwrap().len(), 1);
     assert!(tool.cat(&mut Vec::new()).is_err());
     let answer = tool.salvage(&mut |_, _| Ok(())).unwrap();
     assert_eq!(answer.lost.iter().map(|lost| lost.chunk).collect::<Vec<_>>(), [Some(1)]);
@@ -233,7 +233,7 @@ fn checkpoints_of_no_more_use_are_no_damage() {
     fs.shutdown().unwrap();
     drop(fs);
     let tool = Tool::open(&top.path().join("file")).unwrap();
-    assert_eq!(tool.check(&|_, _| {}).unwrap(), []);
+    assert_eq!(tool.check(Depth::Everything).unwrap(), []);
 }
 
 /// For messages: whoever reads of damage must find the file.

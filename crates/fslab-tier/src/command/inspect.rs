@@ -6,9 +6,10 @@ use std::os::unix::ffi::OsStrExt;
 use fslab_vfs::FileKind;
 
 use super::Execution;
+use crate::catalogue::{ObjectRow, ObjectState};
 use crate::engine::{Recall, Tier, Visit};
 use crate::error::{Result, shown};
-use crate::event::{Event, WaitingProgram, go_on, report_problem};
+use crate::event::{Event, WaitingProgram, go_on, report_problem, total};
 
 impl Execution<'_> {
     pub(super) fn states(&mut self, paths: &[Vec<u8>], recursive: bool) -> Result<()> {
@@ -87,27 +88,46 @@ impl Execution<'_> {
 
     pub(super) fn versions(&mut self, path: &[u8]) -> Result<()> {
         let Self { tier, tell, .. } = self;
-        use crate::catalogue::ObjectState;
         // Who is told may take his time.
         tier.catalogue().for_each_in_turn(&mut |row| {
             if !is_below(&row.path, path) {
                 return Ok(());
             }
-            let state = match row.state {
-                ObjectState::Pending => "pending",
-                ObjectState::Live => "live",
-                ObjectState::Replaced => "replaced",
-                ObjectState::Removed => "removed",
-            };
-            go_on(tell(Event::Version {
-                object: row.version.object.to_string(),
-                path: shown(&row.path),
-                bytes: row.version.size,
-                state: state.to_owned(),
-                since: row.since.seconds,
-                modified: row.version.modified.seconds,
-            }))
+            go_on(tell(version_event(&row)))
         })
+    }
+
+    /// The versions that expiry would remove. It scans first where some were not looked for yet,
+    /// and keeps those that a file turns out to need.
+    pub(super) fn expirable(&mut self) -> Result<()> {
+        let Self { tier, tell, .. } = self;
+        let scanned = tier.catalogue().scanned()?;
+        let (mut objects, mut bytes, mut unproven) = (0, 0, 0);
+        tier.catalogue().for_each_in_turn(&mut |row| {
+            let Some(is_proven) = tier.is_expirable(&row, scanned) else { return Ok(()) };
+            objects += 1;
+            bytes += row.version.size;
+            unproven += u64::from(!is_proven);
+            go_on(tell(version_event(&row)))
+        })?;
+        total(tell, &[("objects", objects), ("content_bytes", bytes), ("to_scan_first", unproven)])
+    }
+}
+
+fn version_event(row: &ObjectRow) -> Event {
+    let state = match row.state {
+        ObjectState::Pending => "pending",
+        ObjectState::Live => "live",
+        ObjectState::Replaced => "replaced",
+        ObjectState::Removed => "removed",
+    };
+    Event::Version {
+        object: row.version.object.to_string(),
+        path: shown(&row.path),
+        bytes: row.version.size,
+        state: state.to_owned(),
+        since: row.since.seconds,
+        modified: row.version.modified.seconds,
     }
 }
 

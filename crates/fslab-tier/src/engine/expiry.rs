@@ -126,6 +126,16 @@ impl Tier {
         Ok(expired)
     }
 
+    /// Whether [`Self::expire`] would remove an object now; of one that it would, whether a scan has
+    /// looked for users of it already. `scanned` is the number of the last scan.
+    pub(crate) fn is_expirable(&self, row: &ObjectRow, scanned: u64) -> Option<bool> {
+        let goes = self.is_old(row, self.around.calendar.now())
+            && !self.is_partly_unavailable(&row.version)
+            && !self.is_read(row)
+            && self.is_in_writable(&row.version);
+        goes.then(|| is_proven(row, scanned))
+    }
+
     /// Waits until nobody else looks for what is needed, removes the rest or moves it.
     pub(super) fn nobody_else(&self, request: &Request) -> Result<MutexGuard<'_, ()>> {
         let alone = self.lock_while_going(&self.expiry, request)?;

@@ -38,6 +38,13 @@ pub struct Released {
     pub freed: u64,
 }
 
+/// What a release of a file would free.
+struct Releasable {
+    version: Version,
+    copies: Vec<ObjectReader>,
+    blocks: Runs,
+}
+
 /// What releasing keeps between files.
 pub(super) struct Releases {
     poison: Poison,
@@ -57,15 +64,8 @@ impl Tier {
     /// Where it is in use, was changed since it was archived, or too few archives hold it.
     pub fn release(self: &Arc<Self>, ino: Ino, path: &[u8], kept: u64) -> Result<Released> {
         let file_use = self.enter(ino);
-        let (file, below) = (&file_use.file, || Error::below(path));
-        self.settle(file).map_err(below())?;
-        let version = {
-            let state = self.state(file).map_err(below())?;
-            self.may_release(&state, path)?
-        };
-        // An archive may hang: whoever uses the file meanwhile does not wait for that.
-        let copies = self.whole_copies(&version)?;
-        let wanted = self.with_data(file, kept..blocks_of(version.size)).map_err(below())?;
+        let file = &file_use.file;
+        let Releasable { version, copies, blocks: wanted } = self.releasable(file, path, kept)?;
         let (mut rest, mut released) = (wanted.iter().flatten(), Released::default());
         loop {
             let blocks: Vec<u64> = rest.by_ref().take(SLICE_BLOCKS).collect();
@@ -77,6 +77,36 @@ impl Tier {
             released.bytes += slice.bytes;
             released.freed += slice.freed;
         }
+    }
+
+    /// Bytes that [`Self::release`] would make offline, as far as can be told without reading them.
+    ///
+    /// # Errors
+    /// As those of a release, but for what its comparison of bytes finds.
+    pub fn releasable_bytes(self: &Arc<Self>, ino: Ino, path: &[u8], kept: u64) -> Result<u64> {
+        let file_use = self.enter(ino);
+        let Releasable { version, blocks, .. } = self.releasable(&file_use.file, path, kept)?;
+        let length = |block| version.size.saturating_sub(block * BLOCK_BYTES).min(BLOCK_BYTES);
+        Ok(blocks.iter().flatten().map(length).sum())
+    }
+
+    /// The blocks of a file that may be released, but for its first `kept` ones, and their copies.
+    fn releasable(
+        self: &Arc<Self>,
+        file: &Arc<TieredFile>,
+        path: &[u8],
+        kept: u64,
+    ) -> Result<Releasable> {
+        let below = || Error::below(path);
+        self.settle(file).map_err(below())?;
+        let version = {
+            let state = self.state(file).map_err(below())?;
+            self.may_release(&state, path)?
+        };
+        // An archive may hang: whoever uses the file meanwhile does not wait for that.
+        let copies = self.whole_copies(&version)?;
+        let blocks = self.with_data(file, kept..blocks_of(version.size)).map_err(below())?;
+        Ok(Releasable { version, copies, blocks })
     }
 
     /// Frees blocks that archives hold, while nobody else uses the file: none of them unless its

@@ -31,30 +31,32 @@ pub struct Args {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Write down what a tree, a git history or a list holds
+    /// Record the files of a tree, a git history or a list
     Snapshot(snapshot::Args),
-    /// Tell what is different between two snapshots
+    /// Show the differences between two snapshots
     Diff(diff::Args),
-    /// Make a workload of successive snapshots
+    /// Make a workload from successive snapshots
     Derive(derive::Args),
     /// Make a workload from parameters and a seed
     Profile(profile::Args),
-    /// Print what a workload says about itself, and its operations
+    /// Show a workload: its source, sums and operations
     Show(show::Args),
-    /// Age a volume of nothing but placements, in seconds, under each policy
+    /// Simulate block allocation only (no data), per policy, in seconds
     Simulate(simulate::Args),
-    /// Age a real file system: do a workload's operations there
+    /// Age a real file system: replay a workload on it
     Replay(replay::Args),
-    /// Tell how contiguous files are, where free space is, and how far it is from file to file
+    /// Show how contiguous files and free space are
     Score(score::Args),
-    /// Draw the scores over time of several replays and simulations into one picture
+    /// Draw the scores over time of several runs in one chart
     Chart(chart::Args),
-    /// Keep file systems that a workload has aged, for comparisons to begin with
+    /// Make and inspect aged images, on which comparisons can start
     Image(image::Args),
-    /// Tell how near an aged volume comes to a real one, by snapshots of both
+    /// Compare an aged volume with a real one, using snapshots of both
     Verify(verify::Args),
-    /// Change a tree of a kernel file system in rounds, age another by its snapshots, and compare
-    /// their layouts (root)
+    /// Test the ageing method against a file system of the kernel (root)
+    ///
+    /// Changes a tree in rounds, ages another file system by its snapshots, and compares the
+    /// layouts of both.
     VerifyMethod(verify_method::Args),
 }
 

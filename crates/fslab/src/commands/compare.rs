@@ -5,7 +5,7 @@ mod dry_run;
 mod durations;
 pub(super) mod host;
 mod init;
-mod memory;
+pub(super) mod memory;
 mod progress;
 mod resume;
 mod self_test;
@@ -21,17 +21,19 @@ use fslab_report::sample::{self, EndReason, NoteKind};
 use fslab_report::{Choice, Report, Share};
 use fslab_sys::signals::Interrupt;
 
-use super::places;
 use super::report::Shown;
+use super::{built_in_plans, places};
 
-const DEFAULT_PLAN: &str = include_str!("../../../../plans/default.toml");
-const QUICK_PLAN: &str = include_str!("../../../../plans/quick.toml");
-const IN_PROCESS_PLAN: &str = include_str!("../../../../plans/in-process.toml");
+/// Built-in plans that are run where none is named.
+const DEFAULT_PLAN: &str = "default";
+const QUICK_PLAN: &str = "quick";
+const IN_PROCESS_PLAN: &str = "in-process";
 
 /// Arguments of `fslab compare`.
 #[derive(Debug, Default, clap::Args)]
 pub struct Args {
-    /// The plan; without one, ext4, XFS, Btrfs and ext4 under the null layer are compared
+    /// A plan file, or a built-in plan by its name (`fslab list plans`) [ext4, XFS, Btrfs and ext4
+    /// under the null layer]
     plan: Option<PathBuf>,
     /// Use the quick form of the plan, which ends within minutes
     #[arg(long)]
@@ -40,10 +42,10 @@ pub struct Args {
     #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "compare.toml",
           conflicts_with_all = ["plan", "quick", "dry_run", "resume", "out"])]
     init: Option<PathBuf>,
-    /// Say what would be run and how long it would take, and run nothing
-    #[arg(long, conflicts_with = "resume")]
+    /// Print what would be run and how long it would take, and run nothing
+    #[arg(short = 'n', long, conflicts_with = "resume")]
     dry_run: bool,
-    /// With --dry-run: run one round on a throw-away directory to know how long it takes
+    /// With --dry-run: run one round on a temporary directory to estimate the time
     #[arg(long, requires = "dry_run")]
     trial: bool,
     /// Check the harness on this machine with the baseline, or --only-target, in memory: compare it
@@ -54,21 +56,19 @@ pub struct Args {
           "only_rounds", "baseline", "margin", "html", "markdown", "csv", "parquet", "metric",
           "fail_if", "smaller_is_better", "bigger_is_better", "run"])]
     self_test: bool,
-    /// Go on with the comparison in DIR that was interrupted or killed, with the choice of cells,
-    /// the reruns and the --work-dir it was begun with
+    /// Resume the interrupted comparison in DIR with the options that it was started with
     #[arg(long, value_name = "DIR", conflicts_with_all = ["plan", "quick", "out", "seed"])]
     resume: Option<PathBuf>,
-    /// Directory for the samples and the page: a new or an empty one [default: fslab-report-TIME]
+    /// A new or empty directory for the samples and the page [default: fslab-report-TIME]
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
     /// Seed for everything random [default: the plan's, else drawn from the clock]
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
-    /// Exactly so many rounds, instead of what the plan asks
+    /// Number of rounds, instead of that of the plan
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     rounds: Option<u32>,
-    /// Runs of a round that the machine disturbed are repeated at most so often
-    /// [default: the plan's, else 1]
+    /// How often a round that had interference is repeated at most [default: the plan's, else 1]
     #[arg(long, value_name = "N")]
     reruns: Option<u32>,
     /// Run only the K-th of N equal shares of the comparison; give the same --seed for all, and
@@ -207,9 +207,9 @@ impl Args {
     fn plan_alone(&self) -> Result<(Plan, Vec<String>)> {
         let form = if self.quick { Form::Quick } else { Form::Full };
         if let Some(path) = &self.plan {
-            return Ok((Plan::read(path, form)?.erasing(&self.erase), Vec::new()));
+            return Ok((built_in_plans::read(path, form)?.erasing(&self.erase), Vec::new()));
         }
-        let (text, remarks) = match obstacle_to_mounting() {
+        let (name, remarks) = match obstacle_to_mounting() {
             Some(obstacle) => {
                 let remark = format!(
                     "{obstacle}: file systems within the process and this directory were measured \
@@ -220,7 +220,7 @@ impl Args {
             None if self.quick => (QUICK_PLAN, Vec::new()),
             None => (DEFAULT_PLAN, Vec::new()),
         };
-        Ok((Plan::parse("the built-in plan", text, form)?.erasing(&self.erase), remarks))
+        Ok((built_in_plans::read(Path::new(name), form)?.erasing(&self.erase), remarks))
     }
 
     fn set_rounds(&self, plan: &mut Plan) {

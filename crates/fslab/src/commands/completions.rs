@@ -3,7 +3,6 @@
 use std::io::Write;
 
 use anyhow::{Context, Result};
-use clap::CommandFactory;
 use clap_complete::Shell;
 
 use crate::output::output;
@@ -18,7 +17,7 @@ pub struct Args {
 impl Args {
     /// Writes the completions to standard output.
     pub fn run(self) -> Result<()> {
-        let mut command = super::Cli::command();
+        let mut command = super::command();
         let mut script = Vec::new();
         clap_complete::generate(self.shell, &mut command, "fslab", &mut script);
         output().write_all(&script).context("can't write the completions")

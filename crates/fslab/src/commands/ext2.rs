@@ -9,6 +9,7 @@ mod info;
 mod layout;
 mod map;
 mod mkfs;
+mod rehearsal;
 mod repair;
 mod resize;
 mod tape;
@@ -31,13 +32,13 @@ pub struct Args {
 enum Command {
     /// Make a file system in a file or on a device
     Mkfs(mkfs::Args),
-    /// Tell what a file system is like and how full
+    /// Show the parameters of a file system, and its free space
     Info(info::Args),
     /// List a directory
     Ls(files::ListArgs),
-    /// Write a file's bytes to standard output
+    /// Write the content of a file to standard output
     Cat(files::CatArgs),
-    /// Tell the attributes of a file and where its blocks are
+    /// Show the attributes of a file, and its blocks
     Stat(files::StatArgs),
     /// Copy a file of the host into the image
     Put(files::PutArgs),
@@ -47,21 +48,21 @@ enum Command {
     Import(tree::ImportArgs),
     /// Copy a tree of the image to the host
     Export(tree::ExportArgs),
-    /// Tell whether a file system is whole, and what is wrong with it
+    /// Check the consistency of a file system; nothing is written
     Check(check::Args),
-    /// Mend what check finds, as far as nothing is lost by it
+    /// Repair what check finds, as far as no data is lost by it
     Repair(repair::Args),
-    /// Draw the index of a directory, with how full its blocks are
+    /// Print the HTree index of a directory, and how full its blocks are
     Dx(dx::Args),
-    /// Count the names that the index of a directory holds before it is full
+    /// Count how many names fit into a directory index
     Capacity(capacity::Args),
-    /// Tell how contiguous files are
+    /// Show how contiguous files are
     Layout(layout::Args),
-    /// List deleted files whose bytes are still there, or get one back
+    /// List deleted files that can be recovered, or recover one
     Undelete(undelete::Args),
-    /// Make a file system larger or smaller
+    /// Grow or shrink a file system
     Resize(resize::Args),
-    /// Change label, identity or reserved blocks
+    /// Change label, UUID or reserved blocks
     Tune(tune::Args),
 }
 

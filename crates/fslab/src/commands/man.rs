@@ -5,12 +5,14 @@ use std::fs;
 use std::path::PathBuf;
 
 use anyhow::{Context, Result};
-use clap::CommandFactory;
+
+use super::manual;
+use crate::exit;
 
 /// Arguments of `fslab man`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// Where to write them; made if missing
+    /// The directory; made if missing
     directory: PathBuf,
 }
 
@@ -20,24 +22,57 @@ impl Args {
         fs::create_dir_all(&self.directory)
             .with_context(|| format!("can't make {}", self.directory.display()))?;
         let shown = || format!("can't write to {}", self.directory.display());
-        clap_mangen::generate_to(super::Cli::command(), &self.directory).with_context(shown)?;
+        clap_mangen::generate_to(super::command(), &self.directory).with_context(shown)?;
         for entry in self.directory.read_dir().with_context(shown)? {
             let path = entry.with_context(shown)?.path();
             let is_ours = |name: &str| name.starts_with("fslab") && name.ends_with(".1");
             if path.file_name().and_then(OsStr::to_str).is_some_and(is_ours) {
                 let page = fs::read_to_string(&path).with_context(shown)?;
-                fs::write(&path, with_lines_kept(&page)).with_context(shown)?;
+                fs::write(&path, completed(&page)).with_context(shown)?;
             }
         }
         Ok(())
     }
 }
 
-/// What follows the options in `--help` is tables: man(1) would fill lines with it.
-fn with_lines_kept(page: &str) -> String {
+/// A generated page with the sections that are usual in man pages. The text behind the options in
+/// `--help` becomes NOTES and EXAMPLES: it is tables, whose lines man(1) would join.
+fn completed(page: &str) -> String {
     const GENERATED: &str = ".SH EXTRA\n";
-    let Some((before, rest)) = page.split_once(GENERATED) else { return page.to_owned() };
+    let (before, rest) = page.split_once(GENERATED).unwrap_or((page, ""));
     let end = rest.find(".SH ").unwrap_or(rest.len());
-    let (section, after) = rest.split_at(end);
-    format!("{before}.SH NOTES\n.nf\n{section}.fi\n{after}")
+    let (extra, after) = rest.split_at(end);
+    let (notes, examples) = extra.split_once("Examples:\n").unwrap_or((extra, ""));
+    let kept = |name: &str, text: &str| match text.trim() {
+        "" => String::new(),
+        _ => format!(".SH {name}\n.nf\n{}\n.fi\n", text.trim_end()),
+    };
+    [
+        before.to_owned(),
+        kept("NOTES", notes),
+        kept("EXAMPLES", examples),
+        definitions(
+            "EXIT STATUS",
+            exit::TABLE.iter().map(|(code, text)| (code.to_string(), *text)),
+        ),
+        definitions("ENVIRONMENT", manual::ENVIRONMENT.iter().copied()),
+        definitions("FILES", manual::FILES.iter().copied()),
+        after.to_owned(),
+    ]
+    .concat()
+}
+
+/// A section of terms and what they mean.
+fn definitions(
+    name: &str,
+    terms: impl Iterator<Item = (impl std::fmt::Display, &'static str)>,
+) -> String {
+    let terms: String =
+        terms.map(|(term, text)| format!(".TP\n\\fB{term}\\fR\n{}\n", escaped(text))).collect();
+    format!(".SH \"{name}\"\n{terms}")
+}
+
+/// Text in which nothing is a command of roff.
+fn escaped(text: &str) -> String {
+    text.replace('\\', "\\e").replace('-', "\\-")
 }

@@ -4,6 +4,7 @@
 //! every failure is reported to the caller and shown by the exit code.
 
 mod daemon;
+pub(super) mod description;
 pub(super) mod ending;
 mod messages;
 mod notify;
@@ -35,22 +36,22 @@ use crate::leaves::FOREIGN;
 #[derive(Debug, clap::Args)]
 #[command(after_help = options::HELP)]
 pub struct Args {
-    /// A layer, NAME[:key=value,...]; the first is the top. `fslab list` shows all
+    /// A layer, NAME[:key=value,...]; the first is the top layer. `fslab list layers` lists them
     #[arg(short, long = "layer", value_name = "LAYER", value_parser = parse_layer)]
     layers: Vec<LayerChoice>,
-    /// Layers from a TOML file with a `[[layer]]` table each, below those of --layer
+    /// A TOML file of layers, one `[[layer]]` table each, below those of --layer
     #[arg(long, value_name = "FILE")]
     layers_file: Option<PathBuf>,
-    /// Mount options, separated by commas; they are listed at the end
+    /// Mount options, separated by commas; listed below
     #[arg(short, long, value_name = "OPTIONS")]
     options: Vec<String>,
     /// Stay in the foreground
     #[arg(long, short)]
     foreground: bool,
-    /// Check options, layers and places; open and mount nothing
-    #[arg(long)]
+    /// Check options, layers and directories; open and mount nothing
+    #[arg(short = 'n', long)]
     dry_run: bool,
-    /// Let unknown mount options pass
+    /// Ignore unknown mount options
     #[arg(long)]
     sloppy: bool,
     /// Started by a waiting `fslab mount`
@@ -59,10 +60,10 @@ pub struct Args {
     /// What the program before has left to this one, which goes on to keep its mount
     #[arg(long, hide = true)]
     resumed: Option<OsString>,
-    /// The lower file system: a directory, mem:, or ext2:IMAGE
+    /// The lower file system: a directory, mem: for memory, or ext2:IMAGE
     #[arg(value_parser = parse_leaf)]
     lower: Leaf,
-    /// Where to mount; may be LOWER itself
+    /// The mount point; may be LOWER itself
     mount_point: PathBuf,
 }
 

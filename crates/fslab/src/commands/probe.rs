@@ -22,10 +22,10 @@ use crate::exit::Code;
 /// Arguments of `fslab probe`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// A directory on the file system; everything happens in a new one below it
+    /// A directory on the file system; a new directory is made and removed in it
     #[arg(required_unless_present_any = ["verify_matrix", "reproduce"])]
     path: Option<PathBuf>,
-    /// Only these attributes, separated by commas; `fslab list` shows all
+    /// Only these attributes, separated by commas; `fslab list attributes` lists them
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     only: Vec<String>,
     /// Time too what can be timed, by a validated cycle counter, and put it beside what was
@@ -39,7 +39,7 @@ pub struct Args {
     /// Print JSON, with the evidence
     #[arg(long)]
     json: bool,
-    /// Say how each value was found
+    /// Explain how each value was found
     #[arg(long)]
     explain: bool,
     /// Draw the evidence into an SVG file
@@ -64,7 +64,7 @@ pub struct Args {
         "only", "explain", "plot", "verify", "verify_matrix", "drop_caches", "memory"
     ])]
     reproduce: bool,
-    /// Leave out what makes many files or flushes the device often
+    /// Skip checks that make many files or flush the device often
     #[arg(long)]
     gentle: bool,
     /// Bytes that the prober's files may take at one time

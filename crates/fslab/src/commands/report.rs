@@ -15,8 +15,7 @@ pub struct Args {
     /// The samples of a comparison, or of several that are read together
     #[arg(required = true)]
     samples: Vec<PathBuf>,
-    /// Instead of one report, tell what changed from run to run: each row's ratio to the baseline,
-    /// and where its level changes
+    /// Show how each row changed from run to run, instead of one report
     #[arg(long, conflicts_with_all = ["margin", "html", "markdown", "csv", "parquet",
           "metric", "fail_if", "smaller_is_better", "bigger_is_better"])]
     history: bool,
@@ -44,25 +43,25 @@ pub(super) struct Shown {
     /// "create.elapsed slower 5%" (may be given several times)
     #[arg(long, value_name = "GATE")]
     fail_if: Vec<Gate>,
-    /// Fail as well where a gate is not decided: the interval holds the limit
+    /// Fail too if a gate is not decided, because the interval holds the limit
     #[arg(long, requires = "fail_if")]
     fail_undecided: bool,
-    /// Write what the gates say here, as JUnit XML
+    /// Write the results of the gates to this file, as JUnit XML
     #[arg(long, value_name = "FILE", requires = "fail_if")]
     junit: Option<PathBuf>,
     /// Print the computed figures as JSON instead of tables
     #[arg(long)]
     pub json: bool,
-    /// Write the page here
+    /// Write the page to this file
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
-    /// Write tables in Markdown here
+    /// Write tables in Markdown to this file
     #[arg(long, value_name = "FILE")]
     markdown: Option<PathBuf>,
-    /// Write the samples here as CSV, a line each
+    /// Write the samples to this file as CSV
     #[arg(long, value_name = "FILE")]
     csv: Option<PathBuf>,
-    /// Write the samples here as Parquet
+    /// Write the samples to this file as Parquet
     #[arg(long, value_name = "FILE")]
     parquet: Option<PathBuf>,
     /// Write the figures of which less is better here, as JSON for a benchmark dashboard

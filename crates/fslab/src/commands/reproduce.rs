@@ -38,7 +38,7 @@ pub struct Args {
     /// disturbs is marked, not run again
     #[arg(long)]
     quick: bool,
-    /// What a quick run may take; each plan goes on to the end of its first round
+    /// Time limit of a quick run; each plan finishes its first round
     #[arg(long, value_name = "N", default_value_t = running::QUICK_MINUTES, requires = "quick",
           value_parser = clap::value_parser!(u64).range(1..=1440))]
     minutes: u64,
@@ -49,10 +49,10 @@ pub struct Args {
     /// such pages [default: fslab-reproduce-TIME]
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
-    /// List the plans and the claims, what is missing, and how long it would take; run nothing
-    #[arg(long, conflicts_with_all = ["out", "samples"])]
+    /// List the plans and claims, and how long they would take; run nothing
+    #[arg(short = 'n', long, conflicts_with_all = ["out", "samples"])]
     dry_run: bool,
-    /// Run nothing, and read what an earlier run left in DIR
+    /// Show the results of an earlier run in DIR; run nothing
     #[arg(long, value_name = "DIR", conflicts_with_all = ["quick", "full", "seed", "work_dir"])]
     samples: Option<PathBuf>,
     /// Seed for everything random [default: drawn from the clock]
@@ -103,7 +103,7 @@ fn is_own(name: &str) -> bool {
     is_page(name)
         || [INDEX, FIGURES].contains(&name)
         || running::is_own(name)
-        || library::PLANS.iter().any(|plan| plan.name == name)
+        || library::plans().any(|plan| plan.name == name)
 }
 
 /// Fails where something was not done; the pages are written by then.

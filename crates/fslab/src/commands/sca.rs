@@ -1,8 +1,11 @@
-//! `fslab sca`: stored files of SCA layers, looked at and mended while nothing is mounted.
+//! `fslab sca`: tools for the stored files of codec layers, while nothing is mounted.
 
+mod compact;
 mod convert;
-mod pack;
 mod recovery;
+mod stat;
+mod verify;
+mod walk;
 
 use std::fs::File;
 use std::io::Write;
@@ -10,13 +13,9 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
-use fslab_sca::{Figures, Finding, Tool};
-use fslab_vfs::Size;
-use indicatif::{ProgressBar, ProgressStyle};
+use fslab_sca::{Depth, Tool};
 
-use crate::exit::{Code, one_line};
 use crate::output::output;
-use crate::units::counted;
 
 /// Arguments of `fslab sca`.
 #[derive(Debug, clap::Args)]
@@ -27,48 +26,46 @@ pub struct Args {
 
 #[derive(Debug, clap::Subcommand)]
 enum Command {
-    /// Figures of stored files: ratio, form, garbage, tails, what encoding left of chunks
-    Stat {
-        /// Stored files, by their paths in the lower directory
-        #[arg(required = true)]
-        files: Vec<PathBuf>,
-    },
-    /// Check every checksum of stored files, and that their content can be decoded
-    Check {
-        /// Stored files, by their paths in the lower directory
-        #[arg(required = true)]
-        files: Vec<PathBuf>,
-    },
+    /// Show sizes and compression ratios of stored files
+    Stat(stat::Stat),
+    /// Check the structure of stored files, without reading their content
+    ///
+    /// Checks the head, the header of every frame, and the index. `fslab sca verify` reads the
+    /// content too.
+    Check(verify::Verify),
+    /// Verify stored files: read everything, compare checksums, and decode the content
+    Verify(verify::Verify),
     /// Write the content of a stored file to standard output
     Cat {
         /// A stored file, by its path in the lower directory
         file: PathBuf,
     },
-    /// List every part of a stored file, without a gap
+    /// List all frames of a stored file
     Dump {
         /// A stored file, by its path in the lower directory
         file: PathBuf,
     },
-    /// Put the content of rewritten stored files in order, and give back all other space
-    Pack {
-        /// Stored files, or directories of them, by their paths in the lower directory
-        #[arg(required = true)]
-        paths: Vec<PathBuf>,
-    },
-    /// Encode the files of a directory in place, for a layer to be mounted over it
+    /// Free the garbage of stored files by rewriting them in order
+    #[command(alias = "pack")]
+    Compact(compact::Compact),
+    /// Encode the files of a directory in place
     ///
     /// A mount of the layer then shows the same bytes, also of files that are stored files
     /// themselves. In a directory that a layer was mounted over, stored files are encoded already.
-    /// Run the command again to resume an interrupted run. Ordinary users can convert own files.
+    /// Run the command again to resume an interrupted run. Ordinary users can convert their own
+    /// files.
     Encode(convert::Encode),
     /// Decode the stored files of a directory in place
     ///
     /// Decoding an encoded directory leaves it as it was before: content, times, modes, owners,
     /// xattrs, ACLs and links. Run the command again to resume an interrupted run.
     Decode(convert::Decode),
-    /// Time how a file is found after a crash, beside reading it; makes and removes the file
+    /// Benchmark the recovery of a file after a crash
+    ///
+    /// Makes a file, and removes it at the end. Times how fast its content is found without the
+    /// index, beside reading the whole file.
     Recovery(recovery::Recovery),
-    /// Write what can be decoded of a damaged stored file to a new, plain file
+    /// Save the readable content of a damaged stored file in a new, plain file
     Repair {
         /// A stored file, by its path in the lower directory; it is not changed
         file: PathBuf,
@@ -79,11 +76,12 @@ enum Command {
 }
 
 impl Args {
-    /// Does what was asked.
+    /// Runs the subcommand.
     pub fn run(self) -> Result<()> {
         match self.command {
-            Command::Stat { files } => files.iter().try_for_each(|file| stat(file)),
-            Command::Check { files } => check(&files),
+            Command::Stat(args) => args.run(),
+            Command::Check(args) => args.run(Depth::Structure),
+            Command::Verify(args) => args.run(Depth::Everything),
             Command::Cat { file } => {
                 let mut out = output();
                 Tool::open(&file)?.cat(&mut out)?;
@@ -92,102 +90,11 @@ impl Args {
             Command::Dump { file } => Ok(Tool::open(&file)?.dump(&mut output())?),
             Command::Encode(args) => args.run(),
             Command::Decode(args) => args.run(),
-            Command::Pack { paths } => pack::run(&paths),
+            Command::Compact(args) => args.run(),
             Command::Recovery(args) => args.run(),
             Command::Repair { file, output } => repair(&file, &output),
         }
     }
-}
-
-fn stat(file: &Path) -> Result<()> {
-    let figures = Tool::open(file)?.figures()?;
-    say!("{}", file.display());
-    for (name, value) in lines(&figures) {
-        say!("  {name:<12} {value}");
-    }
-    Ok(())
-}
-
-fn lines(figures: &Figures) -> Vec<(&'static str, String)> {
-    let size = |bytes: u64| format!("{bytes} ({})", Size::of(bytes));
-    let ratio = figures.size as f64 / figures.stored_bytes.max(1) as f64;
-    let tenths = figures.histogram.iter().enumerate().filter(|(_, count)| **count > 0);
-    let histogram: Vec<String> = tenths
-        .map(|(tenth, count)| match tenth {
-            10 => format!("100 % or more: {count}"),
-            tenth => format!("below {} %: {count}", (tenth + 1) * 10),
-        })
-        .collect();
-    vec![
-        ("codec", format!("{}, chunks of {}", figures.codec, size(figures.chunk_bytes))),
-        ("size", size(figures.size)),
-        ("stored", format!("{}, ratio {ratio:.2}", size(figures.stored_bytes))),
-        ("takes", size(figures.allocated_bytes)),
-        ("form", figures.form.to_owned()),
-        ("chunks", format!("{}, of these raw {}", figures.chunks, figures.raw_chunks)),
-        ("tail", format!("{} pieces", figures.segments)),
-        ("of use", size(figures.live_bytes)),
-        ("garbage", size(figures.garbage_bytes)),
-        ("kept aside", format!("{} frames", figures.kept)),
-        ("encoded to", histogram.join("; ")),
-    ]
-}
-
-fn check(files: &[PathBuf]) -> Result<()> {
-    let (mut damaged, mut unknown) = (0, Vec::new());
-    for file in files {
-        match findings(file) {
-            Ok(findings) => damaged += usize::from(!findings.is_empty()),
-            Err(error) => unknown.push(code_of_unknown(file, &error)),
-        }
-    }
-    let all = files.len();
-    match (damaged, unknown.as_slice()) {
-        (0, []) => {
-            say!("{}: whole", counted(all as u64, "stored file"));
-            Ok(())
-        }
-        (0, [code, ..]) => {
-            Err(code.error(format!("{} of {all} files could not be checked", unknown.len())))
-        }
-        _ => bail!(
-            "{damaged} of {all} stored files are damaged; `fslab sca repair` saves what can be \
-             decoded"
-        ),
-    }
-}
-
-/// Checks a file and tells what was found. An empty file is one of a layer below.
-fn findings(file: &Path) -> Result<Vec<Finding>> {
-    if file.metadata().is_ok_and(|found| found.is_file() && found.len() == 0) {
-        return Ok(Vec::new());
-    }
-    let style = ProgressStyle::with_template("{msg} {bar:30} {pos}/{len} frames")?;
-    let bar = ProgressBar::new(0).with_style(style).with_message(file.display().to_string());
-    let findings = Tool::open(file)?.check(&|done, total| {
-        bar.set_length(total);
-        bar.set_position(done);
-    })?;
-    bar.finish_and_clear();
-    for finding in &findings {
-        let chunk = finding.chunk.map(|chunk| format!(", chunk {chunk}")).unwrap_or_default();
-        say!("{}: offset {}{chunk}: {}", file.display(), finding.offset, finding.what);
-    }
-    Ok(findings)
-}
-
-/// Tells of a file with which nothing could be done, which must not keep others from it; returns
-/// the exit code that it alone would have.
-fn code_of_unknown(file: &Path, error: &anyhow::Error) -> Code {
-    let (shown, line) = (file.display().to_string(), one_line(error));
-    let about = if line.contains(&shown) { String::new() } else { format!("{shown}: ") };
-    say!("{about}{line}");
-    Code::of(error)
-}
-
-/// Shows what is being worked on, to who looks.
-fn spinner() -> Result<ProgressBar> {
-    Ok(ProgressBar::new_spinner().with_style(ProgressStyle::with_template("{spinner} {msg}")?))
 }
 
 fn repair(file: &Path, output: &Path) -> Result<()> {

@@ -2,11 +2,12 @@
 
 mod prometheus;
 mod table;
+mod watch;
 
 use std::io::{ErrorKind, Read};
 use std::os::unix::net::UnixStream;
-use std::path::PathBuf;
-use std::time::Duration;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use fslab_layers::Report;
@@ -15,24 +16,37 @@ use serde::Deserialize;
 
 use super::umount;
 use crate::exit::Code;
-use crate::{output, runtime};
+use crate::{output, runtime, units};
 
 /// No daemon of ours tells more.
 const DOCUMENT_BYTES_MAX: u64 = 64 << 20;
+
+/// The shortest interval of --watch.
+const INTERVAL_MIN: Duration = Duration::from_millis(100);
 
 const READ_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Arguments of `fslab stats`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// Print in the text format of Prometheus
+    /// Print in the text format of Prometheus, for a file or a textfile collector
     #[arg(long, conflicts_with = "json")]
     prometheus: bool,
     /// Print JSON, with whole histograms
     #[arg(long)]
     json: bool,
-    /// Where it is mounted
+    /// Print what is counted in each interval, until interrupted
+    #[arg(long, value_name = "INTERVAL", value_parser = parse_interval,
+          conflicts_with_all = ["json", "prometheus"])]
+    watch: Option<Duration>,
+    /// The mount point
     mount_point: PathBuf,
+}
+
+fn parse_interval(text: &str) -> Result<Duration, String> {
+    let interval = units::parse_duration(text)?;
+    let is_long_enough = interval >= INTERVAL_MIN;
+    is_long_enough.then_some(interval).ok_or_else(|| "the shortest interval is 100ms".to_owned())
 }
 
 /// What a daemon tells.
@@ -46,14 +60,16 @@ impl Args {
     /// Asks the daemon and prints.
     pub fn run(self) -> Result<()> {
         let (path, mount) = umount::mount_of_ours(&self.mount_point)?;
+        if let Some(interval) = self.watch {
+            return watch(&path, &mount, interval);
+        }
         let text = ask(&path, &mount)?;
         if self.json {
             let value: serde_json::Value = serde_json::from_str(&text)?;
             say!("{value:#}");
             return Ok(());
         }
-        let document: Document = serde_json::from_str(&text)
-            .context("the daemon answers what this fslab does not understand")?;
+        let document = parse(&text)?;
         if self.prometheus {
             output::print(prometheus::render(&document.mount_point, &document.layers));
         } else {
@@ -63,8 +79,28 @@ impl Args {
     }
 }
 
-/// What the daemon of a mount tells.
-fn ask(path: &std::path::Path, mount: &MountEntry) -> Result<String> {
+fn parse(text: &str) -> Result<Document> {
+    serde_json::from_str(text).context("the daemon gives an answer of another version of fslab")
+}
+
+/// Prints the counts of each interval until nobody reads them, or the mount ends.
+fn watch(path: &Path, mount: &MountEntry, interval: Duration) -> Result<()> {
+    let mut before = parse(&ask(path, mount)?)?.layers;
+    let mut asked = Instant::now();
+    while !output::has_failed() {
+        std::thread::sleep(interval.saturating_sub(asked.elapsed()));
+        let (after, passed) = (parse(&ask(path, mount)?)?.layers, asked.elapsed());
+        asked = Instant::now();
+        say!("{}", watch::heading(passed));
+        output::print(table::render(&watch::between(&before, &after)));
+        say!("");
+        before = after;
+    }
+    Ok(())
+}
+
+/// The document of the daemon of a mount.
+fn ask(path: &Path, mount: &MountEntry) -> Result<String> {
     let shown = path.display();
     let nothing = || {
         Code::BadInput.error(format!(

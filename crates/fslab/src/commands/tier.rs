@@ -23,9 +23,15 @@ use access::Access;
 /// Arguments of `fslab tier`. Experimental: keep other copies of what is in the tree.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// Print JSON, a line for each thing that is told
+    /// Print a JSON object a line
     #[arg(long, global = true)]
     json: bool,
+    /// Print a line for each file, instead of sums
+    #[arg(short, long, global = true, conflicts_with_all = ["quiet", "json"])]
+    verbose: bool,
+    /// Print errors only
+    #[arg(short, long, global = true, conflicts_with = "json")]
+    quiet: bool,
     #[command(subcommand)]
     action: Action,
 }
@@ -33,7 +39,7 @@ pub struct Args {
 /// What a command works on.
 #[derive(Debug, clap::Args)]
 struct Paths {
-    /// Files and directories, in the mount or in a tree that is not mounted
+    /// Files and directories, in the mount or in an unmounted tree
     #[arg(required = true)]
     paths: Vec<PathBuf>,
 }
@@ -41,7 +47,7 @@ struct Paths {
 /// The tree that a command works on.
 #[derive(Debug, clap::Args)]
 struct Tree {
-    /// The tree: where it is mounted, or its directory
+    /// The tree: its mount point or its directory
     tree: PathBuf,
 }
 
@@ -50,92 +56,96 @@ struct Tree {
 struct OneArchive {
     #[command(flatten)]
     on: Tree,
-    /// The archive, as `fslab tier archives` shows it: its identity, its path or its URL
+    /// The archive: its identity, path or URL, as `fslab tier archives` shows it
     archive: OsString,
 }
 
 #[derive(Debug, clap::Subcommand)]
 enum Action {
-    /// Make a tier of a directory: then mount it with `-l tier`
+    /// Make a tier of a directory, to be mounted with `-l tier`
     Init(making::Init),
-    /// Add an archive to a tier, or make one that was retired or detached take copies again
+    /// Add an archive, or let a retired or detached one take copies again
     Attach(making::Attach),
-    /// Send no new copies to an archive; those that it holds stay in use
+    /// Send no new copies to an archive; its copies stay in use
     Retire(OneArchive),
-    /// Retire an archive, and copy to the others what they lack of it; an interrupted run goes on
-    /// where it was when it is started again
+    /// Retire an archive, and copy to the others what only it holds
+    ///
+    /// Run the command again to resume an interrupted run.
     Drain {
         #[command(flatten)]
         on: OneArchive,
-        /// Bytes a second at most, read and written; 0 for any
+        /// Bytes a second at most, read and written; 0 for no limit
         #[arg(long, value_name = "SIZE", default_value = "0")]
         rate: Size,
     },
-    /// Use an archive no longer; refused while it holds copies that the others lack
+    /// Stop using an archive; refused while it holds copies that the others lack
     Detach(OneArchive),
-    /// Make a key for archives that are encrypted
+    /// Make a key for encrypted archives
     Key(making::MakeKey),
-    /// Make a tree again from archives alone; files are recalled when they are read
+    /// Rebuild a tree from its archives; files are recalled when they are read
     Rebuild(making::Rebuild),
-    /// Copy files into archives; directories mean all that is in them
+    /// Copy files, or all files of directories, to the archives
     Archive {
         #[command(flatten)]
         on: Paths,
-        /// Bytes a second at most, written and read back, beside the limit of the mount; 0 for any
+        /// Bytes a second at most, besides the limit of the mount; 0 for no limit
         #[arg(long, value_name = "SIZE", default_value = "0")]
         rate: Size,
-        /// Files up to this size go out together, in one object, 0 for none; as the tier has it if
-        /// not given
+        /// Bundle files up to this size into one object, 0 for none [the setting of the tier]
         #[arg(long, value_name = "SIZE", value_parser = parse_bundled)]
         bundle: Option<Size>,
     },
-    /// Free the bytes of archived files
+    /// Free the local space of archived files
     Release {
         #[command(flatten)]
         on: Paths,
-        /// What stays of each file's beginning
+        /// Keep so much of the beginning of each file
         #[arg(long, value_name = "SIZE", default_value = "0")]
         keep: Size,
+        /// Print which files would be released, and change nothing
+        #[arg(short = 'n', long)]
+        dry_run: bool,
     },
-    /// Bring bytes back, and wait until they are there
+    /// Bring files back from the archives, and wait until they are there
     Recall {
         #[command(flatten)]
         on: Paths,
-        /// A part of each file only, as OFFSET+LENGTH
+        /// Only this part of each file, as OFFSET+LENGTH
         #[arg(long, value_parser = parse_range)]
         range: Option<(u64, u64)>,
-        /// Bytes a second at most, beside the limit of the mount; 0 for any
+        /// Bytes a second at most, besides the limit of the mount; 0 for no limit
         #[arg(long, value_name = "SIZE", default_value = "0")]
         rate: Size,
     },
-    /// Wait until nothing of files is being recalled any more, and ask for nothing
+    /// Wait for running recalls of these files; start none
     Wait(Paths),
-    /// Show where the bytes of files are; of directories, of what is in them
+    /// Show which files are local, archived or offline
     #[command(visible_alias = "ls")]
     State {
         #[command(flatten)]
         on: Paths,
-        /// And what is in directories below
+        /// Include directories below
         #[arg(short, long)]
         recursive: bool,
     },
-    /// Show how much is where
+    /// Show how many bytes are local, and how many are archived
     Du(Paths),
-    /// Show recalls that are waiting, and for whom
+    /// Show waiting recalls, and the programs that wait
     Queue(Tree),
-    /// End recalls that were not begun; who waits for one is answered ECANCELED
+    /// Cancel recalls that have not begun; programs that wait get ECANCELED
     Cancel(Paths),
-    /// Keep the bytes of files here, whatever the policy; of directories, those of what is in them
-    /// now and not of what comes later
+    /// Never release these files, whatever the policy says
+    ///
+    /// Of directories, the files that are in them now are pinned, not later ones.
     Pin(Paths),
-    /// Keep the bytes of files here no longer
+    /// Allow the release of pinned files again
     Unpin(Paths),
-    /// Show archived versions of a file, of the files in a directory, of those that were there
+    /// Show the archived versions of a file, or of all files of a directory
     Versions {
-        /// The file or directory, which need not be there any more
+        /// The file or directory, which may have been removed
         path: PathBuf,
     },
-    /// Bring a version that was replaced or removed back, as a new file, or all that was removed
+    /// Restore a replaced or removed version as a new file, or all removed files
     Undelete {
         /// The version, as `fslab tier versions` shows it
         #[arg(required_unless_present = "recursive")]
@@ -143,38 +153,44 @@ enum Action {
         /// The new file
         #[arg(required_unless_present = "recursive")]
         path: Option<PathBuf>,
-        /// In the place of both: bring the last version back of each file that was removed in a
-        /// directory, or in those below, where nothing has its name
+        /// Restore the last version of each file that was removed from this directory, or from those
+        /// below, where no other file has its name
         #[arg(short, long, value_name = "DIR", conflicts_with_all = ["object", "path"])]
         recursive: Option<PathBuf>,
     },
-    /// Do what the policy says
+    /// Archive and release files as the policy says
     Policy {
         #[command(flatten)]
         on: Tree,
-        /// The policy; the one in the tier's home if none is given
+        /// The policy file [the one in the tier's home]
         #[arg(long, value_name = "FILE")]
         file: Option<PathBuf>,
-        /// Only say what would be done
-        #[arg(long)]
+        /// Print what would be done, and change nothing
+        #[arg(short = 'n', long)]
         dry_run: bool,
     },
-    /// Archive names and attributes of the whole tree, for `fslab tier rebuild`
+    /// Archive the names and attributes of the tree, for `fslab tier rebuild`
     Tree(Tree),
-    /// Look at every file and what archives list, and make the catalogue anew; `scrub` reads copies
+    /// Rebuild the catalogue from all files and the lists of the archives
     Scan(Tree),
-    /// Read every copy, mend copies from each other, and make those that are missing
+    /// Verify every copy, repair damaged ones, and make missing ones
     Scrub {
         #[command(flatten)]
         on: Tree,
-        /// Bytes a second at most, read and written; 0 for any
+        /// Bytes a second at most, read and written; 0 for no limit
         #[arg(long, value_name = "SIZE", default_value = "0")]
         rate: Size,
     },
-    /// Show the archives of a tier: which are attached, and what they have
+    /// Show the archives of a tier, their state and their contents
     Archives(Tree),
-    /// Remove what was replaced or removed longer ago than such is kept
-    Expire(Tree),
+    /// Delete old versions past their retention time
+    Expire {
+        #[command(flatten)]
+        on: Tree,
+        /// Print which versions would be deleted, and change nothing
+        #[arg(short = 'n', long)]
+        dry_run: bool,
+    },
 }
 
 impl Args {
@@ -182,26 +198,31 @@ impl Args {
     pub fn run(self) -> Result<()> {
         // Ends of released files share blocks with files that stay open.
         runtime::raise_descriptor_limit();
+        let detail = show::Detail::of(self.json, self.verbose, self.quiet);
         let (access, command) = match self.action {
-            Action::Init(init) => return init.run(),
+            Action::Init(init) => return init.run(detail),
             Action::Attach(attach) => match attach.of_mounted_tree()? {
                 Some(asked) => asked,
-                None => return attach.run(),
+                None => return attach.run(detail),
             },
             Action::Retire(one) => one.asked(|archive| Command::Retire { archive })?,
             Action::Drain { on, rate } => {
                 on.asked(|archive| Command::Drain { archive, rate: rate.bytes() })?
             }
             Action::Detach(one) => one.asked(|archive| Command::Detach { archive })?,
-            Action::Key(key) => return key.run(),
-            Action::Rebuild(rebuild) => return rebuild.run(self.json),
+            Action::Key(key) => return key.run(detail),
+            Action::Rebuild(rebuild) => return rebuild.run(detail),
             Action::Archive { on, rate, bundle } => {
                 let (rate, bundled) = (rate.bytes(), bundle.map(|bundle| bundle.bytes()));
                 on.asked(|paths| Command::Archive { paths, rate, bundled })?
             }
-            Action::Release { on, keep } => {
-                on.asked(|paths| Command::Release { paths, keep_bytes: keep.bytes() })?
-            }
+            Action::Release { on, keep, dry_run } => on.asked(|paths| {
+                let keep_bytes = keep.bytes();
+                match dry_run {
+                    true => Command::Releasable { paths, keep_bytes },
+                    false => Command::Release { paths, keep_bytes },
+                }
+            })?,
             Action::Recall { on, range, rate } => {
                 on.asked(|paths| Command::Recall { paths, range, rate: rate.bytes() })?
             }
@@ -231,9 +252,10 @@ impl Args {
             Action::Scan(on) => (on.access()?, Command::Scan),
             Action::Scrub { on, rate } => (on.access()?, Command::Scrub { rate: rate.bytes() }),
             Action::Archives(on) => (on.access()?, Command::Archives),
-            Action::Expire(on) => (on.access()?, Command::Expire),
+            Action::Expire { on, dry_run: true } => (on.access()?, Command::Expirable),
+            Action::Expire { on, .. } => (on.access()?, Command::Expire),
         };
-        show::run(&access, &command, self.json)
+        show::run(&access, &command, detail)
     }
 }
 

@@ -17,9 +17,9 @@ pub struct Args {
 
 #[derive(Debug, Subcommand)]
 enum Action {
-    /// Print the operations of a trace, a line each
+    /// Print the operations of a trace, one a line
     Show(show::Args),
-    /// Do the operations of a trace again, on another file system
+    /// Replay a trace on another file system
     Replay(replay::Args),
 }
 

@@ -23,20 +23,19 @@ const BUSY_PAUSE: Duration = Duration::from_millis(5);
 #[derive(Debug, clap::Args)]
 #[command(after_help = HELP)]
 pub struct Args {
-    /// Take the mount out of the tree at once; its users are served until they are done
+    /// Detach the mount at once; open files stay usable until they are closed
     #[arg(long, short = 'z')]
     lazy: bool,
-    /// Break off running requests first, as `umount -f` does
+    /// Abort running requests first, as `umount -f` does
     #[arg(long, short)]
     force: bool,
-    /// Where it is mounted
+    /// The mount point
     mount_point: PathBuf,
 }
 
 const HELP: &str = "\
-Waits up to 30 s for the daemon of this file system to write back and end. It does not wait with
---lazy, or where the file system is mounted elsewhere too. If the daemon fails, umount fails and
-prints why.";
+Waits up to 30 s for the daemon to write back all data and end. Does not wait with --lazy, or if the
+file system is mounted at another place too. If the daemon fails, umount fails and prints why.";
 
 impl Args {
     /// Unmounts.

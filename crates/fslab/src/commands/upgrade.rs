@@ -29,17 +29,14 @@ const ANSWER_BYTES_MAX: u64 = 64 << 10;
 #[derive(Debug, clap::Args)]
 #[command(after_help = HELP)]
 pub struct Args {
-    /// Where it is mounted, with -o keep
+    /// The mount point of a mount made with -o keep
     mount_point: PathBuf,
 }
 
 const HELP: &str = "\
-The program goes on that lies where the mounting one lay: install the new version there first. It
-looks at the mount before it takes over; where it refuses, nothing changes. Programs that use the
-mount notice a pause.
-
-Example:
-  fslab upgrade /srv/data";
+Install the new version first, at the path of the program that made the mount. The new program checks
+whether it can serve the mount before it takes over; if it can't, nothing changes. Programs that use
+the mount notice a pause.";
 
 impl Args {
     /// Asks the daemon, and waits for the next one.

@@ -201,8 +201,15 @@ fn damage_is_told_and_repaired() {
     let (code, told) = fails(&["ext2", "check", image]);
     assert_eq!(code, 1, "{told}");
     assert!(told.contains("(/a file)") && told.contains("counts 9 names and has 1"), "{told}");
+    let before = std::fs::read(&path).unwrap();
+    let told = text(&["ext2", "repair", "--dry-run", image]);
+    assert!(told.contains("would repair: ") && told.contains("nothing was changed"), "{told}");
+    let told: serde_json::Value =
+        serde_json::from_str(&text(&["ext2", "repair", "-n", "--json", image])).unwrap();
+    assert_eq!(told["repaired"][0]["code"], "links", "{told}");
+    assert!(before == std::fs::read(&path).unwrap(), "a dry run has changed the image");
     let told = text(&["ext2", "repair", image]);
-    assert!(told.contains("mended: ") && told.contains("clean; 1 things mended"), "{told}");
+    assert!(told.contains("repaired: ") && told.contains("clean; 1 problem repaired"), "{told}");
     check(&path);
     assert_eq!(works(&["ext2", "cat", image, "/a file"]), vec![3; 20_000]);
 }

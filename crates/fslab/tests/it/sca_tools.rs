@@ -36,18 +36,30 @@ fn damage(path: &Path) {
     fs::write(path, bytes).unwrap();
 }
 
+fn tree_bytes(root: &Path) -> Vec<Vec<u8>> {
+    NAMES.iter().map(|name| fs::read(root.join(name)).unwrap()).collect()
+}
+
 #[test]
 fn a_file_that_can_not_be_packed_keeps_no_other_from_it() {
     for damaged in NAMES {
         let scratch = TempDir::new_in(scratch::folder(env!("CARGO_TARGET_TMPDIR"))).unwrap();
         make_files(scratch.path());
         damage(&scratch.path().join(damaged));
-        let output = fslab(&["sca", "pack", scratch.path().to_str().unwrap()]).output().unwrap();
+        let before = tree_bytes(scratch.path());
+        let tree = scratch.path().to_str().unwrap();
+        let output = fslab(&["sca", "compact", "--dry-run", tree]).output().unwrap();
         let told = String::from_utf8_lossy(&output.stdout).into_owned();
-        assert_eq!(output.status.code(), Some(3), "{told}");
-        assert!(told.contains("2 packed"), "{told}");
+        assert!(told.starts_with("2 files with "), "{told}");
+        assert!(before == tree_bytes(scratch.path()), "a dry run has changed a file");
+        // `pack` is the former name.
+        let output = fslab(&["sca", "pack", tree]).output().unwrap();
+        let told = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert_eq!(output.status.code(), Some(1), "{told}");
+        assert!(told.contains("2 files compacted"), "{told}");
         let named = scratch.path().join(damaged).display().to_string();
-        assert!(told.contains(&named), "{told}");
+        let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(errors.contains(&named), "{errors}");
     }
 }
 
@@ -59,18 +71,52 @@ fn files_that_can_not_be_checked_keep_no_other_from_it() {
     fs::write(path("empty"), b"").unwrap();
     fs::write(path("plain"), b"nothing of ours").unwrap();
     let (whole, empty, plain, last) = (path("one"), path("empty"), path("plain"), path("three"));
-    let (code, message) = run(&["sca", "check", &whole, &empty]);
+    let (code, message) = run(&["sca", "verify", &whole, &empty]);
     assert_eq!(code, 0, "{message}");
-    let (code, message) = run(&["sca", "check", &plain, &whole]);
-    assert_eq!((code, message.contains("1 of 2 files")), (3, true), "{message}");
+    let (code, message) = run(&["sca", "verify", &plain, &whole]);
+    assert_eq!((code, message.contains("1 file could not be verified")), (3, true), "{message}");
     let mut bytes = fs::read(&last).unwrap();
     let place = bytes.len() - 3000;
     bytes[place..place + 1000].fill(0xEE);
     fs::write(&last, bytes).unwrap();
-    let output = fslab(&["sca", "check", &whole, &empty, &plain, &last]).output().unwrap();
+    let output = fslab(&["sca", "verify", &whole, &empty, &plain, &last]).output().unwrap();
     let told = String::from_utf8_lossy(&output.stdout).into_owned();
     assert_eq!(output.status.code(), Some(1), "{told}");
     assert!(told.contains(&format!("{last}: offset ")), "{told}");
+}
+
+#[test]
+fn directories_are_walked_and_summed_up() {
+    let scratch = TempDir::new_in(scratch::folder(env!("CARGO_TARGET_TMPDIR"))).unwrap();
+    let tree = scratch.path().join("tree");
+    fs::create_dir_all(tree.join("inner")).unwrap();
+    make_files(&tree);
+    fs::rename(tree.join("two"), tree.join("inner/two")).unwrap();
+    fs::write(tree.join("plain"), b"nothing of ours").unwrap();
+    std::os::unix::fs::symlink(tree.join("one"), tree.join("link")).unwrap();
+    let tree = tree.to_str().unwrap();
+    let json = |words: &[&str]| -> serde_json::Value {
+        let output = fslab(words).output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        serde_json::from_slice(&output.stdout).unwrap()
+    };
+    let sums = json(&["sca", "stat", "--json", tree]);
+    assert_eq!(sums["total"]["files"], 3, "{sums}");
+    assert_eq!(sums["total"]["size_bytes"], 600_000);
+    assert_eq!((&sums["plain_files"], &sums["codecs"][0]["codec"]), (&1.into(), &"zstd".into()));
+    assert_eq!(sums["files"].as_array().map(Vec::len), Some(0));
+    let each = json(&["sca", "stat", "--json", "--verbose", tree]);
+    assert_eq!(each["files"].as_array().map(Vec::len), Some(3));
+    let checked = json(&["sca", "verify", "--json", tree]);
+    assert_eq!((&checked["stored_files"], &checked["damaged_files"]), (&3.into(), &0.into()));
+    let output = fslab(&["sca", "verify", "-v", tree]).output().unwrap();
+    let told = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert_eq!(told.matches(": ok\n").count(), 3, "{told}");
+    assert!(told.contains("3 stored files verified") && told.contains("1 file that no"), "{told}");
+    let quiet = fslab(&["sca", "verify", "-q", tree]).output().unwrap();
+    assert!(quiet.status.success() && quiet.stdout.is_empty() && quiet.stderr.is_empty());
+    let (code, message) = run(&["sca", "stat", "/no/such"]);
+    assert!(code == 3 && message.contains("/no/such"), "{code} {message}");
 }
 
 /// What is behind a header that is damaged was left out, and the run ended well.
@@ -90,10 +136,17 @@ fn what_repair_does_not_find_makes_it_fail() {
     drop(fs);
     let path = root.join("file");
     let mut bytes = fs::read(&path).unwrap();
+    let (file, saved) = (path.to_str().unwrap(), root.join("saved"));
     let third = 1024 + 2 * (72 + 4096);
+    // Content is verified, and not checked.
+    bytes[third + 100] ^= 1;
+    fs::write(&path, &bytes).unwrap();
+    assert_eq!(run(&["sca", "check", file]).0, 0);
+    assert_eq!(run(&["sca", "verify", file]).0, 1);
+    bytes[third + 100] ^= 1;
     bytes[third + 20..third + 22].fill(0xEE);
     fs::write(&path, bytes).unwrap();
-    let (file, saved) = (path.to_str().unwrap(), root.join("saved"));
+    assert_eq!(run(&["sca", "check", file]).0, 1);
     let output = fslab(&["sca", "cat", file]).output().unwrap();
     assert_eq!((output.status.code(), output.stdout.len()), (Some(1), 8192));
     let (code, message) = run(&["sca", "repair", file, "-o", saved.to_str().unwrap()]);

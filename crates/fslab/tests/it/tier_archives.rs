@@ -234,7 +234,7 @@ fn a_tree_made_again_reads_until_it_takes_its_archive_over() {
     assert!(code == 3 && message.contains("is being written by another fslab"), "{message}");
     tiered.umount();
     tiered.ok(&take_over);
-    assert!(tiered.ok(&["archive", shown(&again)]).contains("new"));
+    assert!(tiered.ok(&["archive", "-v", shown(&again)]).contains("new"));
     let (code, message) = run(&["tier", "archive", shown(tiered.tree())]);
     assert!(code == 1 && message.contains(shown(&again)), "who has it now: {message}");
     tiered.ok(&[

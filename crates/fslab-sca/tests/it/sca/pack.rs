@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use fslab_layers::observe::fault::{Fault, Program};
-use fslab_sca::{self, Packed, Tool};
+use fslab_sca::{self, Depth, Packed, Tool};
 use fslab_vfs::{FallocateMode, FileSystem, Ino, MemFs, OpenMode, Request, Result, StatFs};
 use fslab_vfs_testing::client::Client;
 use tempfile::TempDir;
@@ -184,7 +184,7 @@ fn the_tool_keeps_everything_but_the_garbage() {
     assert!(after.len() < before.len());
     let tool = Tool::open(&path).unwrap();
     assert_eq!(tool.figures().unwrap().form, "packed");
-    assert_eq!(tool.check(&|_, _| ()).unwrap(), []);
+    assert_eq!(tool.check(Depth::Everything).unwrap(), []);
     drop(tool);
     assert_eq!(fslab_sca::pack(&path, &|_| ()).unwrap().outcome, Packed::Already);
     assert!(read_file(&*stack("gzip"), "other").unwrap() == data);
@@ -210,7 +210,7 @@ fn damaged_files_are_not_packed() {
         let mut damaged = stored.clone();
         damaged[*place] ^= 1;
         std::fs::write(&path, &damaged).unwrap();
-        let found = Tool::open(&path).unwrap().check(&|_, _| ()).unwrap();
+        let found = Tool::open(&path).unwrap().check(Depth::Everything).unwrap();
         found.iter().any(|finding| finding.chunk.is_some())
     };
     // In the body of a frame that is of use.

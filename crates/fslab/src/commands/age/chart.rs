@@ -12,7 +12,7 @@ use crate::exit::Code;
 /// Arguments of `fslab age chart`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// Where to draw it, as SVG
+    /// The SVG file to write
     #[arg(short, long, value_name = "FILE")]
     output: PathBuf,
     /// What `fslab age replay --json --score-every DAYS` and `fslab age simulate --json` print;

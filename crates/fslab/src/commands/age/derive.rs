@@ -14,7 +14,7 @@ use super::snapshot::files_of;
 /// Arguments of `fslab age derive`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// Decides the times of removals, and files that live less than a day
+    /// Seed for the times of removals and for short-lived files
     #[arg(long, default_value_t = 1997)]
     seed: u64,
     /// Write every changed file anew, as the paper does; else those that grew are appended to
@@ -34,10 +34,10 @@ pub struct Args {
     /// time: a workload (one of a profile, too), or a trace of `fslab mount -l trace`
     #[arg(long, value_name = "PATH", conflicts_with_all = ["short_lived", "short_lived_size"])]
     short_lived_from: Option<PathBuf>,
-    /// Size of the file system that it is for [that of the snapshots]
+    /// Size of the file system [that of the snapshots]
     #[arg(long, value_name = "SIZE")]
     volume: Option<Size>,
-    /// Where to write the workload
+    /// The workload file to write
     #[arg(short, long, value_name = "FILE")]
     output: PathBuf,
     /// The snapshots in the order of their times; a directory stands for all files in it, sorted

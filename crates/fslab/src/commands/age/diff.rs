@@ -13,7 +13,7 @@ use crate::units::{bytes, duration};
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// Print a line for each difference
-    #[arg(long, short)]
+    #[arg(long, short_alias = 'l')]
     list: bool,
     /// Print the counts as JSON
     #[arg(long, conflicts_with = "list")]

@@ -23,27 +23,27 @@ pub struct Args {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Make a file system, do a workload's operations on it, and pack it
+    /// Make a file system, replay a workload on it, and pack it
     Make(make::Args),
-    /// Pack an image that was aged otherwise
+    /// Pack an image that was aged in another way
     Pack {
-        /// The workload that has aged it
+        /// The workload that aged it
         #[arg(long, value_name = "FILE")]
         workload: PathBuf,
-        /// Where to write it
+        /// The file to write
         #[arg(short, long, value_name = "FILE")]
         output: PathBuf,
-        /// The image, which nothing has mounted
+        /// The image, which must not be mounted
         image: PathBuf,
     },
-    /// Make the image of a packed one; `zstd -d` does too
+    /// Unpack an image; `zstd -d` does the same
     Unpack {
         /// The packed image
         file: PathBuf,
-        /// Where to write the image, which must not be there
+        /// The new file for the image
         image: PathBuf,
     },
-    /// Tell what a packed image is of
+    /// Show the header of a packed image
     Info {
         /// The packed image
         file: PathBuf,

@@ -17,7 +17,7 @@ const OWNER: (u32, u32) = (0, 0);
 /// Arguments of `fslab age profile`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// List the profiles and do nothing
+    /// List the profiles and their values
     #[arg(long)]
     list: bool,
     #[command(flatten)]
@@ -29,7 +29,7 @@ pub struct Args {
     /// The profile
     #[arg(required_unless_present_any = ["list", "geriatrix"])]
     name: Option<String>,
-    /// Where to write the workload
+    /// The workload file to write
     #[arg(short, long, required_unless_present = "list", value_name = "FILE")]
     output: Option<PathBuf>,
 }
@@ -37,7 +37,7 @@ pub struct Args {
 /// A profile with what a user wants otherwise.
 #[derive(Clone, Debug, clap::Args)]
 pub(super) struct Chosen {
-    /// Size of the file system that it is for
+    /// Size of the file system
     #[arg(long, value_name = "SIZE")]
     pub volume: Option<Size>,
     /// Days of use
@@ -46,13 +46,13 @@ pub(super) struct Chosen {
     /// Share of the volume that files take at the end, such as 0.8
     #[arg(long, value_name = "SHARE")]
     pub utilisation: Option<f64>,
-    /// Share of it that files take at first
+    /// Share of the volume that files take at first
     #[arg(long, value_name = "SHARE")]
     pub filled_at_first: Option<f64>,
     /// Replace another value of the profile; `fslab age profile --list` names them
     #[arg(long, value_name = "NAME=VALUE", value_parser = parse_pair)]
     pub set: Vec<(String, f64)>,
-    /// Decides what the profile leaves to chance
+    /// Seed for all random choices of the profile
     #[arg(long, default_value_t = 1997)]
     pub seed: u64,
 }

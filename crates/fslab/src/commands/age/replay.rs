@@ -30,31 +30,31 @@ root files belong to the owners of the workload; others make all files their own
 #[derive(Debug, clap::Args)]
 #[command(after_help = HELP)]
 pub struct Args {
-    /// Threads; the result is the same for any number
+    /// Threads; the result does not depend on their number
     #[arg(long, short, default_value_t = 1)]
     threads: usize,
-    /// What files are filled with
+    /// Content of the files
     #[arg(long, value_enum, default_value_t = DataArg::Real)]
     data: DataArg,
-    /// What to do when the target is full: stop, or skip what does not fit and count it
+    /// What to do when the target is full
     #[arg(long, value_enum, default_value_t = FullArg::Stop)]
     when_full: FullArg,
-    /// Write everything back whenever so many hours of the workload have passed
+    /// Sync the target after so many hours of the workload
     #[arg(long, value_name = "HOURS", default_value_t = 1.0)]
     sync_every: f64,
-    /// Keep a checkpoint here, and go on from it
+    /// Keep a checkpoint in this file, and resume from it
     #[arg(long, value_name = "FILE")]
     checkpoint: Option<PathBuf>,
     /// Operations from one checkpoint to the next
     #[arg(long, value_name = "COUNT", default_value_t = 100_000)]
     checkpoint_every: u64,
-    /// Take the score at the end of every so many days, and at the end
+    /// Measure the score after every so many days, and at the end
     #[arg(long, value_name = "DAYS", default_value_t = 0)]
     score_every: u32,
-    /// Write a picture of these scores here
+    /// Write a chart of these scores to this file
     #[arg(long, value_name = "FILE", requires = "score_every")]
     chart: Option<PathBuf>,
-    /// At the end, compare the tree with what the workload makes
+    /// At the end, compare the tree with the workload
     #[arg(long)]
     verify: bool,
     /// Print the result as JSON
@@ -62,7 +62,7 @@ pub struct Args {
     json: bool,
     /// The workload
     workload: PathBuf,
-    /// On what to do it, with nothing in it yet: a directory, mem:, or ext2:IMAGE
+    /// The empty target: a directory, mem:, or ext2:IMAGE
     #[arg(value_parser = parse_leaf)]
     target: Leaf,
 }
@@ -89,9 +89,9 @@ impl From<DataArg> for Data {
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum FullArg {
-    /// End; the replay can go on after making room
+    /// End; the replay can be resumed after making room
     Stop,
-    /// Leave out what does not fit
+    /// Skip files that do not fit, and count them
     Skip,
 }
 

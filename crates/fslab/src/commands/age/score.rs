@@ -22,7 +22,7 @@ const THREADS: usize = 4;
 /// Arguments of `fslab age score`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// Bytes of a group, for telling split files [those of ext2, ext3 and ext4, else none]
+    /// Bytes of a block group, to count files split over groups [those of ext2 to ext4]
     #[arg(long, value_name = "SIZE")]
     group_size: Option<Size>,
     /// Threads
@@ -31,10 +31,10 @@ pub struct Args {
     /// Print figures as JSON
     #[arg(long)]
     json: bool,
-    /// Write a picture of the scores by size here
+    /// Write a chart of the scores by size to this file
     #[arg(long, value_name = "FILE")]
     chart: Option<PathBuf>,
-    /// Write a picture of where on the volume the files lie here
+    /// Write a map of the volume to this file
     #[arg(long, value_name = "FILE")]
     map: Option<PathBuf>,
     /// A directory, or an ext2 image

@@ -1,4 +1,4 @@
-//! `fslab age show`: a workload for people.
+//! `fslab age show`: what a workload holds.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -8,6 +8,7 @@ use fslab_age::DAY_NS;
 use fslab_age::workload::{
     Operation, OperationKind, Population, WorkloadReader, brief_source, identity_of_file,
 };
+use serde_json::{Value, json};
 
 use crate::output::output;
 use crate::units::bytes;
@@ -15,14 +16,17 @@ use crate::units::bytes;
 /// Arguments of `fslab age show`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// Print the first so many operations too
-    #[arg(long, short, default_value_t = 0)]
+    /// Print this many operations too
+    #[arg(long, short_alias = 'o', value_name = "COUNT", default_value_t = 0)]
     operations: usize,
-    /// Print nothing but the paths of files that the last so many days changed, a line each: a
+    /// Print JSON
+    #[arg(long, conflicts_with_all = ["operations", "hot_days"])]
+    json: bool,
+    /// Print only the paths of files that were changed in the last so many days, a line each: a
     /// `list` for the workload hot-files
     #[arg(long, value_name = "DAYS")]
     hot_days: Option<u32>,
-    /// With --hot-days: write them here instead
+    /// With --hot-days: write the paths to this file
     #[arg(long, value_name = "FILE", requires = "hot_days")]
     output: Option<PathBuf>,
     /// The workload
@@ -36,14 +40,12 @@ impl Args {
             return self.list_hot(days);
         }
         let reader = WorkloadReader::open(&self.workload)?;
-        let told = reader.provenance().clone();
-        say!(
-            "source: {}\nseed: {}\nmade by: {}",
-            brief_source(&told.source),
-            told.seed,
-            told.made_by
-        );
-        say!("volume: {}\nhash: {}", bytes(told.volume_bytes), identity_of_file(&self.workload)?);
+        let (told, hash) = (reader.provenance().clone(), identity_of_file(&self.workload)?);
+        let source = brief_source(&told.source);
+        if !self.json {
+            say!("source: {source}\nseed: {}\nmade by: {}", told.seed, told.made_by);
+            say!("volume: {}\nhash: {hash}", bytes(told.volume_bytes));
+        }
         let mut population = Population::default();
         let (mut counts, mut written) = ([0_u64; OperationKind::ALL.len()], 0);
         for (index, operation) in reader.enumerate() {
@@ -57,10 +59,31 @@ impl Args {
                 written += operation.length;
             }
         }
-        for (kind, count) in OperationKind::ALL.iter().zip(counts) {
-            say!("{:<9} {count}", kind.name());
-        }
         let size: u64 = population.members().map(|(_, member)| member.size).sum();
+        let kinds = OperationKind::ALL.iter().map(|kind| kind.name()).zip(counts);
+        if self.json {
+            let counts: serde_json::Map<String, Value> =
+                kinds.map(|(name, count)| (name.to_owned(), count.into())).collect();
+            say!(
+                "{:#}",
+                json!({
+                    "source": source.to_string(),
+                    "seed": told.seed,
+                    "made_by": told.made_by,
+                    "volume_bytes": told.volume_bytes,
+                    "hash": hash.to_string(),
+                    "operations": population.operations(),
+                    "counts": counts,
+                    "days": population.last_ns() as f64 / DAY_NS as f64,
+                    "written_bytes": written,
+                    "final_files": population.len(),
+                    "final_bytes": size,
+                    "final_tree": population.checksum()?.to_string(),
+                })
+            );
+            return Ok(());
+        }
+        kinds.for_each(|(name, count)| say!("{name:<9} {count}"));
         say!(
             "{} operations in {:.1} days, {} written; at the end {} files and directories, {}",
             population.operations(),

@@ -22,7 +22,7 @@ const PAPER_FRAGMENT: u32 = 1024;
 /// Arguments of `fslab age simulate`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// Take the operations of this profile instead of a workload file
+    /// Simulate this profile instead of a workload file
     #[arg(long, value_name = "NAME", conflicts_with = "workload")]
     profile: Option<String>,
     #[command(flatten)]
@@ -48,7 +48,7 @@ pub struct Args {
     /// Percent of the blocks that is kept free
     #[arg(long, default_value_t = 10)]
     reserved_percent: u8,
-    /// The disk for what is modelled; `list` lists them
+    /// The modelled disk; `list` lists all
     #[arg(long, default_value = "fujitsu-m2694es")]
     disk: String,
     /// Model the slides' sequential benchmark too, on an empty volume and on the aged one
@@ -61,13 +61,13 @@ pub struct Args {
     /// Print figures as JSON
     #[arg(long)]
     json: bool,
-    /// Put the paper's figures beside
+    /// Print the figures of the paper too
     #[arg(long)]
     paper: bool,
     /// Write a picture of the volume for each row here, as NAME-POLICY-CLUSTERING.svg
     #[arg(long, value_name = "NAME")]
     map: Option<PathBuf>,
-    /// Write a picture of the scores over time here
+    /// Write a chart of the scores over time to this file
     #[arg(long, value_name = "FILE")]
     chart: Option<PathBuf>,
     /// The workload

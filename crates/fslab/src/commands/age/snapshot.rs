@@ -34,25 +34,24 @@ pub struct Args {
     /// Make up two snapshots of so many entries, a day apart, for measuring: INPUT and OUTPUT
     #[arg(long, hide = true, value_name = "ROWS", conflicts_with_all = ["csv", "repo", "p9trace"])]
     synthetic: Option<u64>,
-    /// With --csv: when the list was made, in seconds since 1970; now, if not said
+    /// With --csv: when the list was made, in seconds since 1970 [now]
     #[arg(long, value_name = "SECONDS", requires = "csv")]
     time: Option<i64>,
     /// Replace names by hashes with the key in this file
     #[arg(long, value_name = "KEYFILE")]
     anonymise: Option<PathBuf>,
-    /// Of a tree: do not ask what only open files tell, which takes longest: where they lie, and
-    /// the generations of their inodes
+    /// Skip extents and inode generations, which need every file opened (the slowest part)
     #[arg(long, conflicts_with = "extents")]
     no_layout: bool,
-    /// Of a tree: keep where each file lies, extent by extent
+    /// Record every extent of each file of a tree
     #[arg(long, conflicts_with_all = ["csv", "repo", "p9trace"])]
     extents: bool,
-    /// Of a tree: threads
+    /// Threads that read a tree
     #[arg(long, default_value_t = 4)]
     threads: usize,
-    /// The tree, without other file systems mounted in it; or what an option says
+    /// The tree, without file systems mounted in it; or the input that an option names
     input: PathBuf,
-    /// The snapshot; with --repo a directory for them
+    /// The snapshot file; with --repo a directory for snapshots
     output: PathBuf,
 }
 

@@ -12,13 +12,13 @@ use super::snapshot::files_of;
 /// Arguments of `fslab age verify`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// How far counts and bytes may be apart, as a share of the reference
+    /// Largest difference of counts and bytes, as a share of the reference
     #[arg(long, default_value_t = Limits::default().share)]
     share: f64,
-    /// How far the cumulative shares of sizes may be apart
+    /// Largest difference of the cumulative shares of sizes
     #[arg(long, default_value_t = Limits::default().sizes)]
     sizes: f64,
-    /// How far utilisation and layout scores may be apart
+    /// Largest difference of utilisation and layout scores
     #[arg(long, default_value_t = Limits::default().difference)]
     difference: f64,
     /// Compare scores over time too: what `fslab age replay --json --score-every DAYS` or

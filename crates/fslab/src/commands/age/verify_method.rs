@@ -42,7 +42,7 @@ const THREADS: usize = 2;
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// The file system: ext2, ext3, ext4, xfs or btrfs, mounted as root
-    #[arg(long, short, default_value = "ext4")]
+    #[arg(long, short_alias = 'f', default_value = "ext4")]
     filesystem: Kind,
     /// The profile by which the first tree is changed
     #[arg(long, value_name = "NAME", default_value = "smith97")]
@@ -62,7 +62,7 @@ pub struct Args {
     #[arg(long, value_name = "COUNT", default_value_t = 1,
           value_parser = clap::value_parser!(u32).range(1..=100))]
     repeats: u32,
-    /// Decides what is left to chance
+    /// Seed for all random choices
     #[arg(long, default_value_t = 1997)]
     seed: u64,
     /// Print the result as JSON

@@ -21,19 +21,23 @@ const IMAGES: u64 = 3;
 pub(super) fn for_images(plan: &Plan, reason: &str) -> Option<(PathBuf, String)> {
     let mut images = plan.targets.iter().filter_map(|target| target.kind.image());
     let has_image = images.any(ImagePlan::is_on_image);
-    let directory = Path::new(DIRECTORY);
-    let is_tmpfs =
-        rustix::fs::statfs(directory).is_ok_and(|found| found.f_type as u64 == TMPFS_MAGIC);
-    let space = rustix::fs::statvfs(directory).ok()?;
-    let needed = plan.image_size.saturating_mul(IMAGES);
-    let has_room = space.f_bavail.saturating_mul(space.f_frsize) >= needed;
-    (has_image && is_tmpfs && has_room).then(|| {
+    let has_room = free_bytes()? >= plan.image_size.saturating_mul(IMAGES);
+    (has_image && has_room).then(|| {
         let remark = format!(
             "images are in memory ({DIRECTORY}), because of {reason}: no disk is measured; \
              `--work-dir DIR` puts them elsewhere"
         );
-        (directory.to_owned(), remark)
+        (PathBuf::from(DIRECTORY), remark)
     })
+}
+
+/// Memory that files may take; `None` where there is no directory for files in memory.
+pub fn free_bytes() -> Option<u64> {
+    let directory = Path::new(DIRECTORY);
+    let is_tmpfs =
+        rustix::fs::statfs(directory).is_ok_and(|found| found.f_type as u64 == TMPFS_MAGIC);
+    let space = rustix::fs::statvfs(directory).ok().filter(|_| is_tmpfs)?;
+    Some(space.f_bavail.saturating_mul(space.f_frsize))
 }
 
 #[cfg(test)]
@@ -41,13 +45,14 @@ mod tests {
     use fslab_compare::plan::Form;
 
     use super::*;
+    use crate::commands::built_in_plans;
 
     #[test]
     fn only_images_that_memory_has_room_for_are_put_there() {
-        let parse = |text: &str| Plan::parse("test", text, Form::Quick).unwrap();
-        let in_process = parse(super::super::IN_PROCESS_PLAN);
+        let plan = |name| built_in_plans::find(name).unwrap().plan(Form::Quick).unwrap();
+        let in_process = plan(super::super::IN_PROCESS_PLAN);
         assert_eq!(for_images(&in_process, "--quick"), None, "there is no image");
-        let mut plan = parse(super::super::QUICK_PLAN);
+        let mut plan = plan(super::super::QUICK_PLAN);
         plan.image_size = 1 << 60;
         assert_eq!(for_images(&plan, "--quick"), None, "there is no room");
     }

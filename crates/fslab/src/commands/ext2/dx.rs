@@ -13,7 +13,7 @@ use crate::output::output;
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// Leave out the leaves
-    #[arg(long, short)]
+    #[arg(long, short_alias = 'n')]
     nodes: bool,
     /// The image or device
     image: PathBuf,

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 use fslab_ext2::Ext2;
 use fslab_vfs::{Attr, FileKind, FileSystem, Ino, Layout, Name, OpenMode, Timestamp, WriteOptions};
+use serde_json::{Value, json};
 
 use super::walk::{self, Image, PIECE_BYTES, make_file, request};
 use crate::output::output;
@@ -16,9 +17,12 @@ use crate::output::output;
 /// Arguments of `fslab ext2 ls`.
 #[derive(Debug, clap::Args)]
 pub struct ListArgs {
-    /// Tell kind, permissions, links, owner, size and time of each
+    /// Print mode, links, owner, size and time of each file too
     #[arg(long, short)]
     long: bool,
+    /// Print JSON, with all of these
+    #[arg(long)]
+    json: bool,
     /// The image or device
     image: PathBuf,
     /// The directory
@@ -33,6 +37,16 @@ impl ListArgs {
         let directory = image.find(&self.path)?;
         let names = walk::list(&image.ext2, &request(), directory.ino);
         let names = names.with_context(|| self.path.display().to_string())?;
+        if self.json {
+            let entry = |name: &std::ffi::OsString| {
+                let attr = image.find(&self.path.join(name))?;
+                let name = name.to_string_lossy();
+                Ok(json!({ "name": name, "attributes": attr_as_json(&attr) }))
+            };
+            let entries = names.iter().map(entry).collect::<Result<Vec<_>>>()?;
+            say!("{:#}", json!({ "entries": entries }));
+            return Ok(());
+        }
         let mut out = output();
         for name in names {
             if self.long {
@@ -44,6 +58,28 @@ impl ListArgs {
         }
         Ok(())
     }
+}
+
+fn attr_as_json(attr: &Attr) -> Value {
+    json!({
+        "inode": inode_number(attr),
+        "kind": format!("{:?}", attr.kind).to_lowercase(),
+        "mode": format!("{:06o}", attr.kind.mode_bits() | attr.permissions.bits()),
+        "links": attr.links,
+        "uid": attr.uid,
+        "gid": attr.gid,
+        "size": attr.size,
+        "sectors": attr.blocks,
+        "accessed": show_time(attr.accessed),
+        "modified": show_time(attr.modified),
+        "changed": show_time(attr.changed),
+        "created": attr.created.map(show_time),
+    })
+}
+
+/// The number of an inode in the image. The engine calls the root directory 1, ext2 calls it 2.
+fn inode_number(attr: &Attr) -> u64 {
+    if attr.ino == Ino::ROOT { 2 } else { attr.ino.0 }
 }
 
 fn summary(attr: &Attr) -> String {
@@ -89,6 +125,9 @@ fn copy_out(image: &Image, path: &Path, target: &mut dyn Write) -> Result<()> {
 /// Arguments of `fslab ext2 stat`.
 #[derive(Debug, clap::Args)]
 pub struct StatArgs {
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
     /// The image or device
     image: PathBuf,
     /// The file
@@ -100,6 +139,10 @@ impl StatArgs {
     pub fn run(self) -> Result<()> {
         let image = Image::read(&self.image)?;
         let attr = image.find(&self.path)?;
+        if self.json {
+            say!("{:#}", self.as_json(&image, &attr)?);
+            return Ok(());
+        }
         print_attr(&image, &attr)?;
         for extent in image.ext2.extents(attr.ino)? {
             let (from, to) = (extent.logical, extent.logical + extent.length);
@@ -109,11 +152,31 @@ impl StatArgs {
     }
 }
 
+impl StatArgs {
+    fn as_json(&self, image: &Image, attr: &Attr) -> Result<Value> {
+        let (request, mut value) = (request(), attr_as_json(attr));
+        let extents = image.ext2.extents(attr.ino)?;
+        let extent = |one: &fslab_vfs::Extent| json!({ "offset": one.logical, "bytes": one.length, "at": one.physical });
+        value["extents"] = extents.iter().map(extent).collect();
+        if attr.kind == FileKind::Symlink {
+            let target = image.ext2.readlink(&request, attr.ino)?;
+            value["target"] = target.to_string_lossy().into();
+        }
+        let xattrs = walk::extended(&image.ext2, &request, attr.ino)?;
+        let xattr = |(name, value): &(std::ffi::OsString, Vec<u8>)| {
+            json!({
+                "name": name.to_string_lossy(),
+                "value": String::from_utf8_lossy(value),
+            })
+        };
+        value["xattrs"] = xattrs.iter().map(xattr).collect();
+        Ok(value)
+    }
+}
+
 fn print_attr(image: &Image, attr: &Attr) -> Result<()> {
     let request = request();
-    // The house calls the root 1; the image has it as 2.
-    let number = if attr.ino == Ino::ROOT { 2 } else { attr.ino.0 };
-    say!("inode: {number}");
+    say!("inode: {}", inode_number(attr));
     say!("kind: {:?}", attr.kind);
     say!("mode: {:06o}", attr.kind.mode_bits() | attr.permissions.bits());
     say!("links: {}", attr.links);
@@ -145,7 +208,7 @@ pub struct PutArgs {
     image: PathBuf,
     /// The file of the host
     source: PathBuf,
-    /// Where it is to be in the image; a file that is there is replaced
+    /// The path in the image; an existing file is replaced
     path: PathBuf,
 }
 
@@ -209,7 +272,7 @@ pub struct GetArgs {
     image: PathBuf,
     /// The file in the image
     path: PathBuf,
-    /// The file of the host, which must not be there
+    /// The new file on the host
     target: PathBuf,
 }
 

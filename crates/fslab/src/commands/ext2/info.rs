@@ -1,9 +1,9 @@
-//! `fslab ext2 info`: what a file system is like and how full.
+//! `fslab ext2 info`: the parameters of a file system, and its free space.
 
 use std::path::PathBuf;
 
 use anyhow::Result;
-use fslab_ext2::{Geometry, Group, Superblock};
+use fslab_ext2::{Ext2, Geometry, Group, Superblock};
 use serde_json::{Value, json};
 
 use super::walk::Image;
@@ -14,7 +14,7 @@ pub struct Args {
     /// Print JSON
     #[arg(long)]
     json: bool,
-    /// Tell of every group
+    /// Show every block group too
     #[arg(long, short)]
     groups: bool,
     /// The image or device
@@ -39,12 +39,17 @@ impl Args {
                 facts.into_iter().map(|(key, value)| (key.to_owned(), value)).collect();
             say!("{:#}", Value::Object(map));
         } else {
-            for (key, value) in facts {
-                print_fact(key, &value);
-            }
+            facts.iter().for_each(|(key, value)| print_fact(key, value));
         }
         Ok(())
     }
+}
+
+/// Prints the parameters of a file system.
+pub(super) fn show(ext2: &Ext2) {
+    facts(&ext2.superblock(), &ext2.groups())
+        .iter()
+        .for_each(|(key, value)| print_fact(key, value));
 }
 
 fn print_fact(key: &str, value: &Value) {

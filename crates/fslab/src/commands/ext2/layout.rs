@@ -7,6 +7,7 @@ use std::path::PathBuf;
 
 use anyhow::{Context, Result};
 use fslab_age::score::{Rules, Score, ScoredFile, Sums, score_files};
+use serde_json::{Value, json};
 
 use super::map::Map;
 use super::walk::Image;
@@ -14,10 +15,13 @@ use super::walk::Image;
 /// Arguments of `fslab ext2 layout`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// Tell of every file that is not in one piece
-    #[arg(long, short)]
+    /// Print every fragmented file too
+    #[arg(long, short_alias = 'f')]
     files: bool,
-    /// Draw where files lie, into this file, which must not be there
+    /// Print JSON
+    #[arg(long, conflicts_with = "files")]
+    json: bool,
+    /// Draw where the files lie, into this new file
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
     /// The image or device
@@ -38,7 +42,11 @@ impl Args {
                 tell(file);
             }
         })?;
-        print(&score);
+        if self.json {
+            say!("{:#}", as_json(&score));
+        } else {
+            print(&score);
+        }
         self.svg.map_or(Ok(()), |path| {
             let shown = path.display().to_string();
             let mut file = File::create_new(&path).with_context(|| shown.clone())?;
@@ -52,6 +60,20 @@ fn tell(file: &ScoredFile<'_>) {
     sums.add(&file.layout, false);
     let Sums { breaks, blocks, .. } = sums;
     say!("{} {breaks} breaks in {blocks} blocks: /{}", shown(&sums), file.path.escape_ascii());
+}
+
+fn as_json(score: &Score) -> Value {
+    let sums = |sums: &Sums| {
+        let Sums { files, blocks, breaks, .. } = sums;
+        json!({ "files": files, "blocks": blocks, "breaks": breaks, "score": sums.score() })
+    };
+    let classes = score.classes().into_iter().map(|class| {
+        let mut value = sums(&class.sums);
+        value["from_blocks"] = class.from_blocks.into();
+        value
+    });
+    let classes: Vec<Value> = classes.collect();
+    json!({ "classes": classes, "all": sums(&score.total) })
 }
 
 fn print(score: &Score) {

@@ -4,12 +4,13 @@ use std::fs::{Metadata, OpenOptions};
 use std::io::Read;
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::SystemTime;
 
 use anyhow::{Context, Result};
 use clap::ValueEnum;
-use fslab_ext2::{BlockSize, HashVersion, MkfsOptions, mkfs};
-use fslab_vfs::{BlockDevice, Size, Timestamp};
+use fslab_ext2::{BlockSize, Ext2, HashVersion, MkfsOptions, VolumeOptions, mkfs};
+use fslab_vfs::{BlockDevice, MemoryDevice, Size, Timestamp};
 
 use crate::leaves::{Part, open_device};
 
@@ -58,6 +59,9 @@ pub struct Args {
     /// Make a file system over one that is there
     #[arg(long)]
     force: bool,
+    /// Show the file system that would be made, and write nothing
+    #[arg(short = 'n', long)]
+    dry_run: bool,
     /// The file (made where there is none) or device
     image: PathBuf,
     /// Size of the file, such as 64MiB [that of the file or device]
@@ -81,12 +85,34 @@ impl Args {
     /// Makes the file system.
     pub fn run(self) -> Result<()> {
         let options = self.options()?;
+        if self.dry_run {
+            return self.rehearse(&options);
+        }
         let is_new = !self.image.exists();
         let answer = self.make(&options);
         if answer.is_err() && is_new && self.image.is_file() {
             std::fs::remove_file(&self.image).context("removing what was begun")?;
         }
         answer
+    }
+
+    /// Makes the file system in memory, and shows its parameters.
+    fn rehearse(&self, options: &MkfsOptions) -> Result<()> {
+        let size = match (self.size, Part::parse(&self.image).file.exists()) {
+            (Some(size), _) => size.bytes(),
+            (None, true) => open_device(&self.image, true)?.size(),
+            (None, false) => {
+                let shown = self.image.display();
+                bail_as!(BadInput, "{shown} does not exist; say how large it is to be");
+            }
+        };
+        let device = MemoryDevice::new(size);
+        let shown = || format!("{}, {}", self.image.display(), Size::of(size));
+        mkfs(&device, options).with_context(shown)?;
+        let read_only = VolumeOptions { read_only: true, ..VolumeOptions::default() };
+        super::info::show(&Ext2::open(Arc::new(device), read_only)?);
+        say!("nothing was written");
+        Ok(())
     }
 
     fn make(&self, options: &MkfsOptions) -> Result<()> {
@@ -189,7 +215,9 @@ pub(super) fn parse_uuid(text: Option<&str>, what: &str) -> Result<[u8; 16]> {
         return Ok(bytes);
     };
     let digits: String = text.chars().filter(|character| *character != '-').collect();
-    let number = u128::from_str_radix(&digits, 16).ok().filter(|_| digits.len() == 32);
+    let is_hexadecimal =
+        digits.len() == 32 && digits.bytes().all(|digit| digit.is_ascii_hexdigit());
+    let number = u128::from_str_radix(&digits, 16).ok().filter(|_| is_hexadecimal);
     let Some(number) = number else { bail_as!(BadInput, "'{text}' is no {what} of 32 digits") };
     Ok(number.to_be_bytes())
 }

@@ -1,35 +1,74 @@
-//! `fslab ext2 repair`: mends what `check` finds, as far as nothing is lost by it.
+//! `fslab ext2 repair`: repairs what `check` finds, as far as no data is lost by it.
 
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::SystemTime;
 
 use anyhow::{Context, Result, bail};
-use fslab_ext2::check::repair;
+use fslab_ext2::check::{Repaired, repair};
 use fslab_vfs::{BlockDevice, Timestamp};
+use serde_json::{Value, json};
 
+use super::check::as_finding;
+use super::rehearsal;
 use crate::leaves::open_device;
+use crate::units::counted;
 
 /// Arguments of `fslab ext2 repair`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// The image or device; nobody may have it mounted
+    /// Print what would be repaired, and change nothing
+    #[arg(short = 'n', long)]
+    dry_run: bool,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+    /// The image or device, which must not be mounted
     image: PathBuf,
 }
 
 impl Args {
-    /// Prints a line for each thing mended, and for each that is left.
+    /// Prints a line for each repair, and for each problem that is left.
     pub fn run(self) -> Result<()> {
         let shown = self.image.display().to_string();
-        let device: Arc<dyn BlockDevice> = Arc::new(open_device(&self.image, false)?);
+        let device: Arc<dyn BlockDevice> = match self.dry_run {
+            true => Arc::new(rehearsal::open(&self.image, None)?),
+            false => Arc::new(open_device(&self.image, false)?),
+        };
         let now = Timestamp::from(SystemTime::now());
         let repaired = repair(&device, now).with_context(|| shown.clone())?;
-        repaired.mended.iter().for_each(|finding| say!("mended: {finding}"));
-        repaired.left.findings.iter().for_each(|finding| say!("left: {finding}"));
+        if self.json {
+            say!("{:#}", as_json(&repaired, self.dry_run));
+        } else {
+            self.show(&shown, &repaired);
+        }
         if repaired.left.is_clean() {
-            say!("{shown}: clean; {} things mended", repaired.mended.len());
             return Ok(());
         }
-        bail!("{shown} is still damaged; 'e2fsck {shown}' mends more")
+        let verb = if self.dry_run { "would still be" } else { "is still" };
+        bail!("{shown} {verb} damaged; 'e2fsck {shown}' repairs more")
     }
+
+    fn show(&self, shown: &str, repaired: &Repaired) {
+        let done = if self.dry_run { "would repair" } else { "repaired" };
+        repaired.mended.iter().for_each(|finding| say!("{done}: {finding}"));
+        repaired.left.findings.iter().for_each(|finding| say!("left: {finding}"));
+        if !repaired.left.is_clean() {
+            return;
+        }
+        let problems = counted(repaired.mended.len() as u64, "problem");
+        match self.dry_run {
+            true => say!("{shown}: {problems} would be repaired; nothing was changed"),
+            false => say!("{shown}: clean; {problems} repaired"),
+        }
+    }
+}
+
+fn as_json(repaired: &Repaired, is_dry_run: bool) -> Value {
+    json!({
+        "dry_run": is_dry_run,
+        "repaired": repaired.mended.iter().map(as_finding).collect::<Vec<_>>(),
+        "left": repaired.left.findings.iter().map(as_finding).collect::<Vec<_>>(),
+        "clean": repaired.left.is_clean(),
+    })
 }

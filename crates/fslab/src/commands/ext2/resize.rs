@@ -9,22 +9,31 @@ use fslab_ext2::check::shrink;
 use fslab_ext2::{Resized, Superblock, grow};
 use fslab_vfs::{BlockDevice, Size};
 
+use super::rehearsal;
 use crate::leaves::{Part, open_device};
 
 /// Arguments of `fslab ext2 resize`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// The image or device; nobody may have it mounted
+    /// Try the change in memory, and write nothing
+    #[arg(short = 'n', long)]
+    dry_run: bool,
+    /// The image or device, which must not be mounted
     image: PathBuf,
-    /// The new size, such as 128MiB [that which file or device have]. A file gets it, too; a device
-    /// or a part of an image keeps its own, and only the file system becomes smaller
+    /// The new size, such as 128MiB [the size of the file or device]. An image file is resized too;
+    /// a device or a part of an image keeps its size, and only the file system shrinks
     size: Option<Size>,
 }
 
 impl Args {
-    /// Makes the file system as large as is asked for, or as its file or device.
+    /// Resizes the file system to the size that is asked for, or to that of its file or device.
     pub fn run(self) -> Result<()> {
         let shown = self.image.display().to_string();
+        if self.dry_run {
+            let Resized { from, to } = self.rehearse().with_context(|| shown.clone())?;
+            say!("{shown}: {from} blocks, could have {to}; nothing was changed");
+            return Ok(());
+        }
         let device = open_device(&self.image, false)?;
         let present = device.size();
         let resized = match self.size.map(|size| size.bytes()) {
@@ -37,6 +46,25 @@ impl Args {
         let resized = resized.with_context(|| shown.clone())?;
         say!("{shown}: {} blocks, now {}", resized.from, resized.to);
         Ok(())
+    }
+
+    /// Does all of it in memory.
+    fn rehearse(&self) -> Result<Resized> {
+        let present = open_device(&self.image, true)?.size();
+        match self.size.map(|size| size.bytes()) {
+            Some(wanted) if wanted < present => {
+                let device: Arc<dyn BlockDevice> = Arc::new(rehearsal::open(&self.image, None)?);
+                Ok(shrink(&device, wanted)?)
+            }
+            wanted => {
+                if wanted.is_some_and(|wanted| wanted > present) && !self.is_whole_file() {
+                    bail_as!(BadInput, "is no file of its own and keeps its size");
+                }
+                let device = rehearsal::open(&self.image, wanted)?;
+                Superblock::read(&device)?.check_writable()?;
+                Ok(grow(&device)?)
+            }
+        }
     }
 
     /// First the file system, then the file, if it is one of its own.

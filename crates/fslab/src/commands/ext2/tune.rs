@@ -1,4 +1,4 @@
-//! `fslab ext2 tune`: changes what a file system says of itself.
+//! `fslab ext2 tune`: changes label, UUID or reserved blocks.
 
 use std::path::PathBuf;
 
@@ -6,6 +6,7 @@ use anyhow::{Context, Result};
 use fslab_ext2::Tuning;
 
 use super::mkfs::parse_uuid;
+use super::rehearsal;
 use crate::leaves::open_device;
 
 /// Arguments of `fslab ext2 tune`.
@@ -14,13 +15,16 @@ pub struct Args {
     /// Label, at most 16 bytes
     #[arg(long, short = 'L')]
     label: Option<String>,
-    /// Identity, as 8-4-4-4-12 hexadecimal digits, or `random`
+    /// UUID, as 8-4-4-4-12 hexadecimal digits, or `random`
     #[arg(long, short = 'U')]
     uuid: Option<String>,
     /// Percent of the blocks that only root may take
     #[arg(long, short = 'm')]
     reserved_percent: Option<u8>,
-    /// The image or device; nobody may have it mounted
+    /// Check the changes without writing them
+    #[arg(short = 'n', long)]
+    dry_run: bool,
+    /// The image or device, which must not be mounted
     image: PathBuf,
 }
 
@@ -39,7 +43,14 @@ impl Args {
         if tuning == Tuning::default() {
             bail_as!(BadInput, "nothing to change: use --label, --uuid or --reserved-percent");
         }
+        let shown = || self.image.display().to_string();
+        if self.dry_run {
+            let device = rehearsal::open(&self.image, None)?;
+            fslab_ext2::tune(&device, &tuning).with_context(shown)?;
+            say!("{}: could be changed so; nothing was changed", shown());
+            return Ok(());
+        }
         let device = open_device(&self.image, false)?;
-        fslab_ext2::tune(&device, &tuning).with_context(|| self.image.display().to_string())
+        fslab_ext2::tune(&device, &tuning).with_context(shown)
     }
 }

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 use fslab_ext2::{Deleted, InodeNo};
+use serde_json::{Value, json};
 
 use super::files::show_time;
 use super::walk::{Image, copy_out, make_file};
@@ -13,12 +14,15 @@ use crate::output::output;
 /// Arguments of `fslab ext2 undelete`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
+    /// Print the list as JSON
+    #[arg(long, conflicts_with = "inode")]
+    json: bool,
     /// The image or device; nothing is written to it
     image: PathBuf,
-    /// The inode of a deleted file [list them all]
+    /// The inode of a deleted file [list all of them]
     #[arg(requires = "target")]
     inode: Option<u32>,
-    /// The file of the host that its bytes go to, which must not be there
+    /// The new file on the host that gets its content
     target: Option<PathBuf>,
 }
 
@@ -35,9 +39,24 @@ impl Args {
                 };
                 get_back(&image, found, target)
             }
+            _ if self.json => {
+                say!("{:#}", json!({ "deleted": deleted.iter().map(as_json).collect::<Vec<_>>() }));
+                Ok(())
+            }
             _ => list(&deleted),
         }
     }
+}
+
+fn as_json(deleted: &Deleted) -> Value {
+    json!({
+        "inode": deleted.inode.0,
+        "size": deleted.size,
+        "deleted": show_time(deleted.time),
+        "blocks": deleted.blocks,
+        "free_blocks": deleted.free,
+        "is_whole": deleted.is_whole(),
+    })
 }
 
 fn list(deleted: &[Deleted]) -> Result<()> {

@@ -50,8 +50,9 @@ pub fn report_ready(log: Option<File>) -> Result<()> {
     let mut output = std::io::stdout();
     writeln!(output, "{READY}").and_then(|()| output.flush()).context("can't report")?;
     rustix::stdio::dup2_stdout(&nowhere).context("can't let go of the output")?;
-    if log.is_none() {
-        messages::go_to_the_system_log();
+    match log {
+        None => messages::go_to_the_system_log(),
+        Some(_) => messages::go_to_a_file(),
     }
     let errors = log.unwrap_or(nowhere);
     rustix::stdio::dup2_stderr(errors).context("can't let go of the terminal")?;
@@ -66,8 +67,9 @@ pub fn leave_session() -> Result<()> {
 /// Called in a daemon that has taken over, whose terminal an earlier one has left.
 pub fn leave_again(log: Option<&File>) -> Result<()> {
     std::env::set_current_dir("/").context("can't leave the working directory")?;
-    if log.is_none() {
-        messages::go_to_the_system_log();
+    match log {
+        None => messages::go_to_the_system_log(),
+        Some(_) => messages::go_to_a_file(),
     }
     Ok(())
 }

@@ -1,14 +1,18 @@
 //! Where the messages of a mount go: to standard error, and, of a daemon that has left its
 //! terminal, to the system's log.
 
+use std::fmt;
 use std::io::{self, IsTerminal, Write};
 use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
 
-use tracing::{Level, Metadata};
+use tracing::{Event, Level, Metadata, Subscriber};
 use tracing_subscriber::EnvFilter;
-use tracing_subscriber::fmt::MakeWriter;
+use tracing_subscriber::fmt::format::Writer;
+use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields, MakeWriter};
+use tracing_subscriber::registry::LookupSpan;
 
 /// Which messages are shown where `FSLAB_LOG` does not say otherwise.
 const DEFAULT: &str = "warn";
@@ -22,6 +26,9 @@ const DAEMON: u8 = 3 << 3;
 /// Set once, when a daemon has left its terminal.
 static LOG: OnceLock<SystemLog> = OnceLock::new();
 
+/// Whether messages go to a file.
+static IS_FILE: AtomicBool = AtomicBool::new(false);
+
 /// Starts messages. Colours are for terminals: where messages will leave it, for a file or the
 /// system's log, what is said before has none either.
 pub fn start(leave_the_terminal: bool) {
@@ -34,9 +41,61 @@ pub fn start(leave_the_terminal: bool) {
         Err(error) => (EnvFilter::new(DEFAULT), Some(error)),
     };
     let messages = tracing_subscriber::fmt().with_env_filter(filter).with_ansi(is_coloured);
-    messages.with_writer(Messages).init();
+    messages.event_format(Line).with_writer(Messages).init();
     if let Some(error) = refused {
         tracing::warn!(%error, "FSLAB_LOG={wanted} is not understood; using {DEFAULT}");
+    }
+}
+
+/// From here on messages go to a file, and have their times.
+pub fn go_to_a_file() {
+    IS_FILE.store(true, Ordering::Relaxed);
+}
+
+/// The line of a message: for people at a terminal as any other program writes it, in a file with
+/// time and level. The system's log has both by itself.
+struct Line;
+
+impl<S, N> FormatEvent<S, N> for Line
+where
+    S: Subscriber + for<'a> LookupSpan<'a>,
+    N: for<'a> FormatFields<'a> + 'static,
+{
+    fn format_event(
+        &self,
+        context: &FmtContext<'_, S, N>,
+        mut writer: Writer<'_>,
+        event: &Event<'_>,
+    ) -> fmt::Result {
+        let level = *event.metadata().level();
+        if IS_FILE.load(Ordering::Relaxed) {
+            write!(writer, "{} {level} ", jiff::Timestamp::now())?;
+        } else if LOG.get().is_none() {
+            let (colour, end) =
+                if writer.has_ansi_escapes() { (colour(level), "\x1b[0m") } else { ("", "") };
+            write!(writer, "fslab: {colour}{}{end}", word(level))?;
+        }
+        context.field_format().format_fields(writer.by_ref(), event)?;
+        writeln!(writer)
+    }
+}
+
+/// What stands before a message.
+fn word(level: Level) -> &'static str {
+    match level {
+        Level::ERROR => "error: ",
+        Level::WARN => "warning: ",
+        Level::INFO => "",
+        _ => "debug: ",
+    }
+}
+
+/// Red for errors, yellow for warnings.
+fn colour(level: Level) -> &'static str {
+    match level {
+        Level::ERROR => "\x1b[31m",
+        Level::WARN => "\x1b[33m",
+        _ => "",
     }
 }
 

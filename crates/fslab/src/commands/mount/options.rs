@@ -14,33 +14,33 @@ use crate::exit::Code;
 /// The list for `--help`.
 pub const HELP: &str = "\
 Mount options (-o):
-  ro, rw                    refuse or allow changes [rw]
+  ro, rw                    mount read-only or for writing [rw]
   relatime, nodiratime, noatime
-                            which reads change access times [as LOWER is mounted]
-  sync, dirsync             make all changes, or those of names, durable before they are answered
+                            which reads update access times [as LOWER is mounted]
+  sync, dirsync             make all changes, or changes of names, durable before replying
   suid, nosuid              honour set-id programs [nosuid]
   dev, nodev                honour device nodes [nodev]
   exec, noexec              allow running programs [exec]
-  allow_other, allow_self   let all users in, or only the mounting one [all for root]
-  writeback, nowriteback    let the kernel collect writes or not; collecting excludes passthrough
-                            [writeback where `keep` keeps a codec, else nowriteback]
+  allow_other, allow_self   give access to all users, or only to the mounting one [all for root]
+  writeback, nowriteback    buffer writes in the kernel or not; writeback excludes passthrough
+                            [writeback for codecs with `keep`, else nowriteback]
   idmap                     allow id-mapped mounts of the mount
-  entry_timeout=DURATION    how long the kernel may believe a name [1s]
-  attr_timeout=DURATION     how long the kernel may believe attributes [1s]
-  threads=NUMBER            threads that serve requests, at most [8 to 32]
-  poll=DURATION             stay awake so long for the next of many requests [50us]
+  entry_timeout=DURATION    how long the kernel may cache a name [1s]
+  attr_timeout=DURATION     how long the kernel may cache attributes [1s]
+  threads=NUMBER            maximum number of worker threads [8 to 32]
+  poll=DURATION             busy-poll this long for the next request under load [50us]
   transport=auto|device|uring
-                            requests by /dev/fuse, or by io_uring (experimental); auto is
-                            the device as yet [auto]
-  keep[=DEATHS]             go on with another daemon when one is killed, unless that happens
-                            DEATHS times within a minute [5] (experimental)
-  busy_timeout=DURATION     wait so long for another fslab that uses LOWER [3s]
-  idle_timeout=DURATION     unmount after so long without a request and a user
+                            receive requests by /dev/fuse or by io_uring (experimental); auto is
+                            the device for now [auto]
+  keep[=DEATHS]             start another daemon when one is killed, unless DEATHS of them die
+                            within a minute [5] (experimental)
+  busy_timeout=DURATION     how long to wait for another fslab that uses LOWER [3s]
+  idle_timeout=DURATION     unmount after this time without a request and without open files
   nonempty                  allow a mount point that holds files or another mount
-  replace                   take the place of a mount of fslab whose daemon died
-  layer=NAME[:key=value;..] a layer, as -l, for /etc/fstab
-  log=FILE                  append the daemon's messages to a file, not to the system's log
-Options that mount(8) handles itself (defaults, auto, user, nofail, x-...) pass.";
+  replace                   replace a mount of fslab whose daemon died
+  layer=NAME[:key=value;..] a layer, as with -l, for /etc/fstab
+  log=FILE                  append messages of the daemon to a file instead of the system log
+Options for mount(8) itself (defaults, auto, user, nofail, x-...) are ignored.";
 
 /// Deaths of daemons within a minute after which a kept mount is given up.
 const DEATHS_MAX: usize = 5;

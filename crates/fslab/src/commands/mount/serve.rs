@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use fslab_fuse::{Breaker, MountOptions, Session, Unmounter};
-use fslab_layers::{LayerChoice, LeafOptions, Stack, StackContext};
+use fslab_layers::{LeafOptions, Stack, StackContext};
 use fslab_sys::dead_mount::DeadMount;
 use fslab_sys::mounts;
 use fslab_sys::signals::{ENDING, while_deferred};
@@ -18,10 +18,11 @@ use signal_hook::consts::SIGXFSZ;
 use signal_hook::iterator::Signals;
 
 use super::Plan;
+use super::description::{Description, cautions};
 use super::ending::Ending;
 use super::supervisor::{self, Kept, Part};
 use super::utab::Note;
-use super::{reports, services, upgrade, wait};
+use super::{messages, reports, services, upgrade, wait};
 use crate::runtime::{self, Socket};
 
 /// What is done when a mount works, with the file for messages.
@@ -81,7 +82,7 @@ fn serve_mount(plan: Plan, kept: Option<Kept>, ready: Ready) -> Result<()> {
     };
     let has_predecessor = context.leaf_options().inherited.is_some();
     if !has_predecessor {
-        say_cautions(&stack);
+        cautions(&stack).iter().for_each(|caution| tracing::warn!("{caution}"));
     }
     // What may fail fails before there is a mount. A mount that is there already is not looked at:
     // nobody serves it yet.
@@ -100,7 +101,9 @@ fn serve_mount(plan: Plan, kept: Option<Kept>, ready: Ready) -> Result<()> {
             format!("can't take the place of the dead mount on {}", dead.place().display())
         })?;
     }
-    let answered = answer(context, &place, session.device(), sockets.as_deref(), kept.as_ref());
+    let description = Description::new(&stack, &mount_options, session.granted());
+    let device = session.device();
+    let answered = answer(context, description, &place, device, sockets.as_deref(), kept.as_ref());
     let (ending, names) = answered.inspect_err(|_| detach_or_say(&session.unmounter()))?;
     say_what_was_asked_and_refused(&session, &mount_options);
     let breaker = session.breaker();
@@ -171,17 +174,6 @@ fn build(
     Ok(stack.build_over(leaf, context)?)
 }
 
-fn say_cautions(stack: &Stack) {
-    for spec in stack.layers.iter().map(LayerChoice::spec) {
-        if let Some(caution) = spec.caution {
-            tracing::warn!("layer {}: {caution}", spec.name);
-        }
-    }
-    if let Some(caution) = stack.leaf.caution() {
-        tracing::warn!("{}: {caution}", stack.leaf);
-    }
-}
-
 /// By what a mount is found while it is mounted; removed when dropped.
 type Names = (Vec<Socket>, Option<Note>);
 
@@ -199,6 +191,7 @@ fn place_for_sockets(context: &StackContext) -> Result<Option<PathBuf>> {
 
 fn answer(
     context: StackContext,
+    description: Description,
     mount_point: &Path,
     device: (u32, u32),
     directory: Option<&Path>,
@@ -208,6 +201,7 @@ fn answer(
     let note = places.first().and_then(Note::of);
     let Some(directory) = directory else { return Ok((None, (Vec::new(), note))) };
     let mut sockets = services::serve_layers(&context, device, directory)?;
+    sockets.push(services::serve(Arc::new(description), device, directory)?);
     if let Some(kept) = kept {
         sockets.push(services::serve(Arc::new(kept.upgrade()), device, directory)?);
     }
@@ -227,7 +221,9 @@ fn open_log(path: &Path) -> Result<File> {
 /// What a mount in the foreground does when it works: its messages go to the file, if there is one.
 pub fn send_messages_to(log: Option<File>) -> Result<()> {
     let Some(log) = log else { return Ok(()) };
-    rustix::stdio::dup2_stderr(&log).context("can't send messages to the file")
+    rustix::stdio::dup2_stderr(&log).context("can't send messages to the file")?;
+    messages::go_to_a_file();
+    Ok(())
 }
 
 fn say_what_was_asked_and_refused(session: &Session, options: &MountOptions) {

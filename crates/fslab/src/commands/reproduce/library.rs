@@ -1,4 +1,4 @@
-//! The papers and plans that come with the programme.
+//! The papers and plans that are part of the program.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,30 +8,29 @@ use fslab_compare::Plan;
 use fslab_compare::plan::Form;
 use fslab_reproduce::{Command, Paper, Preparation, Query};
 
-/// A file that is part of the programme.
-pub(super) struct Text {
-    pub name: &'static str,
-    pub text: &'static str,
-}
-
-macro_rules! texts {
-    ($folder:literal: $($name:literal),+ $(,)?) => {
-        &[$(Text {
-            name: $name,
-            text: include_str!(concat!("../../../../../", $folder, "/", $name, ".toml")),
-        }),+]
-    };
-}
+use crate::commands::built_in_plans::{self, Text, texts};
 
 /// The papers, in the order of their pages.
 pub(super) const PAPERS: &[Text] =
     texts!("docs/reproduce": "fast-indexing", "aging", "dmfs", "htree", "attributes");
 
 /// The plans that claims may name.
-pub(super) const PLANS: &[Text] = texts!(
-    "plans": "fast-indexing", "fast-indexing-tools", "aging", "aging-policies", "dmfs", "names",
-    "names-sizes", "names-millions", "attributes",
-);
+const CLAIM_PLANS: &[&str] = &[
+    "fast-indexing",
+    "fast-indexing-tools",
+    "aging",
+    "aging-policies",
+    "dmfs",
+    "names",
+    "names-sizes",
+    "names-millions",
+    "attributes",
+];
+
+/// These plans.
+pub(super) fn plans() -> impl Iterator<Item = &'static Text> {
+    CLAIM_PLANS.iter().filter_map(|name| built_in_plans::find(name))
+}
 
 /// Every paper.
 pub(super) const ALL: &str = "all";
@@ -54,7 +53,7 @@ pub(super) struct Library {
 impl Library {
     /// Reads one paper, or all.
     pub fn open(name: &str, form: Form) -> Result<Self> {
-        let full = PLANS.iter().map(|text| Ok((text.name.to_owned(), parse(text, Form::Full)?)));
+        let full = plans().map(|text| Ok((text.name.to_owned(), text.plan(Form::Full)?)));
         let full: BTreeMap<String, Plan> = full.collect::<Result<_>>()?;
         let wanted = PAPERS.iter().filter(|paper| [paper.name, ALL].contains(&name));
         let papers = wanted.map(|paper| {
@@ -63,8 +62,8 @@ impl Library {
         });
         let papers = papers.collect::<Result<Vec<Paper>>>()?;
         let named = plans_of(&papers);
-        let texts = PLANS.iter().filter(|text| named.contains(text.name));
-        let plans = texts.map(|text| Ok((text, parse(text, form)?))).collect::<Result<_>>()?;
+        let texts = plans().filter(|text| named.contains(text.name));
+        let plans = texts.map(|text| Ok((text, text.plan(form)?))).collect::<Result<_>>()?;
         Ok(Self { papers, plans, form, full })
     }
 
@@ -112,18 +111,13 @@ pub(super) fn plans_of(papers: &[Paper]) -> BTreeSet<String> {
     papers.iter().flat_map(Paper::queries).map(|query| query.plan.clone()).collect()
 }
 
-fn parse(text: &Text, form: Form) -> Result<Plan> {
-    Ok(Plan::parse(&format!("plans/{}.toml", text.name), text.text, form)
-        .map_err(fslab_compare::Error::from)?)
-}
-
 #[cfg(test)]
 mod tests {
     use fslab_compare::plan::{Form, Over, TargetKind};
     use fslab_layers::LAYERS;
     use fslab_reproduce::{Basis, Claim, Paper};
 
-    use super::{ALL, Library, PLANS, parse};
+    use super::{ALL, Library, plans};
     use crate::layers::FOREIGN;
 
     const README: &str = include_str!("../../../../../docs/reproduce/README.md");
@@ -167,8 +161,8 @@ mod tests {
 
     #[test]
     fn layers_that_are_still_to_come_are_what_targets_need() {
-        for text in PLANS {
-            let plan = parse(text, Form::Full).unwrap_or_else(|error| panic!("{error:#}"));
+        for text in plans() {
+            let plan = text.plan(Form::Full).unwrap_or_else(|error| panic!("{error:#}"));
             for target in &plan.targets {
                 let TargetKind::Image { over: Over::Layers(layers), .. } = &target.kind else {
                     continue;

@@ -14,7 +14,7 @@ use fslab_sys::signals::Interrupt;
 use fslab_sys::usage::Instant;
 
 use super::super::compare::Args as Cells;
-use super::library::{Library, PLANS};
+use super::library::{Library, plans as claim_plans};
 use super::{asking, preparing};
 use crate::commands::places;
 use crate::exit::one_line;
@@ -261,7 +261,7 @@ pub(super) fn read_again(directory: &Path) -> Result<Done> {
     let mut done = Done { ran: BTreeMap::new(), answers, interrupted: false, failed: Vec::new() };
     let samples = |name: &str| samples_path(&directory.join(name));
     let (there, missing): (Vec<&str>, Vec<&str>) =
-        PLANS.iter().map(|plan| plan.name).partition(|name| samples(name).exists());
+        claim_plans().map(|plan| plan.name).partition(|name| samples(name).exists());
     if done.answers.is_empty() && there.is_empty() {
         bail_as!(BadInput, "{}: no samples of any plan are below it", directory.display());
     }

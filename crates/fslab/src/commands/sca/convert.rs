@@ -6,10 +6,11 @@ use anyhow::{Context, Result, bail};
 use fslab_layers::LayerChoice;
 use fslab_sca::convert::{self, Conversion, Direction, Outcome};
 use fslab_vfs::Size;
-use indicatif::ProgressBar;
 use parking_lot::Mutex;
 
+use super::walk;
 use crate::commands::mount::parse_layer;
+use crate::progress::{Progress, Verbosity};
 use crate::stack_context;
 use crate::units::counted;
 
@@ -24,12 +25,21 @@ pub struct Encode {
     /// The layer that is to be mounted over it, with its options: `zstd`, `gzip:level=9`
     #[arg(short, long, default_value = "zstd", value_parser = parse_layer)]
     layer: LayerChoice,
-    /// Only say what is expected, from samples
-    #[arg(long)]
+    /// Estimate the compression ratio from samples, and change nothing
+    #[arg(short = 'n', long)]
     dry_run: bool,
-    /// Threads; 0 for one a processor
+    #[command(flatten)]
+    how: How,
+}
+
+/// How to convert.
+#[derive(Debug, clap::Args)]
+struct How {
+    /// Threads; 0 for one for each processor
     #[arg(long, default_value_t = 0)]
     threads: usize,
+    #[command(flatten)]
+    verbosity: Verbosity,
 }
 
 /// What to decode.
@@ -37,9 +47,11 @@ pub struct Encode {
 pub struct Decode {
     /// A directory that is not mounted
     tree: PathBuf,
-    /// Threads; 0 for one a processor
-    #[arg(long, default_value_t = 0)]
-    threads: usize,
+    /// Print how many files would be decoded, and change nothing
+    #[arg(short = 'n', long)]
+    dry_run: bool,
+    #[command(flatten)]
+    how: How,
 }
 
 /// What became of all files.
@@ -54,72 +66,115 @@ struct Totals {
 }
 
 impl Encode {
-    /// Encodes, or says what is expected of it.
+    /// Encodes, or estimates the result.
     pub fn run(&self) -> Result<()> {
         if self.dry_run {
-            return expect(&self.tree, &self.layer);
+            return estimate(&self.tree, &self.layer, self.how.verbosity.quiet);
         }
-        convert(&self.tree, &self.layer, Direction::Encode, self.threads)
+        self.how.convert(&self.tree, &self.layer, Direction::Encode)
     }
 }
 
 impl Decode {
-    /// Decodes.
+    /// Decodes, or counts what would be decoded.
     pub fn run(&self) -> Result<()> {
-        convert(&self.tree, &parse_layer(ANY_CODEC)?, Direction::Decode, self.threads)
+        if self.dry_run {
+            return count_stored(&self.tree, self.how.verbosity.quiet);
+        }
+        self.how.convert(&self.tree, &parse_layer(ANY_CODEC)?, Direction::Decode)
     }
 }
 
-fn expect(tree: &Path, layer: &LayerChoice) -> Result<()> {
-    let bar = super::spinner()?;
-    let found = convert::estimate(tree, layer, &|path| {
-        bar.set_message(path.display().to_string());
-        bar.tick();
-    })?;
-    bar.finish_and_clear();
+fn estimate(tree: &Path, layer: &LayerChoice, is_quiet: bool) -> Result<()> {
+    let progress = Progress::new("sampled", is_quiet);
+    let found = convert::estimate(tree, layer, &|path| progress.add(path, 0))?;
+    drop(progress);
     let (before, after) = (found.before_bytes, found.after_bytes);
     let files = counted(found.files, "file");
-    say!("{files} would be encoded, {} already encoded or empty", found.already);
+    say!("{files} would be encoded; {} are encoded already or empty", found.already);
     say!("space: {} now, about {} then ({})", size(before), size(after), share(before, after));
-    say!("from {} of samples; nothing was changed", size(found.sampled_bytes));
+    say!("estimated from samples of {}; nothing was changed", size(found.sampled_bytes));
     if found.unreadable > 0 {
-        say!("{} can't be read and not counted", counted(found.unreadable, "file"));
+        say!("not counted: {} that can't be read", counted(found.unreadable, "file"));
     }
     Ok(())
 }
 
-fn convert(tree: &Path, layer: &LayerChoice, direction: Direction, threads: usize) -> Result<()> {
-    let (totals, bar) = (Mutex::new(Totals::default()), super::spinner()?);
-    let conversion = Conversion::open(tree, layer, direction, &stack_context::of_program())?;
-    conversion
-        .run(threads, &|path, outcome| totals.lock().add(path, outcome, &bar))
-        .with_context(|| format!("{}: run the command again to resume", tree.display()))?;
-    bar.finish_and_clear();
-    totals.into_inner().show(direction)
+/// Prints how many files below a directory would be decoded.
+fn count_stored(tree: &Path, is_quiet: bool) -> Result<()> {
+    let progress = Progress::new("read", is_quiet);
+    let (mut stored_bytes, mut content_bytes) = (0, 0);
+    let outcome = walk::each(&[tree.to_owned()], &progress, |_path, tool| {
+        stored_bytes += tool.stored_bytes();
+        content_bytes += tool.size()?;
+        Ok(())
+    });
+    drop(progress);
+    let files = counted(outcome.stored_files, "stored file");
+    let (before, after) = (size(stored_bytes), size(content_bytes));
+    say!("{files} would be decoded, from {before} to {after}; nothing was changed");
+    match outcome.failures() {
+        0 => Ok(()),
+        failures => Err(outcome
+            .first_code()
+            .error(format!("{} could not be read; see above", counted(failures, "file")))),
+    }
+}
+
+impl How {
+    fn convert(&self, tree: &Path, layer: &LayerChoice, direction: Direction) -> Result<()> {
+        let done = if direction == Direction::Encode { "encoded" } else { "decoded" };
+        let progress = Progress::new(done, self.verbosity.quiet);
+        let totals = Mutex::new(Totals::default());
+        let conversion = Conversion::open(tree, layer, direction, &stack_context::of_program())?;
+        conversion
+            .run(self.threads, &|path, outcome| {
+                let bytes = totals.lock().add(path, outcome, &progress);
+                progress.add(path, bytes);
+                if self.verbosity.verbose && matches!(outcome, Outcome::Converted { .. }) {
+                    progress.print(|| say!("{}", path.display()));
+                }
+            })
+            .with_context(|| format!("{}: run the command again to resume", tree.display()))?;
+        drop(progress);
+        totals.into_inner().end(done, self.verbosity.quiet)
+    }
 }
 
 impl Totals {
-    fn add(&mut self, path: &Path, outcome: &Outcome, bar: &ProgressBar) {
-        bar.set_message(path.display().to_string());
-        bar.tick();
+    /// Counts a file; answers its bytes before it was converted.
+    fn add(&mut self, path: &Path, outcome: &Outcome, progress: &Progress) -> u64 {
         match outcome {
             Outcome::Converted { before_bytes, after_bytes } => {
                 self.converted += 1;
                 self.before_bytes += before_bytes;
                 self.after_bytes += after_bytes;
+                return *before_bytes;
             }
             Outcome::Already => self.already += 1,
             Outcome::Lookalike => self.lookalikes += 1,
             Outcome::Kept(why) => {
                 self.kept += 1;
-                bar.suspend(|| say!("{}: not converted: {why}", path.display()));
+                progress.print(|| eprintln!("fslab: {}: not converted: {why}", path.display()));
+            }
+        }
+        0
+    }
+
+    fn end(self, done: &str, is_quiet: bool) -> Result<()> {
+        if !is_quiet {
+            self.show(done);
+        }
+        match self.kept {
+            0 => Ok(()),
+            kept => {
+                bail!("{} not converted; run the command again to retry", counted(kept, "file"))
             }
         }
     }
 
-    fn show(self, direction: Direction) -> Result<()> {
+    fn show(&self, done: &str) {
         let (before, after) = (self.before_bytes, self.after_bytes);
-        let done = if direction == Direction::Encode { "encoded" } else { "decoded" };
         let (converted, already) = (counted(self.converted, "file"), self.already);
         say!("{converted} {done}, {already} already {done} or empty");
         if self.lookalikes > 0 {
@@ -127,12 +182,6 @@ impl Totals {
             say!("{files} left as content: they look encoded, but this tree is decoded already");
         }
         say!("space: {} before, {} now ({})", size(before), size(after), share(before, after));
-        match self.kept {
-            0 => Ok(()),
-            kept => {
-                bail!("{} not converted; run the command again to retry", counted(kept, "file"))
-            }
-        }
     }
 }
 

@@ -18,7 +18,7 @@ use fslab_sys::page_cache;
 use fslab_sys::signals::Interrupt;
 use fslab_sys::usage::Instant;
 use fslab_vfs::{Credentials, FileSystem, Ino, Name, OpenMode, Request, Size, WriteOptions};
-use indicatif::ProgressBar;
+use indicatif::{ProgressBar, ProgressStyle};
 use rustix::fs::Advice;
 use serde_json::{Value, json};
 
@@ -39,13 +39,13 @@ pub struct Recovery {
     /// The layer, with its options
     #[arg(short, long, default_value = "gzip", value_parser = parse_layer)]
     layer: LayerChoice,
-    /// Size of the file; it is written once and read whole twice a round
+    /// Size of the file
     #[arg(long, default_value = "1GiB")]
     size: Size,
-    /// How often each is timed
+    /// Number of rounds
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(2..))]
     rounds: u32,
-    /// Where the file is made, and removed again [default: where temporary files are]
+    /// The directory for the file [default: the directory for temporary files]
     #[arg(long, value_name = "DIR")]
     dir: Option<PathBuf>,
     /// Print JSON
@@ -61,7 +61,7 @@ impl Recovery {
     pub fn run(&self) -> Result<()> {
         // Before there is a file that a signal could leave behind.
         let interrupt = Interrupt::on_signals().context("taking over SIGINT and SIGTERM")?;
-        let work = Work { asked: self, interrupt, bar: super::spinner()? };
+        let work = Work { asked: self, interrupt, bar: spinner()? };
         let directory = self.dir.clone().unwrap_or_else(std::env::temp_dir);
         let place = tempfile::Builder::new().prefix("fslab-recovery-").tempdir_in(&directory);
         let place = place.with_context(|| format!("can't use {}", directory.display()))?;
@@ -213,4 +213,9 @@ fn told(rounds: &[Round]) -> Value {
         |(recovery, reading)| json!({ "recovery_seconds": recovery, "reading_seconds": reading }),
     );
     json!({ "ratio": ratio, "rounds": times.collect::<Vec<_>>() })
+}
+
+/// A line that is redrawn on a terminal.
+fn spinner() -> Result<ProgressBar> {
+    Ok(ProgressBar::new_spinner().with_style(ProgressStyle::with_template("{spinner} {msg}")?))
 }

@@ -17,6 +17,7 @@ use fslab_vfs::{FileSystem, LockMode, Size, Timestamp};
 use serde_json::json;
 
 use super::access::Access;
+use super::show::Detail;
 use super::{parse_bundled, unusable};
 use crate::commands::places::resolved;
 use crate::layers::{around, close_owners_tree, home_of};
@@ -26,38 +27,38 @@ use crate::units::parse_duration;
 /// Arguments of `fslab tier init`.
 #[derive(Debug, clap::Args)]
 pub struct Init {
-    /// A directory that becomes an archive, on another disk; it is made where it is not there,
-    /// but not what it lies in. A path, or a URL such as dir:/mnt/archive. Several may be given
+    /// A directory on another disk that becomes an archive: a path, or a URL such as
+    /// dir:/mnt/archive (may be given several times)
     #[arg(long = "archive", value_name = "ARCHIVE", required = true)]
     archives: Vec<OsString>,
-    /// Where settings and catalogue are kept: a new directory outside of the tree
+    /// A new directory outside of the tree for settings and catalogue
     #[arg(long, value_name = "DIR")]
     home: PathBuf,
-    /// Archives that must hold a file before its bytes may go
+    /// Number of archives that must hold a file before it may be released
     #[arg(long, default_value_t = 1)]
     copies: usize,
-    /// Level of zstd for what is archived; 0 to leave it as it is
+    /// zstd level for archived data; 0 for no compression
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(i32).range(0..=19))]
     zstd_level: i32,
-    /// Files up to this size go out together, in one object; 0 for none
+    /// Bundle files up to this size into one object; 0 for none
     #[arg(long, value_name = "SIZE", default_value = "64KiB", value_parser = parse_bundled)]
     bundle: Size,
-    /// How long versions that were replaced or removed can come back
+    /// Retention time of replaced and removed versions
     #[arg(long, default_value = "30d", value_parser = parse_duration)]
     keep: Duration,
-    /// Encrypt what is archived with the key in a file, which `fslab tier key` makes
+    /// Encrypt archived data with the key in this file, which `fslab tier key` makes
     #[arg(long, value_name = "FILE")]
     key: Option<PathBuf>,
-    /// Whether programs can enter the tree while it is not mounted: `closed` gives it mode 0400;
-    /// with `open` it keeps its mode, and released files read as zeros
+    /// Whether programs can use the tree while it is not mounted: `closed` gives it mode 0400; with
+    /// `open` it keeps its mode, and released files read as zeros
     #[arg(long, value_name = "HOW", default_value = "closed", value_parser = parse_word::<Umount>)]
     umount: Umount,
-    /// What root reads in released files while the tree is not mounted: with `auto` a text that
-    /// says so, where the file system can share blocks, as XFS and Btrfs can, and zeros elsewhere;
-    /// with `off` zeros everywhere. The text does not lower what a quota, ls -s or du count
+    /// What root reads in released files while the tree is not mounted: with `auto`, on XFS and
+    /// Btrfs, a text that names the archive, else zeros; with `off` always zeros. The text counts
+    /// in quotas, ls -s and du
     #[arg(long, value_name = "HOW", default_value = "auto", value_parser = parse_word::<Poison>)]
     poison: Poison,
-    /// The directory whose files go to the archives
+    /// The directory whose files are tiered
     tree: PathBuf,
 }
 
@@ -68,12 +69,28 @@ fn parse_word<T: serde::de::DeserializeOwned>(text: &str) -> Result<T, serde_jso
 
 impl Init {
     /// Makes the tier.
-    pub fn run(&self) -> Result<()> {
+    pub fn run(&self, detail: Detail) -> Result<()> {
         let lower = claimed(&self.tree)?;
         let around = around(&crate::stack_context::of_program());
         let wish = self.wish()?;
         let home = Home::init(&self.home, &*lower, &wish, &around)?;
         let (tree, tier) = (self.tree.display(), home.description.tier);
+        if detail == Detail::Json {
+            let archives = wish.archives.iter().map(|entry| entry.address.to_string());
+            say!(
+                "{}",
+                json!({
+                    "event": "made-tier",
+                    "tier": tier.to_string(),
+                    "tree": self.tree.to_string_lossy(),
+                    "home": self.home.to_string_lossy(),
+                    "archives": archives.collect::<Vec<_>>(),
+                })
+            );
+        }
+        if !detail.is_text() {
+            return Ok(());
+        }
         say!("tier {tier}; mount it with: fslab mount -l tier {tree} {tree}");
         say_what_umount_leaves(&wish, around.marks, &self.tree, &lower);
         let (copies, archives) = (wish.copies, wish.archives.len());
@@ -132,13 +149,13 @@ fn say_what_umount_leaves(
 /// Arguments of `fslab tier key`.
 #[derive(Debug, clap::Args)]
 pub struct MakeKey {
-    /// The new file, which its owner alone may read
+    /// The new key file, readable by its owner only
     file: PathBuf,
 }
 
 impl MakeKey {
     /// Makes the key.
-    pub fn run(self) -> Result<()> {
+    pub fn run(self, detail: Detail) -> Result<()> {
         use std::io::Read;
         let mut bytes = [0; 32];
         let source = std::fs::File::open("/dev/urandom");
@@ -146,7 +163,11 @@ impl MakeKey {
         drawn.context("can't draw a key from /dev/urandom")?;
         Key::new(bytes).write(&self.file)?;
         let file = self.file.display();
-        say!("{file} holds a new key; keep a copy elsewhere: without it, what it encrypts is lost");
+        match detail {
+            Detail::Json => say!("{}", json!({ "event": "made-key", "file": file.to_string() })),
+            Detail::Errors => {}
+            _ => say!("{file} holds a new key; keep a copy: without it, encrypted data is lost"),
+        }
         Ok(())
     }
 }
@@ -154,24 +175,22 @@ impl MakeKey {
 /// Arguments of `fslab tier attach`.
 #[derive(Debug, clap::Args)]
 pub struct Attach {
-    /// The tree: where it is mounted, or its directory
+    /// The tree: its mount point or its directory
     tree: PathBuf,
-    /// The archive: one of this tier's, or a directory that becomes one; a path, or a URL such as
-    /// dir:/mnt/archive
+    /// The archive: one of this tier, or a directory that becomes one
     archive: OsString,
-    /// The file with its key, where it is encrypted or shall be
+    /// The file with the key of an encrypted archive
     #[arg(long, value_name = "FILE")]
     key: Option<PathBuf>,
-    /// Have this tree write to an archive of its tier in the place of another tree, which only
-    /// reads it from then on; what this one does not need expires. Not while the tree is mounted
+    /// Let this tree write to an archive instead of another tree, which then only reads it; objects
+    /// that this tree does not need expire. Not while the tree is mounted
     #[arg(long, conflicts_with = "in_place_of")]
     take_over: bool,
-    /// Take the place of a lost archive, with a directory that is empty or not there yet. Not while
-    /// the tree is mounted
+    /// Replace a lost archive by a new or empty directory. Not while the tree is mounted
     #[arg(long, value_name = "ID")]
     in_place_of: Option<fslab_tier::Id>,
-    /// Archives that must hold a file before its bytes may go, from now on. Not while the tree is
-    /// mounted
+    /// Number of archives that must hold a file before it may be released, from now on. Not while
+    /// the tree is mounted
     #[arg(long, value_name = "COUNT")]
     copies: Option<usize>,
 }
@@ -195,13 +214,13 @@ impl Attach {
     }
 
     /// Adds the archive.
-    pub fn run(&self) -> Result<()> {
-        let done = self.attach();
+    pub fn run(&self, detail: Detail) -> Result<()> {
+        let done = self.attach(detail);
         close_owners_tree(&self.tree);
         done
     }
 
-    fn attach(&self) -> Result<()> {
+    fn attach(&self, detail: Detail) -> Result<()> {
         let archive = address_of(&self.archive)?;
         must_lie_outside(&self.tree, [&archive], self.key.iter())?;
         let tree = claimed(&self.tree)?;
@@ -219,11 +238,22 @@ impl Attach {
         }
         // Whatever is wrong with the archive was found: the other tree only reads from here on.
         if self.take_over {
-            say!("{} {}", archive.label(), archive.holder()?);
+            let holder = archive.holder()?;
+            if detail.is_text() {
+                say!("{} {holder}", archive.label());
+            }
             home.take_over(&archive, &tree, &around)?;
         }
         self.copies.map(|copies| home.ask_for_copies(copies)).transpose()?;
-        if let Some(refusal) = refusal(&archive, &tree, &around)? {
+        let refusal = refusal(&archive, &tree, &around)?;
+        if detail == Detail::Json {
+            let (address, writable) = (archive.to_string(), refusal.is_none());
+            say!("{}", json!({ "event": "attached", "archive": address, "is_writable": writable }));
+        }
+        if !detail.is_text() {
+            return Ok(());
+        }
+        if let Some(refusal) = refusal {
             say!("{} {refusal}", archive.label());
         }
         if self.in_place_of.is_some() || self.copies.is_some() {
@@ -260,43 +290,42 @@ fn say_if_beside(archive: &ArchiveAddress, tree: &Path) -> Result<()> {
 /// Arguments of `fslab tier rebuild`.
 #[derive(Debug, clap::Args)]
 pub struct Rebuild {
-    /// An archive of the tier; several may be given, and a home that is left may know others
+    /// An archive of the tier (may be given several times); a surviving home may know others
     #[arg(long = "archive", value_name = "ARCHIVE", required = true)]
     archives: Vec<OsString>,
-    /// Where settings, the usual ones, and a new catalogue are kept: a new directory outside of the
-    /// tree, or the tier's home that is left, of which the settings stay
+    /// A new directory outside of the tree for settings and catalogue, or the surviving home of the
+    /// tier, whose settings are kept
     #[arg(long, value_name = "DIR")]
     home: PathBuf,
-    /// The file with the key of archives that are encrypted; several may be given, where archives
-    /// have keys of their own
+    /// The file with the key of encrypted archives (may be given several times)
     #[arg(long = "key", value_name = "FILE")]
     keys: Vec<PathBuf>,
-    /// Make it as it was archived at some time, such as 2026-11-20T12:00:00Z; what was archived
-    /// later can come back by `undelete`
+    /// Restore the state of this time, such as 2026-11-20T12:00:00Z; later versions can be restored
+    /// by `undelete`
     #[arg(long, value_name = "TIME")]
     before: Option<jiff::Timestamp>,
-    /// Have the new tree write to the archives that are named, where the one that did is lost: what
-    /// it does not need expires. Else they are only read, until `fslab tier attach --take-over`
+    /// Let the new tree write to these archives, because the tree that did is lost: objects that
+    /// the new tree does not need expire. Otherwise archives are only read, until `fslab tier
+    /// attach --take-over`
     #[arg(long)]
     take_over: bool,
-    /// Make set-id bits, capabilities and devices also of archives that are not encrypted: whoever
-    /// can write to such an archive can have planted them
+    /// Restore set-id bits, capabilities and devices from unencrypted archives too. Anyone who can
+    /// write to such an archive could have planted them
     #[arg(long)]
     trust: bool,
-    /// The directory in which the tree is made, and which is made where it is not there; what is
-    /// in it already stays
+    /// The directory for the tree, made if missing; files that are in it stay
     tree: PathBuf,
 }
 
 impl Rebuild {
     /// Makes the tree again.
-    pub fn run(&self, json: bool) -> Result<()> {
-        let done = self.rebuild(json);
+    pub fn run(&self, detail: Detail) -> Result<()> {
+        let done = self.rebuild(detail);
         close_owners_tree(&self.tree);
         done
     }
 
-    fn rebuild(&self, json: bool) -> Result<()> {
+    fn rebuild(&self, detail: Detail) -> Result<()> {
         let around = around(&crate::stack_context::of_program());
         // Before anything is made.
         let left = self.home.join("tier.toml").exists().then(|| Home::read(&self.home));
@@ -340,8 +369,9 @@ impl Rebuild {
         let is_whole = made.problems.is_empty() && made.unplaced.is_empty();
         let takes_over = self.take_over && is_whole;
         for ArchiveEntry { address, .. } in remains.attached.iter().filter(|_| takes_over) {
-            if !json {
-                say!("{} {}", address.label(), address.holder()?);
+            let holder = address.holder()?;
+            if detail.is_text() {
+                say!("{} {holder}", address.label());
             }
             let taken = home.take_over(address, &tree, &around);
             made.problems.extend(taken.err().map(|error| error.to_string()));
@@ -353,7 +383,7 @@ impl Rebuild {
                 Err(error) => made.problems.push(error.to_string()),
             }
         }
-        report(&made, &refusals, json)
+        report(&made, &refusals, detail)
     }
 }
 
@@ -376,12 +406,12 @@ fn all_resolved(paths: &[PathBuf]) -> Result<Vec<PathBuf>> {
 
 /// Tells what was made, and of archives that the new tree only reads; fails where something is not
 /// as it was.
-fn report(made: &rebuild::Rebuilt, refusals: &[(String, String)], json: bool) -> Result<()> {
-    if json {
+fn report(made: &rebuild::Rebuilt, refusals: &[(String, String)], detail: Detail) -> Result<()> {
+    if detail == Detail::Json {
         let mut value = json!(made);
         value["read_only"] = json!(refusals.iter().map(|(archive, _)| archive).collect::<Vec<_>>());
         say!("{value}");
-    } else {
+    } else if detail.is_text() {
         report_to_people(made);
         for (archive, refusal) in refusals {
             say!("files can be read now; {archive} {refusal}");

@@ -1,6 +1,7 @@
 //! What is told, for people or as JSON.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 
 use anyhow::Result;
 use fslab_tier::archive::ArchiveUsage;
@@ -9,19 +10,54 @@ use fslab_tier::command::{ArchiveState, Command, Event, FileSummary, Residence, 
 use super::access::Access;
 use crate::exit::Code;
 use crate::output::{self, harmless};
+use crate::progress::Progress;
 use crate::units;
 
 /// Versions that are put in order before they are shown: the memory that this takes.
 const SORTED_MAX: usize = 65_536;
 
-/// Asks and shows what is told.
-pub fn run(access: &Access, command: &Command, json: bool) -> Result<()> {
-    let mut shown = Shown { json, ..Shown::default() };
+/// How much is printed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Detail {
+    /// Every event, as JSON.
+    Json,
+    /// A line for each file.
+    Files,
+    /// Sums over files.
+    Sums,
+    /// Errors only.
+    Errors,
+}
+
+impl Detail {
+    /// By the options of the command line.
+    pub fn of(json: bool, verbose: bool, quiet: bool) -> Self {
+        match (json, verbose, quiet) {
+            (true, ..) => Self::Json,
+            (_, true, _) => Self::Files,
+            (_, _, true) => Self::Errors,
+            _ => Self::Sums,
+        }
+    }
+
+    /// Whether text for people is printed.
+    pub fn is_text(self) -> bool {
+        matches!(self, Self::Files | Self::Sums)
+    }
+}
+
+/// Runs a command and shows its events.
+pub fn run(access: &Access, command: &Command, detail: Detail) -> Result<()> {
+    let mut shown = Shown::new(detail, command);
     access.ask(command, &mut |event| shown.show(event))?;
-    if let Some(note) = nothing_in(command).filter(|_| shown.told == 0 && !json) {
+    if let Some(note) = nothing_in(command).filter(|_| shown.told == 0 && detail.is_text()) {
         say!("{note}");
     }
-    if matches!(command, Command::Release { .. }) && shown.told > shown.problems && !json {
+    let is_done = shown.told > shown.problems && detail.is_text();
+    if matches!(command, Command::Releasable { .. } | Command::Expirable) && detail.is_text() {
+        say!("nothing was changed");
+    }
+    if matches!(command, Command::Release { .. }) && is_done {
         say!(
             "read released files through the mount: below it they are zeros, or a text that says \
              so where blocks can be shared; only root can reach them there unless \
@@ -37,13 +73,16 @@ fn nothing_in(command: &Command) -> Option<&'static str> {
         Command::State { recursive: false, .. } => Some("no files there; -r for those below"),
         Command::State { .. } => Some("no files there"),
         Command::Queue => Some("no recall is waiting"),
+        Command::Archive { .. } => Some("nothing to archive"),
+        Command::Release { .. } | Command::Releasable { .. } => Some("nothing to release"),
+        Command::Recall { .. } => Some("nothing to recall"),
         _ => None,
     }
 }
 
-#[derive(Default)]
 struct Shown {
-    json: bool,
+    detail: Detail,
+    progress: Progress,
     /// Things that were told, but for the end.
     told: u64,
     problems: u64,
@@ -56,24 +95,29 @@ struct Shown {
 }
 
 impl Shown {
+    fn new(detail: Detail, command: &Command) -> Self {
+        let (is_quiet, done) = (detail != Detail::Sums || command.only_asks(), BTreeMap::new());
+        let (progress, versions) = (Progress::new("done", is_quiet), Vec::new());
+        Self { detail, progress, told: 0, problems: 0, done, versions, error: None }
+    }
+
     fn show(&mut self, event: Event) -> bool {
         self.count(&event);
         match event {
-            Event::Version { ref path, since, .. } if !self.json => {
+            Event::Version { ref path, since, .. } if self.detail != Detail::Json => {
                 self.versions.push(((path.clone(), since), event));
                 if self.versions.len() >= SORTED_MAX {
                     self.show_versions();
                 }
             }
-            Event::End { .. } if !self.json => {
+            Event::End { .. } if self.detail == Detail::Json => self.write(&self.ending()),
+            Event::End { .. } => {
                 self.show_versions();
-                // A line for many: where the daemon has not told figures itself.
-                for (what, (files, bytes)) in self.done.iter().filter(|(_, (files, _))| *files > 1)
-                {
-                    say!("{what:<10} {:>10}  in {files} files", units::bytes(*bytes));
-                }
+                self.show_sums();
             }
-            Event::End { .. } => self.write(&self.ending()),
+            Event::Done { ref path, bytes, .. } if self.detail == Detail::Sums => {
+                self.progress.add(Path::new(path), bytes);
+            }
             event => self.write(&event),
         }
         !output::has_failed()
@@ -97,14 +141,25 @@ impl Shown {
     }
 
     fn write(&self, event: &Event) {
-        let line = match self.json {
-            true => serde_json::to_string(event).ok(),
-            false => as_line(event).map(|line| harmless(&line).into_owned()),
+        let line = match self.detail {
+            Detail::Json => serde_json::to_string(event).ok(),
+            _ => as_line(event).map(|line| harmless(&line).into_owned()),
         };
-        match (event, line) {
-            (Event::Problem { .. }, Some(line)) if !self.json => eprintln!("fslab: {line}"),
-            (_, Some(line)) => say!("{line}"),
-            (_, None) => {}
+        let Some(line) = line else { return };
+        match event {
+            Event::Problem { .. } if self.detail != Detail::Json => {
+                self.progress.print(|| eprintln!("fslab: {line}"));
+            }
+            _ if self.detail == Detail::Errors => {}
+            _ => self.progress.print(|| say!("{line}")),
+        }
+    }
+
+    /// Files and bytes by what was done, where the daemon has not told figures itself.
+    fn show_sums(&self) {
+        for (what, (files, bytes)) in self.done.iter().filter(|_| self.detail.is_text()) {
+            let files = units::counted(*files, "file");
+            self.progress.print(|| say!("{what} {files}, {}", units::bytes(*bytes)));
         }
     }
 

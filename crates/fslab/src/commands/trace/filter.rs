@@ -15,36 +15,36 @@ use crate::units::parse_duration;
 #[derive(Clone, Debug, Default, clap::Args)]
 pub(super) struct Filter {
     /// Only this operation, such as lookup or write
-    #[arg(long, short, value_name = "NAME")]
+    #[arg(long, short_alias = 'o', value_name = "NAME")]
     operation: Vec<Operation>,
-    /// Only operations on this inode, or whose answer names it
+    /// Only operations on this inode, or that return it
     #[arg(long, value_name = "NUMBER")]
     inode: Vec<u64>,
-    /// Only where a name fits
+    /// Only operations whose name matches
     #[arg(long, value_name = "PATTERN", value_parser = pattern)]
     name: Vec<GlobMatcher>,
-    /// Only where the path of an inode fits
+    /// Only operations on paths that match
     #[arg(long, value_name = "PATTERN", value_parser = pattern)]
     path: Vec<GlobMatcher>,
-    /// Only what this thread asked for
+    /// Only operations of this thread
     #[arg(long)]
     pid: Vec<u32>,
-    /// Only what this user asked for
+    /// Only operations of this user
     #[arg(long)]
     uid: Vec<u32>,
-    /// Only what failed
+    /// Only operations that failed
     #[arg(long)]
     failed: bool,
-    /// Only what failed so: a name such as ENOENT, or a number
+    /// Only operations with this error: a name such as ENOENT, or a number
     #[arg(long, value_name = "NAME", value_parser = errno)]
     errno: Vec<u32>,
-    /// Only what took so long or longer
+    /// Only operations that took this long or longer
     #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
     slower_than: Option<Duration>,
-    /// Only what began so long after the trace, or later
+    /// Only operations from this time of the trace on
     #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
     from: Option<Duration>,
-    /// Only what began earlier than this
+    /// Only operations before this time of the trace
     #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
     until: Option<Duration>,
 }

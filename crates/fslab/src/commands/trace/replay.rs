@@ -21,21 +21,21 @@ of ownership are left out.";
 #[derive(Debug, clap::Args)]
 #[command(after_help = HELP)]
 pub struct Args {
-    /// A layer over the target, NAME[:key=value,...]; the first is the top
+    /// A layer over the target, NAME[:key=value,...]; the first is the top layer
     #[arg(short, long = "layer", value_name = "LAYER", value_parser = parse_layer)]
     layers: Vec<LayerChoice>,
-    /// First make what the trace found rather than made: names, kinds, sizes and modes
+    /// First create the files that the trace found: their names, kinds, sizes and modes
     #[arg(long)]
     populate: bool,
-    /// Wait before each operation as long as there was no operation when it was recorded
+    /// Keep the recorded pauses between operations
     #[arg(long)]
     recorded_pace: bool,
-    /// Fail if anything comes out otherwise than recorded
+    /// Fail if any result differs from the recorded one
     #[arg(long)]
     strict: bool,
     /// The trace: its directory, or one file of it
     trace: PathBuf,
-    /// On what to do it, as the traced tree was at first: a directory, mem:, or ext2:IMAGE
+    /// The target, in the state in which recording began: a directory, mem:, or ext2:IMAGE
     #[arg(value_parser = parse_leaf)]
     target: Leaf,
 }

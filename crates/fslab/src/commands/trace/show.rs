@@ -23,7 +23,7 @@ filters must all fit.";
 pub struct Args {
     #[command(flatten)]
     filter: Filter,
-    /// At most so many
+    /// Print at most so many operations
     #[arg(long, value_name = "NUMBER")]
     limit: Option<u64>,
     /// Print a JSON object a line, with the columns of the trace

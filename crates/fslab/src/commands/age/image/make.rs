@@ -23,7 +23,7 @@ use super::tell;
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// The file system: ext2, ext3, ext4, xfs or btrfs, mounted as root; only ext2 with --policy
-    #[arg(long, short, default_value = "ext4")]
+    #[arg(long, short_alias = 'f', default_value = "ext4")]
     filesystem: Kind,
     /// An option of its mkfs, as `--mkfs=-b --mkfs=1024`
     #[arg(long, value_name = "OPTION", allow_hyphen_values = true, conflicts_with = "policy")]
@@ -47,19 +47,19 @@ pub struct Args {
     /// Size of the file system [what the workload is for]
     #[arg(long, value_name = "SIZE")]
     size: Option<Size>,
-    /// What files are filled with
+    /// Content of the files
     #[arg(long, value_enum, default_value_t = DataArg::Real)]
     data: DataArg,
     /// Threads
     #[arg(long, short, default_value_t = 1)]
     threads: usize,
-    /// Write everything back whenever so many hours of the workload have passed
+    /// Sync the target after so many hours of the workload
     #[arg(long, value_name = "HOURS", default_value_t = 1.0)]
     sync_every: f64,
-    /// End where the file system is full, instead of leaving out what does not fit
+    /// End when the file system is full, instead of skipping files
     #[arg(long)]
     stop_when_full: bool,
-    /// Where to write it [aged-FILESYSTEM-HASH.zst]
+    /// The file to write [aged-FILESYSTEM-HASH.zst]
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
     /// The workload

@@ -1,0 +1,107 @@
+//! The plans that are part of the program, by their names.
+
+use std::path::Path;
+
+use anyhow::Result;
+use fslab_compare::Plan;
+use fslab_compare::plan::Form;
+
+/// A text file that is part of the program.
+pub(super) struct Text {
+    /// Its name without a suffix.
+    pub name: &'static str,
+    pub text: &'static str,
+}
+
+/// Files of a folder of the project, by their names.
+macro_rules! texts {
+    ($folder:literal: $($name:literal),+ $(,)?) => {
+        &[$($crate::commands::built_in_plans::Text {
+            name: $name,
+            text: include_str!(concat!(
+                env!("CARGO_MANIFEST_DIR"), "/../../", $folder, "/", $name, ".toml"
+            )),
+        }),+]
+    };
+}
+pub(super) use texts;
+
+/// Every plan.
+pub(super) const PLANS: &[Text] = texts!(
+    "plans": "default", "quick", "in-process", "null-stack", "kernel-boundary", "names",
+    "names-sizes", "names-millions", "names-mounted", "sca", "chunks", "tails", "appends",
+    "overwrites", "compile", "fast-indexing", "fast-indexing-tools", "dmfs", "aging",
+    "aging-policies", "attributes",
+);
+
+impl Text {
+    /// The plan in a form.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn plan(&self, form: Form) -> Result<Plan> {
+        Ok(Plan::parse(&format!("plans/{}.toml", self.name), self.text, form)
+            .map_err(fslab_compare::Error::from)?)
+    }
+
+    /// One line: what the plan compares.
+    pub fn title(&self) -> String {
+        self.plan(Form::Full).map_or_else(|error| error.to_string(), |plan| plan.name)
+    }
+}
+
+/// The built-in plan of a name.
+pub(super) fn find(name: &str) -> Option<&'static Text> {
+    PLANS.iter().find(|plan| plan.name == name)
+}
+
+/// Reads a plan: a file, or the built-in plan of this name where there is no such file.
+///
+/// # Errors
+/// Where there is neither, with the nearest name; and what is wrong with the plan.
+pub(super) fn read(path: &Path, form: Form) -> Result<Plan> {
+    let is_name = path.parent() == Some(Path::new("")) && path.extension().is_none();
+    if path.exists() || !is_name {
+        return Ok(Plan::read(path, form)?);
+    }
+    let name = path.to_string_lossy();
+    match find(&name) {
+        Some(text) => text.plan(form),
+        None => bail_as!(
+            BadInput,
+            "there is neither a file nor a built-in plan '{name}'; nearest: {}; `fslab list \
+             plans` lists the built-in ones",
+            fslab_report::nearest(&name, PLANS.iter().map(|plan| plan.name))
+        ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_plans_of_the_project_are_built_in_and_correct() {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../plans");
+        let files = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+        let mut files: Vec<_> =
+            files.map(|path| path.file_stem().unwrap().to_str().unwrap().to_owned()).collect();
+        let mut names: Vec<_> = PLANS.iter().map(|plan| plan.name.to_owned()).collect();
+        files.sort_unstable();
+        names.sort_unstable();
+        assert_eq!(names, files);
+        for plan in PLANS {
+            for form in [Form::Full, Form::Quick] {
+                plan.plan(form).unwrap_or_else(|error| panic!("{}: {error:#}", plan.name));
+            }
+        }
+    }
+
+    #[test]
+    fn an_unknown_plan_is_refused_with_the_nearest_name() {
+        let message = |name| read(Path::new(name), Form::Full).unwrap_err().to_string();
+        assert!(message("dmsf").contains("nearest: `dmfs`"), "{}", message("dmsf"));
+        assert!(message("plans/dmfs").contains("plans/dmfs"), "{}", message("plans/dmfs"));
+        assert!(read(Path::new("dmfs"), Form::Quick).is_ok());
+    }
+}

@@ -1,0 +1,144 @@
+//! A device whose changes stay in memory, for `--dry-run`: an operation runs as it would, and the
+//! image stays as it is.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use anyhow::Result;
+use fslab_vfs::{BlockDevice, Errno};
+use parking_lot::RwLock;
+
+use crate::leaves::open_device;
+
+/// Bytes that are kept together once one of them was changed.
+const PAGE_BYTES: u64 = 4096;
+
+/// An image and the changes to it. Behind the end of the image are zeros.
+pub struct Rehearsal<D> {
+    image: D,
+    size: u64,
+    changed: RwLock<BTreeMap<u64, Vec<u8>>>,
+}
+
+/// Opens an image for reading, with so many bytes in the place of its own size where a size is
+/// given.
+///
+/// # Errors
+/// As [`open_device`].
+pub fn open(image: &Path, size: Option<u64>) -> Result<Rehearsal<impl BlockDevice + use<>>> {
+    let image = open_device(image, true)?;
+    let size = size.unwrap_or(image.size());
+    Ok(Rehearsal { image, size, changed: RwLock::default() })
+}
+
+impl<D: BlockDevice> Rehearsal<D> {
+    /// A page as it is now.
+    fn page(&self, changed: &BTreeMap<u64, Vec<u8>>, page: u64) -> fslab_vfs::Result<Vec<u8>> {
+        if let Some(bytes) = changed.get(&page) {
+            return Ok(bytes.clone());
+        }
+        let (mut bytes, start) = (vec![0; PAGE_BYTES as usize], page * PAGE_BYTES);
+        let there = self.image.size().saturating_sub(start).min(PAGE_BYTES) as usize;
+        if there > 0 {
+            self.image.read_at(start, &mut bytes[..there])?;
+        }
+        Ok(bytes)
+    }
+
+    /// Checks that a range lies within the device.
+    fn check(&self, offset: u64, length: u64) -> fslab_vfs::Result<()> {
+        let is_inside = offset.checked_add(length).is_some_and(|end| end <= self.size);
+        if is_inside { Ok(()) } else { Err(Errno::INVAL.into()) }
+    }
+
+    /// Changes parts of pages: `change` gets a part, and where it begins in the range.
+    fn change(
+        &self,
+        offset: u64,
+        length: u64,
+        change: impl Fn(&mut [u8], usize),
+    ) -> fslab_vfs::Result<()> {
+        self.check(offset, length)?;
+        let mut changed = self.changed.write();
+        for (page, within, done) in parts(offset, length) {
+            let mut bytes = self.page(&changed, page)?;
+            change(&mut bytes[within], done);
+            changed.insert(page, bytes);
+        }
+        Ok(())
+    }
+}
+
+/// The pages of a range: the number, the part of it, and how much of the range lies before.
+fn parts(offset: u64, length: u64) -> impl Iterator<Item = (u64, std::ops::Range<usize>, usize)> {
+    let end = offset + length;
+    let pages = offset / PAGE_BYTES..end.div_ceil(PAGE_BYTES);
+    pages.filter(move |_| length > 0).map(move |page| {
+        let first = (page * PAGE_BYTES).max(offset);
+        let last = ((page + 1) * PAGE_BYTES).min(end);
+        let within = first - page * PAGE_BYTES..last - page * PAGE_BYTES;
+        (page, within.start as usize..within.end as usize, (first - offset) as usize)
+    })
+}
+
+impl<D: BlockDevice> BlockDevice for Rehearsal<D> {
+    fn size(&self) -> u64 {
+        self.size
+    }
+
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> fslab_vfs::Result<()> {
+        self.check(offset, buffer.len() as u64)?;
+        let changed = self.changed.read();
+        for (page, within, done) in parts(offset, buffer.len() as u64) {
+            let length = within.len();
+            let bytes = self.page(&changed, page)?;
+            buffer[done..done + length].copy_from_slice(&bytes[within]);
+        }
+        Ok(())
+    }
+
+    fn write_at(&self, offset: u64, data: &[u8]) -> fslab_vfs::Result<()> {
+        self.change(offset, data.len() as u64, |part, done| {
+            part.copy_from_slice(&data[done..done + part.len()]);
+        })
+    }
+
+    fn discard(&self, offset: u64, length: u64) -> fslab_vfs::Result<()> {
+        self.change(offset, length, |part, _done| part.fill(0))
+    }
+
+    fn flush(&self) -> fslab_vfs::Result<()> {
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use fslab_vfs::MemoryDevice;
+
+    use super::*;
+
+    #[test]
+    fn changes_are_read_back_and_the_image_stays() {
+        let image = MemoryDevice::new(10_000);
+        image.write_at(0, &[7; 10_000]).unwrap();
+        let device = Rehearsal { image, size: 20_000, changed: RwLock::default() };
+        device.write_at(4000, &[1; 200]).unwrap();
+        device.discard(9_000, 2_000).unwrap();
+        device.write_at(19_999, &[2]).unwrap();
+        let mut bytes = vec![0; 20_000];
+        device.read_at(0, &mut bytes).unwrap();
+        let expected = |place: usize| match place {
+            4000..4200 => 1,
+            19_999 => 2,
+            0..9_000 => 7,
+            _ => 0,
+        };
+        let wrong = (0..20_000).find(|place| bytes[*place] != expected(*place));
+        assert_eq!(wrong, None);
+        device.image.read_at(0, &mut bytes[..10_000]).unwrap();
+        assert!(bytes[..10_000].iter().all(|byte| *byte == 7));
+        assert!(device.write_at(19_999, &[1, 1]).is_err());
+        assert!(device.read_at(u64::MAX, &mut [0]).is_err());
+    }
+}

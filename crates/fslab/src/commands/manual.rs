@@ -1,0 +1,70 @@
+//! The parts of the help pages and man pages that are not arguments: examples of every command,
+//! and the sections FILES, ENVIRONMENT and EXIT STATUS.
+//!
+//! [`complete`] adds the examples to the command tree. Tests parse each example by that tree, so
+//! that an example can't name an option that is not there.
+
+use clap::Command;
+
+mod examples;
+
+pub use examples::EXAMPLES;
+
+/// A command line and what it does.
+pub struct Example {
+    /// As it is typed, with `fslab` or `sudo fslab` first.
+    pub line: &'static str,
+    /// What it does, as a short phrase.
+    pub what: &'static str,
+}
+
+/// The examples of one command.
+pub struct Examples {
+    /// The names of the subcommands that lead to it, with spaces between them.
+    pub command: &'static str,
+    /// At least one.
+    pub examples: &'static [Example],
+}
+
+/// Adds the examples to every command of the tree.
+pub fn complete(root: Command) -> Command {
+    complete_below(root, "")
+}
+
+fn complete_below(mut command: Command, path: &str) -> Command {
+    let names: Vec<String> =
+        command.get_subcommands().map(|child| child.get_name().to_owned()).collect();
+    for name in names {
+        let path = format!("{path} {name}");
+        command = command.mut_subcommand(name, |child| complete_below(child, path.trim_start()));
+    }
+    let Some(examples) = of(path) else { return command };
+    let before = command.get_after_help().map(|text| format!("{text}\n\n")).unwrap_or_default();
+    command.after_help(format!("{before}Examples:\n{}", as_help(examples)))
+}
+
+/// The examples of a command.
+pub fn of(path: &str) -> Option<&'static [Example]> {
+    EXAMPLES.iter().find(|entry| entry.command == path).map(|entry| entry.examples)
+}
+
+/// Two lines an example: what it does, and the command line, indented.
+fn as_help(examples: &[Example]) -> String {
+    let lines = examples.iter().map(|one| format!("  # {}\n  {}", one.what, one.line));
+    lines.collect::<Vec<_>>().join("\n")
+}
+
+/// Files that commands use, for the section FILES of man pages.
+pub const FILES: &[(&str, &str)] = &[
+    ("/run/fslab, /run/user/UID/fslab", "Sockets on which the daemons of mounts answer."),
+    ("/etc/fstab", "Mounts of type fslab are made by mount(8) through mount.fslab(8)."),
+    ("LOWER/.fslab-lock", "The lock of a lower directory that is in use."),
+];
+
+/// Variables that commands read, for the section ENVIRONMENT of man pages.
+pub const ENVIRONMENT: &[(&str, &str)] = &[
+    ("FSLAB_LOG", "The log level: error, warn (the default), info, debug or trace."),
+    ("NO_COLOR", "Messages have no colour where this is set and not empty."),
+    ("TMPDIR", "The directory for temporary files."),
+    ("SOURCE_DATE_EPOCH", "The time of making of `fslab ext2 mkfs`, in seconds since 1970."),
+];

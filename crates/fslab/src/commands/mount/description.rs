@@ -1,0 +1,83 @@
+//! What a daemon answers to `fslab status`: what it serves, how, and since when.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use fslab_fuse::{Granted, MountOptions};
+use fslab_layers::{LayerChoice, Service, Stack};
+use serde::{Deserialize, Serialize};
+
+/// The word under which a daemon is asked.
+pub const SERVICE: &str = "status";
+
+/// A mount as its daemon describes it.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+pub struct Description {
+    /// The version of fslab that serves it.
+    pub version: String,
+    /// The process that serves it.
+    pub pid: u32,
+    /// When this daemon began to serve it, in seconds since 1970.
+    pub since: u64,
+    /// The layers, top first, each as `fslab mount -l` takes it.
+    pub layers: Vec<String>,
+    /// The lower file system.
+    pub lower: String,
+    /// How it is served, such as `read-only`, `passthrough`, `writeback`, `keep` and `io_uring`.
+    pub modes: Vec<String>,
+    /// The cautions that `fslab mount` printed.
+    pub cautions: Vec<String>,
+}
+
+impl Description {
+    /// Of a mount that this process serves from now on.
+    pub fn new(stack: &Stack, options: &MountOptions, granted: &Granted) -> Self {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let modes = [
+            ("read-only", options.read_only),
+            ("passthrough", granted.passthrough()),
+            ("writeback", granted.writeback()),
+            ("keep", options.keep),
+            ("io_uring", granted.uring()),
+        ];
+        let modes = modes.into_iter().filter(|(_, is_on)| *is_on);
+        Self {
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            pid: std::process::id(),
+            since: now.as_secs(),
+            layers: stack.layers.iter().map(ToString::to_string).collect(),
+            lower: stack.leaf.to_string(),
+            modes: modes.map(|(name, _)| name.to_owned()).collect(),
+            cautions: cautions(stack),
+        }
+    }
+}
+
+/// What users of a stack must know, each as one line.
+pub fn cautions(stack: &Stack) -> Vec<String> {
+    let layers = stack.layers.iter().map(LayerChoice::spec);
+    let layers = layers.filter_map(|spec| Some(format!("layer {}: {}", spec.name, spec.caution?)));
+    let leaf = stack.leaf.caution().map(|caution| format!("{}: {caution}", stack.leaf));
+    layers.chain(leaf).collect()
+}
+
+impl Service for Description {
+    fn name(&self) -> &'static str {
+        SERVICE
+    }
+
+    fn serve(
+        &self,
+        _question: &str,
+        _is_gone: &Arc<AtomicBool>,
+        tell: &mut dyn FnMut(&str) -> bool,
+    ) {
+        match serde_json::to_string(self) {
+            Ok(line) => {
+                tell(&line);
+            }
+            Err(error) => tracing::error!(%error, "can't describe the mount"),
+        }
+    }
+}

@@ -1,0 +1,117 @@
+//! `fslab sca compact`: rewrites stored files in order and frees their garbage, while nothing is
+//! mounted.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::Result;
+use fslab_sca::{Figures, Packed, Tool};
+
+use super::walk;
+use crate::exit::Code;
+use crate::progress::{Progress, Verbosity};
+use crate::units::{self, counted};
+
+/// The form of stored files that are not compact, as [`Figures`] call it.
+const LOG_FORM: &str = "log";
+
+/// Arguments of `fslab sca compact`.
+#[derive(Debug, clap::Args)]
+pub struct Compact {
+    /// Stored files, or directories of them, by their paths in the lower directory
+    #[arg(required = true)]
+    paths: Vec<PathBuf>,
+    /// Print how much space would be freed, and change nothing
+    #[arg(short = 'n', long)]
+    dry_run: bool,
+    #[command(flatten)]
+    verbosity: Verbosity,
+}
+
+/// What became of all files.
+#[derive(Default)]
+struct Totals {
+    compacted: u64,
+    already: u64,
+    given_up: u64,
+    freed_bytes: u64,
+}
+
+impl Compact {
+    /// Compacts the files. A file that can't be compacted is reported and stays as it was.
+    pub fn run(&self) -> Result<()> {
+        let mut totals = Totals::default();
+        let progress = Progress::new("compacted", self.verbosity.quiet);
+        let outcome = walk::each(&self.paths, &progress, |path, tool| {
+            let freed = if self.dry_run {
+                totals.expect(&tool)?
+            } else {
+                // The tool holds a lock that keeps others from changing the file.
+                drop(tool);
+                totals.compact(path, &progress)?
+            };
+            if self.verbosity.verbose
+                && let Some(bytes) = freed
+            {
+                progress.print(|| say!("{}: {}", path.display(), units::bytes(bytes)));
+            }
+            Ok(())
+        });
+        drop(progress);
+        if !self.verbosity.quiet {
+            self.show(&totals);
+        }
+        let left = totals.given_up + outcome.failures();
+        if left == 0 {
+            return Ok(());
+        }
+        let code = if totals.given_up == 0 { outcome.first_code() } else { Code::Failure };
+        Err(code.error(format!(
+            "{} could not be compacted and stay as they were; see `fslab sca verify`",
+            counted(left, "file")
+        )))
+    }
+
+    fn show(&self, totals: &Totals) {
+        let freed = units::bytes(totals.freed_bytes);
+        let (files, already) = (counted(totals.compacted, "file"), totals.already);
+        if self.dry_run {
+            say!("{files} with {freed} of garbage; {already} without; nothing was changed");
+        } else {
+            say!("{files} compacted, {freed} freed; {already} had nothing to gain");
+        }
+    }
+}
+
+impl Totals {
+    /// Counts the garbage of a file that compacting would rewrite; answers its bytes.
+    fn expect(&mut self, tool: &Tool) -> Result<Option<u64>> {
+        let Figures { form, garbage_bytes: bytes, .. } = tool.figures()?;
+        if form != LOG_FORM {
+            self.already += 1;
+            return Ok(None);
+        }
+        self.compacted += 1;
+        self.freed_bytes += bytes;
+        Ok(Some(bytes))
+    }
+
+    /// Compacts a file; answers the bytes that this freed.
+    fn compact(&mut self, path: &Path, progress: &Progress) -> Result<Option<u64>> {
+        let done = fslab_sca::pack(path, &|_| {})?;
+        match done.outcome {
+            Packed::Already => {
+                self.already += 1;
+                return Ok(None);
+            }
+            Packed::Now => self.compacted += 1,
+            Packed::GivenUp => {
+                self.given_up += 1;
+                let shown = path.display();
+                progress.print(|| eprintln!("fslab: {shown}: a part of it can't be read"));
+            }
+        }
+        let freed = done.before_bytes.saturating_sub(done.after_bytes);
+        self.freed_bytes += freed;
+        Ok(Some(freed))
+    }
+}

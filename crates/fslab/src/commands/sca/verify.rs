@@ -1,0 +1,101 @@
+//! `fslab sca check` and `fslab sca verify`: the structure of stored files, and all that is in them.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Result, bail};
+use fslab_sca::{Depth, Finding};
+use serde_json::json;
+
+use super::walk;
+use crate::progress::{Progress, Verbosity};
+use crate::units::counted;
+
+/// Arguments of both commands.
+#[derive(Debug, clap::Args)]
+pub struct Verify {
+    /// Stored files, or directories of them, by their paths in the lower directory
+    #[arg(required = true)]
+    paths: Vec<PathBuf>,
+    /// Print a JSON object a line: each finding, then the sums
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    verbosity: Verbosity,
+}
+
+impl Verify {
+    /// Looks at each file so deep, and reports damage.
+    pub fn run(&self, depth: Depth) -> Result<()> {
+        let Verbosity { verbose, quiet } = self.verbosity;
+        let done = if depth == Depth::Structure { "checked" } else { "verified" };
+        let progress = Progress::new(done, quiet || self.json);
+        let mut damaged = 0_u64;
+        let outcome = walk::each(&self.paths, &progress, |path, tool| {
+            let findings = tool.check(depth)?;
+            damaged += u64::from(!findings.is_empty());
+            progress.print(|| self.show(path, &findings, verbose && !self.json));
+            Ok(())
+        });
+        drop(progress);
+        let (stored, failed) = (outcome.stored_files, outcome.failures());
+        if self.json {
+            say!(
+                "{}",
+                json!({
+                    "kind": "total",
+                    "stored_files": stored,
+                    "damaged_files": damaged,
+                    "failed_files": failed,
+                    "plain_files": outcome.plain_files,
+                })
+            );
+        }
+        match (damaged, failed) {
+            (0, 0) => {
+                if !quiet && !self.json {
+                    self.show_success(done, stored, outcome.plain_files);
+                }
+                Ok(())
+            }
+            (0, _) => Err(outcome
+                .first_code()
+                .error(format!("{} could not be {done}; see above", counted(failed, "file")))),
+            _ => bail!(
+                "{damaged} of {} damaged; `fslab sca repair` saves what can be decoded",
+                counted(stored, "stored file")
+            ),
+        }
+    }
+
+    fn show(&self, path: &Path, findings: &[Finding], shows_whole_files: bool) {
+        for finding in findings {
+            if self.json {
+                say!(
+                    "{}",
+                    json!({
+                        "kind": "finding",
+                        "path": path.display().to_string(),
+                        "offset": finding.offset,
+                        "chunk": finding.chunk,
+                        "what": finding.what,
+                    })
+                );
+            } else {
+                let chunk = finding.chunk.map(|chunk| format!(", chunk {chunk}"));
+                let chunk = chunk.unwrap_or_default();
+                say!("{}: offset {}{chunk}: {}", path.display(), finding.offset, finding.what);
+            }
+        }
+        if findings.is_empty() && shows_whole_files {
+            say!("{}: ok", path.display());
+        }
+    }
+
+    fn show_success(&self, done: &str, stored_files: u64, plain_files: u64) {
+        let others = match plain_files {
+            0 => String::new(),
+            others => format!("; {} that no layer stored left out", counted(others, "file")),
+        };
+        say!("{} {done}, no damage found{others}", counted(stored_files, "stored file"));
+    }
+}

@@ -1,0 +1,110 @@
+//! Walks over the stored files that a command was given: files by their names, and directories with
+//! all that is in them.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+use fslab_sca::{Error, Tool};
+
+use crate::exit::{Code, one_line};
+use crate::progress::Progress;
+
+/// Calls a function for each stored file.
+pub struct Walk<'a, F> {
+    progress: &'a Progress,
+    work: F,
+    outcome: Outcome,
+}
+
+/// The files that were passed over, and those that failed.
+#[derive(Default)]
+pub struct Outcome {
+    /// Files in directories that are not stored files.
+    pub plain_files: u64,
+    /// Stored files that the function was called for.
+    pub stored_files: u64,
+    /// The exit code of each file or directory that failed.
+    failed: Vec<Code>,
+}
+
+/// Calls `work` for each stored file of `paths`. A file that can't be opened, or for which `work`
+/// fails, is reported on standard error; the walk continues. Empty files count as stored files:
+/// layers store them so.
+pub fn each<F>(paths: &[PathBuf], progress: &Progress, work: F) -> Outcome
+where
+    F: FnMut(&Path, Tool) -> Result<()>,
+{
+    let mut walk = Walk { progress, work, outcome: Outcome::default() };
+    for path in paths {
+        if path.is_dir() { walk.directory(path) } else { walk.named_file(path) }
+    }
+    walk.outcome
+}
+
+impl<F: FnMut(&Path, Tool) -> Result<()>> Walk<'_, F> {
+    fn directory(&mut self, directory: &Path) {
+        if let Err(error) = self.entries(directory) {
+            self.fail(directory, &error);
+        }
+    }
+
+    fn entries(&mut self, directory: &Path) -> Result<()> {
+        let cant = || format!("can't list {}", directory.display());
+        for entry in std::fs::read_dir(directory).with_context(cant)? {
+            let entry = entry.with_context(cant)?;
+            // Symbolic links are neither files nor directories: the walk stays in the tree.
+            let kind = entry.file_type().with_context(cant)?;
+            if kind.is_dir() {
+                self.directory(&entry.path());
+            } else if kind.is_file() && !fslab_vfs::is_lock_file_name(&entry.file_name()) {
+                self.file(&entry.path(), false);
+            }
+        }
+        Ok(())
+    }
+
+    /// An empty file has no codec, so it can't be opened as a stored file.
+    fn named_file(&mut self, path: &Path) {
+        if path.metadata().is_ok_and(|found| found.is_file() && found.len() == 0) {
+            self.outcome.stored_files += 1;
+        } else {
+            self.file(path, true);
+        }
+    }
+
+    fn file(&mut self, path: &Path, is_named: bool) {
+        let tool = match Tool::open(path) {
+            Err(Error::NoStoredFile { .. }) if !is_named => {
+                self.outcome.plain_files += 1;
+                return;
+            }
+            Err(error) => return self.fail(path, &error.into()),
+            Ok(tool) => tool,
+        };
+        self.outcome.stored_files += 1;
+        let stored_bytes = tool.stored_bytes();
+        if let Err(error) = (self.work)(path, tool) {
+            self.fail(path, &error);
+        }
+        self.progress.add(path, stored_bytes);
+    }
+
+    fn fail(&mut self, path: &Path, error: &anyhow::Error) {
+        let (shown, line) = (path.display().to_string(), one_line(error));
+        let about = if line.contains(&shown) { String::new() } else { format!("{shown}: ") };
+        self.progress.print(|| eprintln!("fslab: {about}{line}"));
+        self.outcome.failed.push(Code::of(error));
+    }
+}
+
+impl Outcome {
+    /// How many files and directories failed.
+    pub fn failures(&self) -> u64 {
+        self.failed.len() as u64
+    }
+
+    /// The exit code of the first failure.
+    pub fn first_code(&self) -> Code {
+        self.failed.first().copied().unwrap_or(Code::Success)
+    }
+}

@@ -1,0 +1,129 @@
+//! `fslab stats --watch`: what the layers of a mount count in each interval.
+
+use std::time::Duration;
+
+use fslab_layers::{Bucket, Latency, Measure, OperationReport, Report};
+
+/// What was counted between two reports of the same layers. Figures that may fall, such as bytes in
+/// memory, are those of the later one.
+pub fn between(before: &[Report], after: &[Report]) -> Vec<Report> {
+    after.iter().map(|later| since(before, later)).collect()
+}
+
+/// The line above the tables of an interval.
+pub fn heading(interval: Duration) -> String {
+    let now = jiff::Zoned::now().strftime("%H:%M:%S").to_string();
+    format!("{now}, the last {:.1} s", interval.as_secs_f64())
+}
+
+fn since(before: &[Report], later: &Report) -> Report {
+    let is_same = |one: &&Report| one.position == later.position && one.layer == later.layer;
+    let Some(earlier) = before.iter().find(is_same) else { return later.clone() };
+    let operations = later.operations.iter().filter_map(|operation| {
+        let name = &operation.operation;
+        let first = earlier.operations.iter().find(|one| one.operation == *name);
+        let counted = first.map_or_else(|| operation.clone(), |first| of_both(first, operation));
+        (counted.count > 0 || counted.in_flight > 0).then_some(counted)
+    });
+    let measures = later.measures.iter().map(|measure| {
+        let first = earlier.measures.iter().find(|one| one.name == measure.name);
+        let counted = first.filter(|_| measure.rising).map_or(0, |first| first.value);
+        Measure { value: measure.value.saturating_sub(counted), ..measure.clone() }
+    });
+    Report { operations: operations.collect(), measures: measures.collect(), ..later.clone() }
+}
+
+fn of_both(first: &OperationReport, last: &OperationReport) -> OperationReport {
+    let errors = last.errors.iter().filter_map(|(name, count)| {
+        let more = count.saturating_sub(first.errors.get(name).copied().unwrap_or(0));
+        (more > 0).then(|| (name.clone(), more))
+    });
+    OperationReport {
+        operation: last.operation.clone(),
+        count: last.count.saturating_sub(first.count),
+        in_flight: last.in_flight,
+        bytes: last.bytes.saturating_sub(first.bytes),
+        errors: errors.collect(),
+        latency: latency_between(&first.latency, &last.latency),
+    }
+}
+
+/// The longest latency of an interval is known as exactly as its bucket.
+fn latency_between(first: &Latency, last: &Latency) -> Latency {
+    let counted_before = |upper_ns: u64| {
+        let same = first.buckets.iter().find(|bucket| bucket.upper_ns == upper_ns);
+        same.map_or(0, |bucket| bucket.count)
+    };
+    let more = last.buckets.iter().map(|bucket| Bucket {
+        count: bucket.count.saturating_sub(counted_before(bucket.upper_ns)),
+        ..*bucket
+    });
+    let buckets: Vec<Bucket> = more.filter(|bucket| bucket.count > 0).collect();
+    let longest_ns = buckets.iter().map(|bucket| bucket.upper_ns).max().unwrap_or(0);
+    Latency {
+        sum_ns: last.sum_ns.saturating_sub(first.sum_ns),
+        max_ns: longest_ns.min(last.max_ns),
+        p50_ns: percentile(&buckets, 500),
+        p90_ns: percentile(&buckets, 900),
+        p99_ns: percentile(&buckets, 990),
+        p999_ns: percentile(&buckets, 999),
+        buckets,
+    }
+}
+
+/// The latency that so many of a thousand operations did not exceed; buckets are in order.
+fn percentile(buckets: &[Bucket], of_thousand: u64) -> u64 {
+    let all: u64 = buckets.iter().map(|bucket| bucket.count).sum();
+    let wanted = (all * of_thousand).div_ceil(1000).max(1);
+    let mut passed = 0;
+    let reached = buckets.iter().find(|bucket| {
+        passed += bucket.count;
+        passed >= wanted
+    });
+    reached.map_or(0, |bucket| bucket.upper_ns)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn report(count: u64, buckets: &[(u64, u64)], value: u64) -> Report {
+        let buckets =
+            buckets.iter().map(|(upper_ns, count)| Bucket { upper_ns: *upper_ns, count: *count });
+        let latency = Latency {
+            sum_ns: count * 100,
+            max_ns: 900,
+            buckets: buckets.collect(),
+            ..Latency::default()
+        };
+        let operation = OperationReport {
+            operation: "read".to_owned(),
+            count,
+            bytes: count * 10,
+            errors: [("EIO".to_owned(), count / 2)].into(),
+            latency,
+            ..OperationReport::default()
+        };
+        let held = Measure { rising: false, ..Measure::counter("held_bytes", "", value) };
+        Report {
+            position: 1,
+            operations: vec![operation],
+            measures: vec![Measure::counter("records", "", value), held],
+            ..Report::default()
+        }
+    }
+
+    #[test]
+    fn an_interval_has_only_what_was_counted_in_it() {
+        let before = report(100, &[(10, 90), (1000, 10)], 7);
+        let after = report(104, &[(10, 91), (20, 3), (1000, 10)], 9);
+        let found = &between(std::slice::from_ref(&before), &[after])[0];
+        let read = &found.operations[0];
+        assert_eq!((read.count, read.bytes, read.errors["EIO"]), (4, 40, 2));
+        let Latency { sum_ns, max_ns, p50_ns, p99_ns, .. } = read.latency;
+        assert_eq!((sum_ns, max_ns, p50_ns, p99_ns), (400, 20, 20, 20));
+        assert_eq!(found.measures.iter().map(|one| one.value).collect::<Vec<_>>(), [2, 9]);
+        let quiet = &between(std::slice::from_ref(&before), std::slice::from_ref(&before))[0];
+        assert!(quiet.operations.is_empty(), "{quiet:?}");
+    }
+}

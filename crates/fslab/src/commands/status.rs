@@ -1,0 +1,202 @@
+//! `fslab status`: the mounts of fslab, what they are, since when, and whether they work.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use fslab_sys::dead_mount::DeadMount;
+use fslab_sys::mounts::{self, MountEntry};
+use serde_json::{Value, json};
+
+use super::mount::description::{Description, SERVICE};
+use super::umount::{Daemon, mount_of_ours};
+use crate::output::{harmless, plain_table, print_table};
+use crate::{runtime, units};
+
+/// How long a daemon may take to answer.
+const ANSWER_TIME_MAX: Duration = Duration::from_secs(2);
+
+/// Answers are one line.
+const ANSWER_BYTES_MAX: u64 = 1 << 20;
+
+/// Arguments of `fslab status`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = HELP)]
+pub struct Args {
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+    /// Show all that is known of this mount [all mounts, a line each]
+    mount_point: Option<PathBuf>,
+}
+
+const HELP: &str = "\
+Health is one of:
+  ok             the daemon answers
+  no answer      there is a daemon, but it does not answer within two seconds
+  dead           the daemon has ended; `fslab umount` or `fslab mount -o replace` helps
+  older version  the daemon is too old to describe its mount
+Root sees the mounts of all users, other users see their own.";
+
+/// A mount and its daemon.
+struct Status {
+    mount: MountEntry,
+    health: Health,
+    description: Option<Description>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Health {
+    Ok,
+    NoAnswer,
+    Dead,
+    OlderVersion,
+}
+
+impl Args {
+    /// Prints the mounts.
+    pub fn run(self) -> Result<()> {
+        if let Some(path) = &self.mount_point {
+            let (_, mount) = mount_of_ours(path)?;
+            if !is_visible(&mount) {
+                let (path, owner) = (path.display(), mount.option("user_id").unwrap_or("0"));
+                bail_as!(BadInput, "{path} was mounted by user {owner}, and only they may ask");
+            }
+            let status = Status::of(mount);
+            if self.json {
+                say!("{:#}", status.as_json());
+            } else {
+                status.show();
+            }
+            return Ok(());
+        }
+        let mounts = mounts::list().context("can't read the list of mounts")?;
+        let own = mounts.into_iter().filter(|mount| mount.file_system == "fuse.fslab");
+        let all: Vec<Status> = own.filter(is_visible).map(Status::of).collect();
+        if self.json {
+            say!("{:#}", json!({ "mounts": all.iter().map(Status::as_json).collect::<Vec<_>>() }));
+        } else if all.is_empty() {
+            say!("no mounts; `fslab mount` makes one");
+        } else {
+            show_all(&all);
+        }
+        Ok(())
+    }
+}
+
+/// Whether the present user may ask about a mount.
+fn is_visible(mount: &MountEntry) -> bool {
+    let own = rustix::process::geteuid();
+    own.is_root() || mount.option("user_id") == Some(&own.as_raw().to_string())
+}
+
+impl Health {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Ok => "ok",
+            Self::NoAnswer => "no answer",
+            Self::Dead => "dead",
+            Self::OlderVersion => "older version",
+        }
+    }
+}
+
+impl Status {
+    fn of(mount: MountEntry) -> Self {
+        let (health, description) = match ask(&mount) {
+            Ok(Some(description)) => (Health::Ok, Some(description)),
+            _ if is_dead(&mount) => (Health::Dead, None),
+            Ok(None) => (Health::OlderVersion, None),
+            Err(error) => {
+                tracing::debug!(%error, "asking {}", mount.target.display());
+                (Health::NoAnswer, None)
+            }
+        };
+        Self { mount, health, description }
+    }
+
+    fn layers(&self) -> String {
+        let layers = self.description.as_ref().map(|known| known.layers.join(" / "));
+        layers.filter(|layers| !layers.is_empty()).unwrap_or_else(|| "-".to_owned())
+    }
+
+    fn since(&self) -> Option<jiff::Timestamp> {
+        let since = self.description.as_ref()?.since;
+        jiff::Timestamp::from_second(since as i64).ok()
+    }
+
+    fn as_json(&self) -> Value {
+        json!({
+            "mount_point": self.mount.target.to_string_lossy(),
+            "lower": self.mount.source.to_string_lossy(),
+            "user": self.mount.option("user_id").and_then(|user| user.parse::<u32>().ok()),
+            "health": self.health.name(),
+            "daemon": self.description,
+        })
+    }
+
+    fn row(&self) -> [String; 5] {
+        [
+            harmless(&self.mount.target.to_string_lossy()).into_owned(),
+            self.layers(),
+            harmless(&self.mount.source.to_string_lossy()).into_owned(),
+            self.since().map_or_else(|| "-".to_owned(), units::ago),
+            self.health.name().to_owned(),
+        ]
+    }
+
+    fn show(&self) {
+        let line = |name: &str, value: &str| say!("{name:<12} {}", harmless(value));
+        line("mount point", &self.mount.target.to_string_lossy());
+        line("layers", &self.layers());
+        line("lower", &self.mount.source.to_string_lossy());
+        line("health", self.health.name());
+        let Some(known) = &self.description else { return };
+        if let Some(since) = self.since() {
+            line("since", &format!("{since} ({})", units::ago(since)));
+        }
+        line("daemon", &format!("process {}, fslab {}", known.pid, known.version));
+        if !known.modes.is_empty() {
+            line("modes", &known.modes.join(", "));
+        }
+        known.cautions.iter().for_each(|caution| line("caution", caution));
+    }
+}
+
+fn show_all(all: &[Status]) {
+    let mut table = plain_table(["mount point", "layers", "lower", "since", "health"]);
+    table.add_rows(all.iter().map(Status::row));
+    print_table(&table);
+    let mut cautions: Vec<&String> =
+        all.iter().filter_map(|one| one.description.as_ref()).flat_map(|d| &d.cautions).collect();
+    cautions.sort();
+    cautions.dedup();
+    cautions.iter().for_each(|caution| say!("caution: {caution}"));
+}
+
+fn is_dead(mount: &MountEntry) -> bool {
+    let is_dead = matches!(DeadMount::on(&mount.target, "fuse.fslab"), Ok(Some(_)));
+    // The kernel may still answer for a moment from what it remembers.
+    is_dead || Daemon::of(mount).is_none()
+}
+
+/// Asks the daemon of a mount to describe it; `None` where it can't be asked for that.
+fn ask(mount: &MountEntry) -> Result<Option<Description>> {
+    let shown = mount.target.display();
+    let Some(socket) = runtime::find_socket(mount, &shown, SERVICE)? else { return Ok(None) };
+    describe(&socket).map(Some)
+}
+
+fn describe(socket: &Path) -> Result<Description> {
+    let mut stream = UnixStream::connect(socket)?;
+    stream.set_read_timeout(Some(ANSWER_TIME_MAX))?;
+    writeln!(stream)?;
+    let mut line = String::new();
+    BufReader::new(stream.take(ANSWER_BYTES_MAX)).read_line(&mut line)?;
+    if line.is_empty() {
+        bail!("the daemon has closed the connection");
+    }
+    serde_json::from_str(&line).context("the daemon gives an answer of another version")
+}

@@ -1,0 +1,72 @@
+//! Compares the output that a page shows with that of its commands.
+//!
+//! The lines of the page must occur in the real output, in their order. Sizes, times and other
+//! figures may differ: each number with its unit counts as the same, and so do runs of blanks. A
+//! line that is cut off with `...` stands for all lines that begin with it.
+
+/// How a line of a page ends that is cut off.
+const CUT: &str = "...";
+
+/// The first line of a page that the real output lacks.
+pub fn first_missing<'a>(expected: &'a [String], found: &str) -> Option<&'a str> {
+    let mut found = found.lines().map(without_figures);
+    expected.iter().map(String::as_str).filter(|line| !is_left_out(line)).find(|line| {
+        let wanted = without_figures(line.trim_end().trim_end_matches(CUT));
+        let is_cut = line.trim_end().ends_with(CUT);
+        let fits = |line: String| line == wanted || is_cut && line.starts_with(wanted.trim_end());
+        !found.any(fits)
+    })
+}
+
+fn is_left_out(line: &str) -> bool {
+    line.trim().is_empty() || line.trim() == CUT
+}
+
+/// A line with `#` for each figure and its unit, and one blank for each run of them.
+fn without_figures(line: &str) -> String {
+    const UNITS: [&str; 11] = ["B", "KiB", "MiB", "GiB", "TiB", "ns", "us", "ms", "s", "min", "h"];
+    let mut words = Vec::<String>::new();
+    for word in line.split_whitespace() {
+        let (mut shown, mut was_figure) = (String::new(), false);
+        for letter in word.chars() {
+            let is_figure = letter.is_ascii_digit() || was_figure && matches!(letter, '.' | ',');
+            if !is_figure {
+                shown.push(letter);
+            } else if !was_figure {
+                shown.push('#');
+            }
+            was_figure = is_figure;
+        }
+        let unit = shown.trim_end_matches([',', ';', ':', '.', ')']);
+        let is_unit = UNITS.contains(&unit) && words.last().is_some_and(|last| last.ends_with('#'));
+        if is_unit {
+            // The mark behind a unit stays: the sentence goes on the same way.
+            let mark = shown[unit.len()..].to_owned();
+            words.iter_mut().last().into_iter().for_each(|last| last.push_str(&mark));
+        } else {
+            words.push(shown);
+        }
+    }
+    words.join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn figures_may_differ_and_words_may_not() {
+        assert_eq!(without_figures("a  12 files, 3.5 MiB; 7%"), "a # files, #; #%");
+        let expected = |text: &str| text.lines().map(str::to_owned).collect::<Vec<_>>();
+        let found = "head\narchived 3 files, 1.2 MiB\nall 12 done in 3.1 s\n";
+        for (page, missing) in [
+            ("archived 1 files, 575.7 KiB\nall 1 done in 4 ms", None),
+            ("head\n...\nall 1 done in...", None),
+            ("all 12 done in 3.1 s\nhead", Some("head")),
+            ("archived 3 file, 1.2 MiB", Some("archived 3 file, 1.2 MiB")),
+            ("archived three files, 1.2 MiB", Some("archived three files, 1.2 MiB")),
+        ] {
+            assert_eq!(first_missing(&expected(page), found), missing, "{page}");
+        }
+    }
+}
