@@ -21,7 +21,7 @@ pub enum Error {
     #[error("{0}")]
     Damaged(#[from] Damage),
     /// The device holds something else.
-    #[error("this is no ext2 file system: {0}")]
+    #[error("not an ext2 file system: {0}")]
     NotExt2(&'static str),
     /// The file system has features that this crate does not know and that forbid what was asked.
     #[error("{0}")]

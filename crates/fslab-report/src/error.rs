@@ -29,7 +29,7 @@ pub enum Error {
         source: io::Error,
     },
     /// A line of a samples file does not parse.
-    #[error("{}, line {line}: {source}", path.display())]
+    #[error("{}, line {line} is not a record of a comparison: {source}", path.display())]
     Record {
         /// The samples file.
         path: PathBuf,

@@ -103,7 +103,7 @@ fn parse(argument: &str) -> Result<Wanted<'_>> {
             let policies: Vec<_> = alloc::POLICIES.iter().map(|policy| policy.name).collect();
             bail_as!(
                 BadInput,
-                "'{pair}' is nothing that can be said of an image; there are policy={}, \
+                "'{pair}' is not an option of an image; the options are policy={}, \
                  clustering=smart|dumb, seed=NUMBER, index=htree|linear, shrink=on|off, \
                  readdir=index|inode, close=later|sync, cache=SIZE, and for ext2:memory \
                  size=SIZE, inode-ratio=BYTES",

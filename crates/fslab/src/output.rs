@@ -71,12 +71,13 @@ pub fn print_figures(mut table: Table) {
     print_table(&table);
 }
 
-/// Prints a table without blanks at line ends. Where no terminal says how wide lines may be, they
-/// are at most [`WIDTH`] wide.
+/// Prints a table without blanks at line ends. Where no terminal says how wide lines may be, the
+/// variable `COLUMNS` does, or they are at most [`WIDTH`] wide.
 pub fn print_table(table: &Table) {
     let mut table = table.clone();
     if table.width().is_none() {
-        table.set_width(WIDTH);
+        let columns = std::env::var("COLUMNS").ok().and_then(|columns| columns.parse().ok());
+        table.set_width(columns.unwrap_or(WIDTH));
     }
     table.to_string().lines().for_each(|line| say!("{}", line.trim_end()));
 }

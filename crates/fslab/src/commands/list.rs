@@ -72,7 +72,7 @@ impl Args {
             let names = names.chain(entries().map(|entry| entry.name.as_str()));
             bail_as!(
                 BadInput,
-                "nothing is called '{what}'; nearest: {}",
+                "there is nothing with the name '{what}'; nearest: {}",
                 fslab_report::nearest(what, names)
             );
         }

@@ -225,7 +225,11 @@ impl Args {
         for name in &self.only {
             let Some(attribute) = ATTRIBUTES.iter().find(|attribute| attribute.name == name) else {
                 let names: Vec<_> = ATTRIBUTES.iter().map(|attribute| attribute.name).collect();
-                bail_as!(BadInput, "no attribute '{name}'; there is: {}", names.join(", "));
+                bail_as!(
+                    BadInput,
+                    "no attribute '{name}'; nearest: {}",
+                    fslab_report::nearest(name, names.iter().copied())
+                );
             };
             chosen.push(*attribute);
         }

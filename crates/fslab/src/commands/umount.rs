@@ -93,7 +93,11 @@ pub(super) fn mount_of_ours(path: &Path) -> Result<(PathBuf, MountEntry)> {
     let place = mounts::place_of(path).with_context(cant)?;
     match mount.filter(|mount| mount.file_system == "fuse.fslab" && mount.target == place) {
         Some(mount) => Ok((place, mount)),
-        None => bail_as!(BadInput, "{} is no mount of fslab", place.display()),
+        None => bail_as!(
+            BadInput,
+            "{} is not a mount of fslab; `fslab status` lists the mounts",
+            place.display()
+        ),
     }
 }
 

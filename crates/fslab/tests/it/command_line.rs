@@ -28,7 +28,7 @@ fn what_can_not_be_used_has_its_code() {
         (["mount", "-l", "zstd:level=99", lower, point].as_slice(), "level=99"),
         (&["mount", "-l", "zstd:chunk=5000", lower, point], "chunk"),
         (&["mount", "ext2:/no/such", point], "the image /no/such does not exist"),
-        (&["mount", mistyped.as_str(), point], "'polcy=x' is nothing"),
+        (&["mount", mistyped.as_str(), point], "'polcy=x' is not an option"),
         (&["ext2", "info", "/no/such"], "the image /no/such does not exist"),
         (&["umount", "/no/such"], "/no/such does not exist"),
         (&["stats", "/no/such"], "/no/such does not exist"),
@@ -93,7 +93,7 @@ fn wrong_places_are_named() {
     refused(&["mount", inner, lower], BAD_INPUT, "lies inside the mount point");
     refused(&["mount", point, lower], BAD_INPUT, "is not empty");
     refused(&["mount", "/no/such", point], BAD_INPUT, "/no/such does not exist");
-    refused(&["umount", point], BAD_INPUT, "is no mount of fslab");
+    refused(&["umount", point], BAD_INPUT, "is not a mount of fslab");
     assert!(!is_mounted(&place.point) && !is_mounted(&place.lower));
 }
 

@@ -143,7 +143,7 @@ fn what_is_no_image_is_named() {
     let point = place.point.to_str().unwrap();
     for (arguments, part) in [
         (vec!["ext2", "mkfs", image], "use --force"),
-        (vec!["ext2", "mkfs", "-b", "5000", file], "5000 is no block size"),
+        (vec!["ext2", "mkfs", "-b", "5000", file], "block size 5000: use 1024"),
         (vec!["ext2", "mkfs", "-b", "8192", file, "64MiB"], "simulation"),
         (vec!["ext2", "mkfs", "-U", "12", file], "'12' is no UUID"),
         (vec!["ext2", "mkfs", "/tmp/no-such-image"], "how large"),

@@ -32,6 +32,7 @@ mod sca_memory;
 mod sca_tools;
 mod services;
 mod set_id;
+mod snapshots;
 mod support;
 mod systemd;
 mod tier_answers;

@@ -176,7 +176,7 @@ fn a_mount_that_has_nothing_to_tell_says_so() {
     assert!(code == 3 && message.contains("mount with -l stats"), "{message}");
     place.umount();
     let (code, message) = run(&["stats", place.point.to_str().unwrap()]);
-    assert!(code == 3 && message.contains("is no mount of fslab"), "{message}");
+    assert!(code == 3 && message.contains("is not a mount of fslab"), "{message}");
 }
 
 /// A mount with a trace beside it.

@@ -128,7 +128,11 @@ impl Args {
 
     fn options(&self) -> Result<MkfsOptions> {
         let Some(block_size) = BlockSize::new(self.block_size) else {
-            bail_as!(BadInput, "{} is no block size", self.block_size);
+            bail_as!(
+                BadInput,
+                "block size {}: use 1024, 2048 or 4096, or up to 65536 with --simulation",
+                self.block_size
+            );
         };
         let hash_seed = parse_uuid(self.hash_seed.as_deref(), "hash seed")?;
         let word = |index: usize| {

@@ -9,7 +9,7 @@ use std::time::SystemTime;
 
 use anyhow::{Context, Result};
 use fslab_ext2::{Ext2, VolumeOptions};
-use fslab_vfs::{Attr, Credentials, FileSystem, Ino, Name, Request, Timestamp};
+use fslab_vfs::{Attr, Credentials, Errno, FileSystem, Ino, Name, Request, Timestamp};
 
 use crate::leaves;
 
@@ -41,8 +41,12 @@ impl Image {
         let mut at = self.ext2.getattr(&request, Ino::ROOT, None)?;
         for name in names(path) {
             let name = Name::new(&name).with_context(|| path.display().to_string())?;
-            let entry = self.ext2.lookup(&request, at.ino, name);
-            at = entry.with_context(|| path.display().to_string())?.attr;
+            at = match self.ext2.lookup(&request, at.ino, name) {
+                Err(error) if error.errno() == Errno::NOENT => {
+                    bail_as!(BadInput, "there is no {} in the image", path.display())
+                }
+                entry => entry.with_context(|| path.display().to_string())?.attr,
+            };
         }
         Ok(at)
     }

@@ -1,0 +1,90 @@
+//! Help pages, errors and the shapes of JSON, compared with files in the project: whoever changes
+//! one sees what users will see.
+//!
+//! `FSLAB_UPDATE_SNAPSHOTS=1 cargo test -p fslab --test it -- snapshots` writes the files anew.
+
+mod errors;
+mod json;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use crate::support::fslab;
+
+/// Compares a text with a file of the project, or writes the file where that is asked for.
+#[track_caller]
+fn expect(path: &str, text: &str) {
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(path);
+    if is_updating() {
+        fs::write(&file, text).unwrap();
+        return;
+    }
+    let expected = fs::read_to_string(&file).unwrap_or_default();
+    let differs = expected.lines().zip(text.lines()).find(|(one, other)| one != other);
+    assert!(
+        expected == text,
+        "{path} differs, first here: {differs:?}; lines {} and {}. \
+         FSLAB_UPDATE_SNAPSHOTS=1 writes it anew",
+        expected.lines().count(),
+        text.lines().count()
+    );
+}
+
+fn is_updating() -> bool {
+    std::env::var_os("FSLAB_UPDATE_SNAPSHOTS").is_some()
+}
+
+/// A command line as a page shows it.
+fn shown(words: &[&str]) -> String {
+    let quoted = |word: &&str| match word.contains([' ', '?', '*', '\'']) {
+        true => format!("'{word}'"),
+        false => (*word).to_owned(),
+    };
+    let words: Vec<String> = words.iter().map(quoted).collect();
+    format!("fslab {}", words.join(" "))
+}
+
+fn help(words: &[String]) -> String {
+    let mut command = fslab(&[]);
+    command.args(words).arg("--help").env("COLUMNS", "100").env_remove("SOURCE_DATE_EPOCH");
+    let output = command.output().unwrap();
+    assert!(output.status.success(), "{words:?}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// The help page of a command and those of its subcommands.
+fn add_pages(words: &[String], pages: &mut String) {
+    let page = help(words);
+    let subcommands: Vec<String> = page
+        .lines()
+        .skip_while(|line| *line != "Commands:")
+        .skip(1)
+        .take_while(|line| !line.is_empty())
+        .filter_map(|line| line.strip_prefix("  ").filter(|line| !line.starts_with(' ')))
+        .filter_map(|line| line.split_whitespace().next().map(str::to_owned))
+        .filter(|name| name != "help")
+        .collect();
+    let name = [&["fslab".to_owned()], words].concat().join(" ");
+    pages.push_str(&format!("==== {name}\n{page}\n"));
+    for subcommand in subcommands {
+        add_pages(&[words, &[subcommand]].concat(), pages);
+    }
+}
+
+#[test]
+fn help_pages_are_as_recorded() {
+    let mut pages = String::new();
+    add_pages(&[], &mut pages);
+    assert!(pages.matches("\n==== ").count() > 75, "too few pages");
+    for (number, line) in pages.lines().enumerate() {
+        assert!(!line.contains("os error"), "line {number}: {line}");
+    }
+    expect("crates/fslab/tests/it/snapshots/help.txt", &pages);
+}
+
+/// A directory without its random name.
+fn without_scratch(text: &str, scratch: &Path) -> String {
+    let real: PathBuf = scratch.canonicalize().unwrap();
+    let text = text.replace(real.to_str().unwrap(), "DIR");
+    text.replace(scratch.to_str().unwrap(), "DIR")
+}

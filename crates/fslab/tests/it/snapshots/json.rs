@@ -1,0 +1,315 @@
+//! The shape of everything that `--json` prints: the guide's page on JSON is made of it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::Path;
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+use super::{expect, is_updating, shown};
+use crate::support::{fslab, require_mounting};
+
+/// A command, what its page says first, and the paths of objects whose keys are names of things.
+struct Shape {
+    words: &'static [&'static str],
+    about: &'static str,
+    maps: &'static [&'static str],
+}
+
+const fn shape(
+    words: &'static [&'static str],
+    about: &'static str,
+    maps: &'static [&'static str],
+) -> Shape {
+    Shape { words, about, maps }
+}
+
+const SHAPES: &[Shape] = &[
+    shape(
+        &["status", "--json", "mnt"],
+        "One mount; without a mount point, a list `mounts` of such objects.",
+        &[],
+    ),
+    shape(
+        &["stats", "--json", "mnt"],
+        "What the layers of a mount have counted.",
+        &["layers[].operations[].errors"],
+    ),
+    shape(
+        &["doctor", "--json"],
+        "One entry for each check. `state` is `yes`, `limited` or `no`.",
+        &[],
+    ),
+    shape(&["list", "--json"], "Everything that has a name.", &[]),
+    shape(
+        &["sca", "stat", "--json", "-v", "low"],
+        "Sums by codec; `files` is empty without `-v` for directories.",
+        &[],
+    ),
+    shape(&["sca", "check", "--json", "low"], "A line for each finding, then the sums.", &[]),
+    shape(&["sca", "verify", "--json", "low"], "As `check`.", &[]),
+    shape(
+        &["sca", "recovery", "--json", "--size", "1MiB", "--rounds", "2"],
+        "Times of a recovery beside reading.",
+        &[],
+    ),
+    shape(
+        &["ext2", "info", "--json", "--groups", "disk.ext2"],
+        "Parameters, and each block group with `--groups`.",
+        &[],
+    ),
+    shape(&["ext2", "ls", "--json", "disk.ext2"], "The entries of a directory.", &[]),
+    shape(&["ext2", "stat", "--json", "disk.ext2", "/plain"], "A file and its extents.", &[]),
+    shape(
+        &["ext2", "check", "--json", "disk.ext2"],
+        "`code` is the stable name of a problem.",
+        &[],
+    ),
+    shape(
+        &["ext2", "repair", "-n", "--json", "disk.ext2"],
+        "What was repaired, and what is left.",
+        &[],
+    ),
+    shape(&["ext2", "layout", "--json", "disk.ext2"], "Layout scores by size.", &[]),
+    shape(&["ext2", "undelete", "--json", "disk.ext2"], "Deleted files.", &[]),
+    shape(
+        &["ext2", "capacity", "--json", "--levels", "1", "--block-size", "1024"],
+        "Names that fit.",
+        &[],
+    ),
+    shape(&["age", "show", "--json", "days.parquet"], "A workload.", &["counts"]),
+    shape(&["age", "simulate", "--json", "days.parquet"], "A row for each policy.", &[]),
+    shape(&["age", "replay", "--json", "days.parquet", "mem:"], "The result of a replay.", &[]),
+    shape(&["age", "score", "--json", "low"], "Scores of a tree.", &[]),
+    shape(&["age", "diff", "--json", "one.parquet", "two.parquet"], "Counts of differences.", &[]),
+    shape(&["age", "verify", "--json", "one.parquet", "one.parquet"], "Findings.", &[]),
+    shape(
+        &["tier", "--json", "archive", "photos"],
+        "An object a line, as for all commands of `fslab tier`: events, then `end`.",
+        &[],
+    ),
+    shape(&["tier", "--json", "state", "photos"], "The state of files.", &[]),
+    shape(&["tier", "--json", "du", "photos"], "Sums.", &[]),
+    shape(&["tier", "--json", "versions", "photos/one"], "Archived versions.", &[]),
+    shape(&["tier", "--json", "archives", "photos"], "The archives.", &[]),
+    shape(&["tier", "--json", "release", "-n", "photos"], "What would be released.", &[]),
+    shape(
+        &["probe", "--json", "--only", "block-size,inline-data", "."],
+        "Attributes with their evidence.",
+        &["attributes[].evidence"],
+    ),
+    shape(
+        &["trace", "show", "--json", "--limit", "40", "trace"],
+        "An operation a line, with the columns of the trace.",
+        &[],
+    ),
+    shape(
+        &["compare", "plan.toml", "--json", "--seed", "1", "--out", "report"],
+        "The figures of a comparison.",
+        &["metrics"],
+    ),
+    shape(&["report", "--json", "report/samples.jsonl"], "As `compare`.", &["metrics"]),
+];
+
+/// Commands whose fields depend on the machine, its file systems or its kernel: they may print fewer
+/// than the page has.
+const OF_THE_MACHINE: &[&[&str]] =
+    &[&["doctor"], &["probe"], &["age", "score"], &["age", "diff"], &["compare"], &["report"]];
+
+/// The end of the path of an object whose fields are not documented.
+const OPAQUE: &str = ".evidence";
+
+const INTRODUCTION: &str = "\
+# JSON
+
+Commands that show something print JSON with `--json`. Commands that work on many files print an object
+a line; the others print one object. This page lists the fields of each command and their types, as the
+tests of the project see them. Fields may be added; a field that changes its meaning gets another name.
+
+`[]` stands for the entries of a list, and `NAME` for names of things, such as those of errors.
+
+";
+
+const PLAN: &str = r#"
+name = "small"
+rounds = 3
+baseline = "memory"
+
+[[target]]
+name = "memory"
+in_process = "mem:"
+
+[[target]]
+name = "null"
+in_process = "null / mem:"
+
+[[workload]]
+name = "names"
+files = 200
+"#;
+
+/// A small tree of everything that the commands look at.
+fn prepare(at: &Path) {
+    let works = |words: &[&str]| {
+        let output = fslab(words).current_dir(at).output().unwrap();
+        assert!(output.status.success(), "{words:?}: {}", String::from_utf8_lossy(&output.stderr));
+    };
+    for name in ["low", "mnt", "photos", "traced"] {
+        fs::create_dir(at.join(name)).unwrap();
+    }
+    fs::write(at.join("plain"), vec![7; 9000]).unwrap();
+    fs::write(at.join("photos/one"), vec![7; 200_000]).unwrap();
+    works(&["ext2", "mkfs", "disk.ext2", "8MiB"]);
+    works(&["ext2", "put", "disk.ext2", "plain", "/plain"]);
+    works(&[
+        "age",
+        "profile",
+        "developer",
+        "--volume",
+        "16MiB",
+        "--days",
+        "3",
+        "-o",
+        "days.parquet",
+    ]);
+    works(&["mount", "-l", "zstd", "-l", "stats", "low", "mnt"]);
+    fs::write(at.join("mnt/file"), vec![7; 300_000]).unwrap();
+    fs::metadata(at.join("mnt/missing")).unwrap_err();
+    works(&["mount", "-l", "trace:to=trace", "mem:", "traced"]);
+    fs::write(at.join("traced/file"), b"traced").unwrap();
+    works(&["umount", "traced"]);
+    works(&["age", "snapshot", "photos", "one.parquet"]);
+    fs::write(at.join("photos/two"), b"later").unwrap();
+    works(&["age", "snapshot", "photos", "two.parquet"]);
+    works(&["tier", "init", "-q", "--archive", "archive", "--home", "photos.tier", "photos"]);
+    fs::write(at.join("plan.toml"), PLAN).unwrap();
+}
+
+/// The types of a value's parts, by their paths.
+fn collect(
+    value: &Value,
+    path: &str,
+    maps: &[&str],
+    found: &mut BTreeMap<String, BTreeSet<&'static str>>,
+) {
+    let mut add = |kind| {
+        found.entry(path.to_owned()).or_default().insert(kind);
+    };
+    match value {
+        // What was seen differs from file system to file system.
+        Value::Object(_) if path.ends_with(OPAQUE) => add("object"),
+        Value::Null => add("null"),
+        Value::Bool(_) => add("boolean"),
+        Value::Number(_) => add("number"),
+        Value::String(_) => add("string"),
+        Value::Array(items) if items.is_empty() => add("list"),
+        Value::Array(items) => {
+            items.iter().for_each(|item| collect(item, &format!("{path}[]"), maps, found));
+        }
+        Value::Object(fields) if fields.is_empty() => add("object"),
+        Value::Object(fields) => {
+            for (key, value) in fields {
+                let is_map =
+                    maps.iter().any(|map| path == *map || path.ends_with(&format!(".{map}")));
+                let key = if is_map { "NAME" } else { key };
+                let dot = if path.is_empty() { "" } else { "." };
+                collect(value, &format!("{path}{dot}{key}"), maps, found);
+            }
+        }
+    }
+}
+
+/// A list that is empty in one place and has entries in another is described by its entries.
+fn lines(mut found: BTreeMap<String, BTreeSet<&'static str>>) -> String {
+    let paths: Vec<String> = found.keys().cloned().collect();
+    let has_parts = |path: &str, mark: &str| {
+        paths
+            .iter()
+            .any(|other| other.strip_prefix(path).is_some_and(|rest| rest.starts_with(mark)))
+    };
+    for (path, kinds) in &mut found {
+        if has_parts(path, "[]") {
+            kinds.remove("list");
+        }
+        if has_parts(path, ".") {
+            kinds.remove("object");
+        }
+    }
+    let line = |(path, kinds): (&String, &BTreeSet<&str>)| {
+        let kinds: Vec<&str> = kinds.iter().copied().collect();
+        format!("{path}: {}\n", kinds.join(" or "))
+    };
+    found.iter().filter(|(_, kinds)| !kinds.is_empty()).map(line).collect()
+}
+
+/// The part of the page about a command.
+struct Section {
+    heading: String,
+    lines: String,
+}
+
+impl Section {
+    fn text(&self, about: &str) -> String {
+        let Self { heading, lines } = self;
+        format!("## `{heading}`\n\n{about}\n\n```text\n{lines}```\n\n")
+    }
+}
+
+fn is_of_the_machine(words: &[&str]) -> bool {
+    OF_THE_MACHINE.iter().any(|first| words.starts_with(first))
+}
+
+/// The lines of the page about a command.
+fn documented(heading: &str) -> String {
+    let page = include_str!("../../../../../docs/guide/src/json.md");
+    let section = page.split("## `").find(|section| section.starts_with(&format!("{heading}`")));
+    let lines = section.and_then(|section| section.split("```text\n").nth(1)?.split("```").next());
+    lines.unwrap_or_default().to_owned()
+}
+
+/// Whether a field is documented with all the types that were seen.
+fn is_known(line: &str, known: &str) -> bool {
+    let (path, kinds) = line.split_once(": ").unwrap();
+    let documented = known.lines().find_map(|line| line.strip_prefix(&format!("{path}: ")));
+    documented
+        .is_some_and(|all| kinds.split(" or ").all(|kind| all.split(" or ").any(|one| one == kind)))
+}
+
+#[test]
+fn shapes_of_json_are_as_documented() {
+    require_mounting!();
+    let scratch = TempDir::new().unwrap();
+    prepare(scratch.path());
+    let mut page = INTRODUCTION.to_owned();
+    for Shape { words, about, maps } in SHAPES {
+        if words[0] == "sca" && scratch.path().join("mnt/file").exists() {
+            let umount = fslab(&["umount", "mnt"]).current_dir(scratch.path()).output().unwrap();
+            assert!(umount.status.success(), "{}", String::from_utf8_lossy(&umount.stderr));
+        }
+        let output = fslab(words).current_dir(scratch.path()).output().unwrap();
+        let text = String::from_utf8(output.stdout).unwrap();
+        let mut found = BTreeMap::new();
+        let values = serde_json::Deserializer::from_str(&text).into_iter::<Value>();
+        for value in values {
+            let value = value.unwrap_or_else(|error| panic!("{words:?}: {error}: {text}"));
+            collect(&value, "", maps, &mut found);
+        }
+        assert!(!found.is_empty(), "{words:?}: {}", String::from_utf8_lossy(&output.stderr));
+        let section = Section { heading: shown(words), lines: lines(found) };
+        page.push_str(&section.text(about));
+        if !is_of_the_machine(words) || is_updating() {
+            continue;
+        }
+        let known = documented(&section.heading);
+        let unknown: Vec<_> =
+            section.lines.lines().filter(|line| !is_known(line, &known)).collect();
+        assert!(unknown.is_empty(), "{words:?}: not on the page: {unknown:#?}");
+        // The page may have more.
+        let end = page.len() - section.text(about).len();
+        page.truncate(end);
+        page.push_str(&Section { heading: section.heading, lines: known }.text(about));
+    }
+    let page = format!("{}\n", page.trim_end());
+    expect("docs/guide/src/json.md", &page);
+}
