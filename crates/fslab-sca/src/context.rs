@@ -70,7 +70,7 @@ pub enum WhenToPack {
     Idle { after: Duration, rate: u64 },
     /// When the last who writes one closes it, who waits for it.
     Close,
-    /// Only by `fslab sca pack`.
+    /// Only by `fslab sca compact`.
     Never,
 }
 
@@ -150,7 +150,7 @@ impl<'a> Io<'a> {
     /// Damage, said once in the log and answered as `EIO`.
     pub fn damaged(&self, offset: u64, what: &'static str) -> Error {
         let (file, chunk) = (self.lower.name(), self.chunk);
-        tracing::error!(%file, chunk, offset, what, "damaged stored file; see `fslab sca check`");
+        tracing::error!(%file, chunk, offset, what, "damaged stored file; see `fslab sca verify`");
         Error::Damaged { ino: self.lower.ino, offset, what }
     }
 }

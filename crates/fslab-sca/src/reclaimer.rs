@@ -181,7 +181,7 @@ impl Reclaimer {
         }
         let left = self.shared.queue.lock().packed.order.len();
         if left > 0 {
-            tracing::info!("{left} files are left to be packed; `fslab sca pack` does so");
+            tracing::info!("{left} files are left to be compacted; `fslab sca compact` does so");
         }
     }
 }

@@ -28,55 +28,56 @@ pub struct Args {
     /// Only these attributes, separated by commas; `fslab list attributes` lists them
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     only: Vec<String>,
-    /// Time too what can be timed, by a validated cycle counter, and put it beside what was
-    /// counted
-    #[arg(long)]
-    timing: bool,
-    /// For --timing: empty the caches of the whole machine when the file system must forget where
-    /// blocks are (root)
-    #[arg(long, requires = "timing")]
-    drop_caches: bool,
-    /// Print JSON, with the evidence
-    #[arg(long)]
-    json: bool,
     /// Explain how each value was found
     #[arg(long)]
     explain: bool,
+    /// Print JSON, with the evidence
+    #[arg(long)]
+    json: bool,
     /// Draw the evidence into an SVG file
     #[arg(long, value_name = "FILE")]
     plot: Option<PathBuf>,
-    /// Judge the answers by what superblocks, sysfs and statx say; an error where one is wrong
-    #[arg(long, conflicts_with_all = ["only", "json", "explain", "plot"])]
-    verify: bool,
-    /// Make file systems of every kind on images in PATH (else in memory and the directory for
-    /// temporary files) and judge the answers on each
-    #[arg(long, conflicts_with_all = ["only", "json", "explain", "plot", "verify", "drop_caches"])]
-    verify_matrix: bool,
-    /// For --verify-matrix: the shorter form
-    #[arg(long, requires = "verify_matrix")]
-    short: bool,
-    /// For --verify-matrix: only cells whose names contain this
-    #[arg(long, value_name = "TEXT", requires = "verify_matrix")]
-    cells: Option<String>,
-    /// Find the four results of Hu and Bursum again on ext2, ext3 and ext4, counted and timed, and
-    /// show them beside the paper's claims
-    #[arg(long, conflicts_with_all = [
-        "only", "explain", "plot", "verify", "verify_matrix", "drop_caches", "memory"
-    ])]
-    reproduce: bool,
     /// Skip checks that make many files or flush the device often
     #[arg(long)]
     gentle: bool,
-    /// Bytes that the prober's files may take at one time
+    /// Most bytes that files of the prober take at one time
     #[arg(long, value_name = "SIZE", default_value = "128MiB")]
     budget: Size,
-    /// Bound the memory of the prober, and with it the cache of files, by a control group (root)
+    /// Limit the memory of the prober and its file cache by a control group (root)
     #[arg(long, value_name = "SIZE", conflicts_with = "verify_matrix")]
     memory: Option<Size>,
-    /// Seed of the draws that judge what was timed
-    #[arg(long, default_value_t = 1)]
+    /// Measure by timing too, with a validated cycle counter
+    #[arg(long, help_heading = "Timing")]
+    timing: bool,
+    /// Empty the caches of the whole machine where block addresses must be read again (root)
+    #[arg(long, requires = "timing", help_heading = "Timing")]
+    drop_caches: bool,
+    /// Seed of the tests on timed values
+    #[arg(long, default_value_t = 1, help_heading = "Timing")]
     seed: u64,
+    /// Compare the answers with superblock, sysfs and statx; fail where one is wrong
+    #[arg(long, conflicts_with_all = ["only", "json", "explain", "plot"], help_heading = VERIFYING)]
+    verify: bool,
+    /// Make file systems of many kinds on images in PATH [memory and the directory for temporary
+    /// files], and verify the answers on each
+    #[arg(long, conflicts_with_all = ["only", "json", "explain", "plot", "verify", "drop_caches"],
+          help_heading = VERIFYING)]
+    verify_matrix: bool,
+    /// Use the short matrix
+    #[arg(long, requires = "verify_matrix", help_heading = VERIFYING)]
+    short: bool,
+    /// Only cells of the matrix whose names contain this text
+    #[arg(long, value_name = "TEXT", requires = "verify_matrix", help_heading = VERIFYING)]
+    cells: Option<String>,
+    /// Find the four results of Hu and Bursum on ext2, ext3 and ext4, by counting and by timing
+    #[arg(long, conflicts_with_all = [
+        "only", "explain", "plot", "verify", "verify_matrix", "drop_caches", "memory"
+    ], help_heading = "The paper")]
+    reproduce: bool,
 }
+
+/// The heading of options on verification.
+const VERIFYING: &str = "Verifying the prober";
 
 /// Less room than this shows no read-ahead window at all.
 const BUDGET_LEAST: Size = Size::mib(16);

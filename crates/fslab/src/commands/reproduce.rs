@@ -33,25 +33,27 @@ pub struct Args {
     /// The paper
     #[arg(default_value = library::ALL, value_parser = library::names())]
     paper: String,
-    /// Use the quick forms of the plans; no new round is begun once a plan has had its share of the
-    /// minutes. What is left of them goes to the plans with the fewest rounds. What the machine
-    /// disturbs is marked, not run again
+    /// Use the quick forms of the plans. No round of a plan begins after its share of the minutes;
+    /// the rest goes to the plans with the fewest rounds. Interference is marked, not run again
     #[arg(long)]
     quick: bool,
     /// Time limit of a quick run; each plan finishes its first round
     #[arg(long, value_name = "N", default_value_t = running::QUICK_MINUTES, requires = "quick",
           value_parser = clap::value_parser!(u64).range(1..=1440))]
     minutes: u64,
-    /// Use the papers' own sizes, which takes many hours; the default
+    /// Use the sizes of the papers, which takes many hours (the default)
     #[arg(long, conflicts_with = "quick")]
     full: bool,
-    /// Directory for the pages and the samples: a new or an empty one, or with --samples one of
-    /// such pages [default: fslab-reproduce-TIME]
+    /// A new or empty directory for pages and samples, or with --samples an earlier one [default:
+    /// fslab-reproduce-TIME]
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
     /// List the plans and claims, and how long they would take; run nothing
     #[arg(short = 'n', long, conflicts_with_all = ["out", "samples"])]
     dry_run: bool,
+    /// With --dry-run: list every claim and the source of its figure
+    #[arg(short, long, requires = "dry_run")]
+    verbose: bool,
     /// Show the results of an earlier run in DIR; run nothing
     #[arg(long, value_name = "DIR", conflicts_with_all = ["quick", "full", "seed", "work_dir"])]
     samples: Option<PathBuf>,
@@ -69,7 +71,7 @@ impl Args {
         let form = if self.quick { Form::Quick } else { Form::Full };
         let library = Library::open(&self.paper, form)?;
         if self.dry_run {
-            return telling::describe(&library, self.minutes);
+            return telling::describe(&library, self.minutes, self.verbose);
         }
         if let Some(samples) = &self.samples {
             let done = running::read_again(samples)?;

@@ -147,7 +147,7 @@ fn what_is_no_image_is_named() {
         (vec!["ext2", "mkfs", "-b", "8192", file, "64MiB"], "simulation"),
         (vec!["ext2", "mkfs", "-U", "12", file], "'12' is no UUID"),
         (vec!["ext2", "mkfs", "/tmp/no-such-image"], "how large"),
-        (vec!["ext2", "info", file], "no ext2 file system"),
+        (vec!["ext2", "info", file], "not an ext2 file system"),
     ] {
         let (code, message) = run(&arguments);
         assert_eq!(code, BAD_INPUT, "{arguments:?}: {message}");
@@ -157,7 +157,7 @@ fn what_is_no_image_is_named() {
     for (arguments, part) in [
         (vec!["ext2", "info", "/no/such/image"], "/no/such/image"),
         (vec!["ext2", "cat", image, "/none"], "/none"),
-        (vec!["mount", &format!("ext2:{file}"), point], "no ext2 file system"),
+        (vec!["mount", &format!("ext2:{file}"), point], "not an ext2 file system"),
     ] {
         let (code, message) = run(&arguments);
         assert_ne!(code, 0, "{arguments:?}");

@@ -19,6 +19,9 @@ pub(super) fn run(args: &Args, plan: &Plan, seed: u64) -> Result<()> {
     }
     describe(args, plan, seed);
     crate::output::print(estimate(args, plan, &durations));
+    if !args.trial && has_untimed(args, plan, &durations) {
+        say!("`--dry-run --trial` runs one round on a temporary directory to time them");
+    }
     Ok(())
 }
 
@@ -142,6 +145,11 @@ fn chosen<'a>(cells: &Cells, plan: &'a Plan) -> Vec<(&'a str, &'a str)> {
     runs
 }
 
+fn has_untimed(args: &Args, plan: &Plan, durations: &Durations) -> bool {
+    let runs = chosen(&args.cells(), plan);
+    runs.iter().any(|(target, workload)| durations.of(plan, target, workload).is_none())
+}
+
 pub(super) fn estimate(args: &Args, plan: &Plan, durations: &Durations) -> String {
     let runs = chosen(&args.cells(), plan);
     let known: Vec<Option<f64>> =
@@ -152,11 +160,7 @@ pub(super) fn estimate(args: &Args, plan: &Plan, durations: &Durations) -> Strin
         return "\nnothing is chosen: there is nothing to run\n".to_owned();
     }
     if unknown == known.len() {
-        return format!(
-            "\n{} runs; how long they take is not known on this machine: --dry-run --trial runs \
-             one round to find out\n",
-            known.len()
-        );
+        return format!("\n{} runs, which have not been timed on this machine yet\n", known.len());
     }
     let most = f64::from(plan.rounds_max) / f64::from(plan.rounds);
     let limit = plan.time_limit_seconds.map_or(f64::INFINITY, |seconds| seconds as f64);
@@ -166,7 +170,7 @@ pub(super) fn estimate(args: &Args, plan: &Plan, durations: &Durations) -> Strin
     }
     if unknown > 0 {
         text.push_str(&format!(
-            ", without {unknown} runs of which nothing is known: --trial finds out"
+            ", without {unknown} runs that have not been timed on this machine yet"
         ));
     }
     text + "\n"

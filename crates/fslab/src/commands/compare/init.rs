@@ -140,7 +140,7 @@ fn head(machine: &Machine) -> String {
         "# A plan for this machine, by `fslab compare --init`. Look at it, change it, then\n\
          #   fslab compare FILE --dry-run    says what it would do and how long it would take\n\
          #   fslab compare FILE              runs it\n\
-         # `fslab list` says what workloads and layers there are.\n{kernel}\n\
+         # `fslab list` shows the workloads and layers.\n{kernel}\n\
          name = \"What this machine has\"\n\
          # Every target runs every workload in each round; more rounds follow until each interval\n\
          # is as narrow as asked, or until there are rounds_max, or the time is up.\n\

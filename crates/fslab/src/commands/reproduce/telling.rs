@@ -7,9 +7,9 @@ use fslab_reproduce::{Basis, Claim, Paper, Ran};
 use super::library::Library;
 use super::running::{Done, estimates};
 
-/// Says what the plans take, and what the claims are read from; a quick run may take so many
-/// minutes.
-pub(super) fn describe(library: &Library, minutes: u64) -> Result<()> {
+/// Prints what the plans take, and where the figures of claims come from, each claim where
+/// `with_claims`; a quick run may take so many minutes.
+pub(super) fn describe(library: &Library, minutes: u64, with_claims: bool) -> Result<()> {
     say!("plans:");
     for ((_, plan), (name, estimate)) in library.plans.iter().zip(estimates(library, minutes)?) {
         say!("  {name}: {}; {}", plan.name, estimate.trim());
@@ -20,17 +20,21 @@ pub(super) fn describe(library: &Library, minutes: u64) -> Result<()> {
         }
     }
     for preparation in library.preparations() {
-        say!("  {} is made, where there is none", preparation.file);
+        say!("  {} is made if it is missing", preparation.file);
     }
     for command in library.commands() {
         say!("  command {}: fslab {}", command.name, command.run.join(" "));
     }
     if library.form == Form::Quick {
-        say!("  no new round is begun after {minutes} minutes in all");
+        say!("  no round begins after {minutes} minutes in all");
     }
     for paper in &library.papers {
         say!("\n{}: {} ({})", paper.name, paper.title, tally(paper));
-        paper.claims.iter().for_each(|claim| say!("  {}", line(claim)));
+        let claims = paper.claims.iter().filter(|_| with_claims);
+        claims.for_each(|claim| say!("  {}", line(claim)));
+    }
+    if !with_claims {
+        say!("\n--verbose lists the claims");
     }
     Ok(())
 }
