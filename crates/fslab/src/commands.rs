@@ -5,11 +5,13 @@ use std::ffi::OsString;
 use anyhow::Result;
 use clap::error::ErrorKind;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
+use clap_complete::CompleteEnv;
 
 use crate::exit;
 
 mod age;
 mod built_in_plans;
+mod candidates;
 mod compare;
 mod completions;
 mod doctor;
@@ -104,6 +106,8 @@ impl Cli {
     /// Reads the command line, also that of `mount.fslab`, as which mount(8) calls the program.
     /// Ends the process where there is nothing to run: after `--help`, and on a usage error.
     pub fn from_command_line() -> Self {
+        // Prints candidates and ends, where the script of a shell asks for them.
+        CompleteEnv::with_factory(command).var(completions::VARIABLE).complete();
         let arguments: Vec<OsString> = std::env::args_os().collect();
         let parsed = command().try_get_matches_from(fstab::translate(arguments));
         parsed

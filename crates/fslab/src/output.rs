@@ -55,6 +55,11 @@ pub fn harmless(line: &str) -> Cow<'_, str> {
     Cow::Owned(told.collect())
 }
 
+/// A text up to the end of its first sentence or clause.
+pub fn first_sentence(text: &str) -> &str {
+    text.split(['.', ';', '\n']).next().unwrap_or(text)
+}
+
 /// A table without lines, as wide as the terminal at most.
 pub fn plain_table(header: impl Into<Row>) -> Table {
     let mut table = Table::new();

@@ -4,6 +4,7 @@ mod below;
 mod convert;
 mod convert_for_others;
 mod copies;
+mod cuts;
 mod damage;
 mod emptying;
 pub mod identity;

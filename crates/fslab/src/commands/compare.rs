@@ -22,7 +22,7 @@ use fslab_report::{Choice, Report, Share};
 use fslab_sys::signals::Interrupt;
 
 use super::report::Shown;
-use super::{built_in_plans, places};
+use super::{built_in_plans, candidates, places};
 
 /// Built-in plans that are run where none is named.
 const DEFAULT_PLAN: &str = "default";
@@ -34,6 +34,7 @@ const IN_PROCESS_PLAN: &str = "in-process";
 pub struct Args {
     /// A plan file, or a built-in plan by its name (`fslab list plans`) [ext4, XFS, Btrfs and ext4
     /// under the null layer]
+    #[arg(add = candidates::plans())]
     plan: Option<PathBuf>,
     /// Use the quick form of the plan, which ends within minutes
     #[arg(long)]
@@ -76,10 +77,10 @@ pub struct Args {
     #[arg(long, value_name = "K/N")]
     cells: Option<Share>,
     /// Run only this target (may be given several times)
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", add = candidates::targets())]
     only_target: Vec<String>,
     /// Run only this workload (may be given several times)
-    #[arg(long, value_name = "LABEL")]
+    #[arg(long, value_name = "LABEL", add = candidates::workloads())]
     only_workload: Vec<String>,
     /// Run only these rounds, such as 1-5
     #[arg(long, value_name = "A-B", value_parser = rounds_range)]

@@ -3,23 +3,37 @@
 use std::io::Write;
 
 use anyhow::{Context, Result};
-use clap_complete::Shell;
+use clap::builder::PossibleValuesParser;
+use clap_complete::env::Shells;
 
 use crate::output::output;
+
+/// The variable by which the script of a shell asks the program for candidates.
+pub(super) const VARIABLE: &str = "FSLAB_COMPLETE";
+
+/// The name of the program, by which shells call it.
+const PROGRAM: &str = "fslab";
 
 /// Arguments of `fslab completions`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// The shell
-    shell: Shell,
+    #[arg(value_parser = shells())]
+    shell: String,
+}
+
+fn shells() -> PossibleValuesParser {
+    Shells::builtins().names().collect::<Vec<_>>().into()
 }
 
 impl Args {
-    /// Writes the completions to standard output.
+    /// Prints the script. It asks the installed program each time, so that names are never out of
+    /// date.
     pub fn run(self) -> Result<()> {
-        let mut command = super::command();
+        let shells = Shells::builtins();
+        let shell = shells.completer(&self.shell).context("the shell is not known")?;
         let mut script = Vec::new();
-        clap_complete::generate(self.shell, &mut command, "fslab", &mut script);
+        shell.write_registration(VARIABLE, PROGRAM, PROGRAM, PROGRAM, &mut script)?;
         output().write_all(&script).context("can't write the completions")
     }
 }

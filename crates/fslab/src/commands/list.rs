@@ -11,6 +11,7 @@ use fslab_tier::archive::ARCHIVE_KINDS;
 use serde_json::{Value, json};
 
 use super::built_in_plans::PLANS;
+use super::candidates;
 use crate::layers;
 use crate::leaves::FOREIGN;
 use crate::output::{plain_table, print_table};
@@ -23,6 +24,7 @@ pub struct Args {
     #[arg(long, conflicts_with = "what")]
     json: bool,
     /// A section, such as layers, or a name, such as zstd [all sections, without options]
+    #[arg(add = candidates::of_list())]
     what: Option<String>,
 }
 
@@ -79,6 +81,21 @@ impl Args {
         named.for_each(Entry::show);
         Ok(())
     }
+}
+
+/// The names of a section, each with what it is.
+pub(super) fn names(section: &str) -> Vec<(String, String)> {
+    let found = sections().into_iter().find(|one| one.name == section);
+    let entries = found.map(|section| section.entries).unwrap_or_default();
+    entries.into_iter().map(|entry| (entry.name, entry.help)).collect()
+}
+
+/// The sections and the names in them.
+pub(super) fn all_names() -> Vec<(String, String)> {
+    let sections = sections();
+    let names = sections.iter().map(|section| (section.name.to_owned(), "a section".to_owned()));
+    let entries = sections.iter().flat_map(|section| &section.entries);
+    names.chain(entries.map(|entry| (entry.name.clone(), entry.help.clone()))).collect()
 }
 
 impl Entry {

@@ -29,6 +29,7 @@ use options::Options;
 use serve::Ready;
 use upgrade::Resumed;
 
+use super::candidates;
 use crate::layers;
 use crate::leaves::FOREIGN;
 
@@ -37,7 +38,8 @@ use crate::leaves::FOREIGN;
 #[command(after_help = options::HELP)]
 pub struct Args {
     /// A layer, NAME[:key=value,...]; the first is the top layer. `fslab list layers` lists them
-    #[arg(short, long = "layer", value_name = "LAYER", value_parser = parse_layer)]
+    #[arg(short, long = "layer", value_name = "LAYER", value_parser = parse_layer,
+          add = candidates::of_section("layers"))]
     layers: Vec<LayerChoice>,
     /// A TOML file of layers, one `[[layer]]` table each, below those of --layer
     #[arg(long, value_name = "FILE")]

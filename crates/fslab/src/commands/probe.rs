@@ -16,6 +16,7 @@ use fslab_sys::memory_bound::MemoryBound;
 use fslab_sys::signals::Interrupt;
 use fslab_vfs::Size;
 
+use crate::commands::candidates;
 use crate::commands::compare::host::Binary;
 use crate::exit::Code;
 
@@ -26,7 +27,8 @@ pub struct Args {
     #[arg(required_unless_present_any = ["verify_matrix", "reproduce"])]
     path: Option<PathBuf>,
     /// Only these attributes, separated by commas; `fslab list attributes` lists them
-    #[arg(long, value_name = "NAME", value_delimiter = ',')]
+    #[arg(long, value_name = "NAME", value_delimiter = ',',
+          add = candidates::of_section("attributes"))]
     only: Vec<String>,
     /// Explain how each value was found
     #[arg(long)]

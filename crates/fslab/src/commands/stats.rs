@@ -1,5 +1,6 @@
 //! `fslab stats`: what the layers of a mount have counted.
 
+mod listen;
 mod prometheus;
 mod table;
 mod watch;
@@ -39,6 +40,10 @@ pub struct Args {
     #[arg(long, value_name = "INTERVAL", value_parser = parse_interval,
           conflicts_with_all = ["json", "prometheus"])]
     watch: Option<Duration>,
+    /// Serve the metrics for Prometheus on a loopback address or a socket (unix:PATH), until
+    /// interrupted
+    #[arg(long, value_name = "PLACE", conflicts_with_all = ["json", "prometheus", "watch"])]
+    listen: Option<listen::Place>,
     /// The mount point
     mount_point: PathBuf,
 }
@@ -60,6 +65,12 @@ impl Args {
     /// Asks the daemon and prints.
     pub fn run(self) -> Result<()> {
         let (path, mount) = umount::mount_of_ours(&self.mount_point)?;
+        if let Some(place) = &self.listen {
+            return listen::serve(place, || {
+                let document = parse(&ask(&path, &mount)?)?;
+                Ok(prometheus::render(&document.mount_point, &document.layers))
+            });
+        }
         if let Some(interval) = self.watch {
             return watch(&path, &mount, interval);
         }

@@ -164,7 +164,10 @@ fn lists_completions_and_man_pages_come_from_the_registries() {
     assert_eq!(list["archive_kinds"][0]["name"], "dir");
     assert!(list["workloads"].as_array().unwrap().iter().any(|each| each["name"] == "file-copy"));
     let completions = crate::support::fslab(&["completions", "bash"]).output().unwrap();
-    assert!(String::from_utf8(completions.stdout).unwrap().contains("umount"));
+    assert!(String::from_utf8(completions.stdout).unwrap().contains("FSLAB_COMPLETE"));
+    let mut candidates = crate::support::fslab(&["--", "fslab", "um"]);
+    candidates.env("FSLAB_COMPLETE", "bash").env("_CLAP_COMPLETE_INDEX", "1");
+    assert_eq!(String::from_utf8(candidates.output().unwrap().stdout).unwrap().trim(), "umount");
     let place = Place::new();
     assert_eq!(run(&["man", place.lower.to_str().unwrap()]).0, 0);
     let page = std::fs::read_to_string(Path::new(&place.lower).join("fslab-mount.1")).unwrap();

@@ -24,7 +24,7 @@ pub fn done(place: &TempDir, arguments: &[&str]) -> String {
 #[test]
 fn a_dry_run_lists_plans_claims_and_what_is_missing() {
     let place = TempDir::new().unwrap();
-    let told = done(&place, &["reproduce", "--dry-run", "--quick"]);
+    let told = done(&place, &["reproduce", "--dry-run", "--verbose", "--quick"]);
     for part in [
         "\nfast-indexing: Fast Indexing",
         "  names: Names: directories of many files;",

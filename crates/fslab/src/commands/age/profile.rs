@@ -8,6 +8,7 @@ use fslab_age::profile::{Generator, PARAMETERS, PROFILES, Profile, find};
 use fslab_age::workload::{self, Operation, Provenance};
 use fslab_vfs::Size;
 
+use crate::commands::candidates;
 use crate::units::bytes;
 
 /// Whose files workloads make, whoever makes the workload: the same command makes the same bytes.
@@ -27,7 +28,8 @@ pub struct Args {
     #[arg(long, value_name = "DIRECTORY", conflicts_with_all = ["name", "set", "filled_at_first"])]
     geriatrix: Option<PathBuf>,
     /// The profile
-    #[arg(required_unless_present_any = ["list", "geriatrix"])]
+    #[arg(required_unless_present_any = ["list", "geriatrix"],
+          add = candidates::of_section("profiles"))]
     name: Option<String>,
     /// The workload file to write
     #[arg(short, long, required_unless_present = "list", value_name = "FILE")]

@@ -15,6 +15,7 @@ use super::operations::Source;
 use super::profile::Chosen;
 use super::tables::{self, Row, Sequential};
 use super::through_engine::{self, Task};
+use crate::commands::candidates;
 
 /// Fragments of the paper's file system, in bytes.
 const PAPER_FRAGMENT: u32 = 1024;
@@ -23,7 +24,8 @@ const PAPER_FRAGMENT: u32 = 1024;
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// Simulate this profile instead of a workload file
-    #[arg(long, value_name = "NAME", conflicts_with = "workload")]
+    #[arg(long, value_name = "NAME", conflicts_with = "workload",
+          add = candidates::of_section("profiles"))]
     profile: Option<String>,
     #[command(flatten)]
     chosen: Chosen,

@@ -59,7 +59,10 @@ pub const EXAMPLES: &[Examples] = &[
         examples: &[
             example("fslab stats /srv/data", "Show the operations counted since the mount"),
             example("fslab stats --watch 1s /srv/data", "Show the operations of each second"),
-            example("fslab stats --prometheus /srv/data", "Print the counts for Prometheus"),
+            example(
+                "fslab stats --listen 127.0.0.1:9730 /srv/data",
+                "Serve the counts for Prometheus",
+            ),
         ],
     },
     Examples {

@@ -9,6 +9,7 @@ use fslab_vfs::Size;
 use parking_lot::Mutex;
 
 use super::walk;
+use crate::commands::candidates;
 use crate::commands::mount::parse_layer;
 use crate::progress::{Progress, Verbosity};
 use crate::stack_context;
@@ -23,7 +24,8 @@ pub struct Encode {
     /// A directory that is not mounted
     tree: PathBuf,
     /// The layer that is to be mounted over it, with its options: `zstd`, `gzip:level=9`
-    #[arg(short, long, default_value = "zstd", value_parser = parse_layer)]
+    #[arg(short, long, default_value = "zstd", value_parser = parse_layer,
+          add = candidates::of_section("layers"))]
     layer: LayerChoice,
     /// Estimate the compression ratio from samples, and change nothing
     #[arg(short = 'n', long)]

@@ -22,6 +22,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use rustix::fs::Advice;
 use serde_json::{Value, json};
 
+use crate::commands::candidates;
 use crate::commands::mount::parse_layer;
 
 const NAME: &str = "file";
@@ -37,7 +38,8 @@ const SLOTS_BYTES: usize = 800;
 #[derive(Debug, clap::Args)]
 pub struct Recovery {
     /// The layer, with its options
-    #[arg(short, long, default_value = "gzip", value_parser = parse_layer)]
+    #[arg(short, long, default_value = "gzip", value_parser = parse_layer,
+          add = candidates::of_section("layers"))]
     layer: LayerChoice,
     /// Size of the file
     #[arg(long, default_value = "1GiB")]

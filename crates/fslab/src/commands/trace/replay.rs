@@ -8,6 +8,7 @@ use fslab_layers::{LayerChoice, Leaf, Stack};
 use fslab_trace::{Inventory, Reader, Record, Replayed, Replayer, Settings, noise};
 use fslab_vfs::{Credentials, FileSystem};
 
+use crate::commands::candidates;
 use crate::commands::mount::{parse_layer, parse_leaf};
 use crate::units::{bytes, counted, duration};
 
@@ -22,7 +23,8 @@ of ownership are left out.";
 #[command(after_help = HELP)]
 pub struct Args {
     /// A layer over the target, NAME[:key=value,...]; the first is the top layer
-    #[arg(short, long = "layer", value_name = "LAYER", value_parser = parse_layer)]
+    #[arg(short, long = "layer", value_name = "LAYER", value_parser = parse_layer,
+          add = candidates::of_section("layers"))]
     layers: Vec<LayerChoice>,
     /// First create the files that the trace found: their names, kinds, sizes and modes
     #[arg(long)]

@@ -1,0 +1,40 @@
+//! Files of small appended pieces, which lie raw in the stored file, cut in the middle of a piece.
+
+use fslab_vfs::{Ino, OpenMode};
+use fslab_vfs_testing::client::Client;
+
+use super::below::{Below, read_file, text};
+
+/// Where files are cut: within a piece, between two, and within the encoded part of a chunk.
+const CUTS: [usize; 5] = [1, 150, 300, 301, 4296];
+
+#[test]
+fn a_shortened_file_that_grows_again_has_zeros_behind_the_cut() {
+    for (layer, cut) in ["zstd:chunk=4KiB", "copy:chunk=4KiB"]
+        .iter()
+        .flat_map(|layer| CUTS.iter().map(move |cut| (*layer, *cut)))
+    {
+        let (below, content) = (Below::new(), text(4700));
+        let grown = |file: &mut Vec<u8>| {
+            file.truncate(cut);
+            file.resize(6000, 0);
+        };
+        let mut expected = content.clone();
+        {
+            let fs = below.mount(layer);
+            let client = Client::new(&*fs);
+            let (_, file) = client.create(Ino::ROOT, "file", 0o644, OpenMode::READ_WRITE).unwrap();
+            for (number, piece) in content.chunks(100).enumerate() {
+                file.write_all(number as u64 * 100, piece).unwrap();
+            }
+            file.truncate(cut as u64).unwrap();
+            file.truncate(6000).unwrap();
+            grown(&mut expected);
+            file.close().unwrap();
+            assert!(read_file(&*fs, "file").as_ref() == Ok(&expected), "{layer}, cut at {cut}");
+            fs.shutdown().unwrap();
+        }
+        let again = read_file(&*below.mount(layer), "file");
+        assert!(again.as_ref() == Ok(&expected), "{layer}, cut at {cut}, mounted again");
+    }
+}

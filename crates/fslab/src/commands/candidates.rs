@@ -1,0 +1,101 @@
+//! Names that shells complete: layers, plans, attributes and so on, from the lists of the program.
+
+use std::ffi::OsStr;
+
+use clap_complete::engine::{
+    ArgValueCandidates, ArgValueCompleter, CompletionCandidate, PathCompleter, ValueCompleter,
+};
+use fslab_compare::plan::Form;
+
+use super::built_in_plans::PLANS;
+use super::list;
+use crate::output::first_sentence;
+
+/// Everything of one section of `fslab list`.
+pub(super) fn of_section(section: &'static str) -> ArgValueCandidates {
+    ArgValueCandidates::new(move || {
+        list::names(section).into_iter().map(candidate).collect::<Vec<_>>()
+    })
+}
+
+/// The sections of `fslab list`, and everything in them.
+pub(super) fn of_list() -> ArgValueCandidates {
+    ArgValueCandidates::new(|| list::all_names().into_iter().map(candidate).collect::<Vec<_>>())
+}
+
+/// Plans: files, and the built-in ones.
+pub(super) fn plans() -> ArgValueCompleter {
+    ArgValueCompleter::new(|current: &OsStr| {
+        let mut found = list::names("plans").into_iter().map(candidate).collect::<Vec<_>>();
+        found.retain(|one| starts_with(one, current));
+        found.extend(PathCompleter::file().complete(current));
+        found
+    })
+}
+
+/// The targets of all built-in plans: which plan is meant is not known yet.
+pub(super) fn targets() -> ArgValueCandidates {
+    ArgValueCandidates::new(|| {
+        of_plans(|plan| plan.targets.iter().map(|target| target.name.clone()).collect())
+    })
+}
+
+/// The labels of workloads of all built-in plans.
+pub(super) fn workloads() -> ArgValueCandidates {
+    ArgValueCandidates::new(|| {
+        of_plans(|plan| plan.workloads.iter().map(|workload| workload.label.clone()).collect())
+    })
+}
+
+fn of_plans(names: impl Fn(&fslab_compare::Plan) -> Vec<String>) -> Vec<CompletionCandidate> {
+    let plans = PLANS.iter().filter_map(|text| text.plan(Form::Full).ok());
+    let mut all: Vec<String> = plans.flat_map(|plan| names(&plan)).collect();
+    all.sort_unstable();
+    all.dedup();
+    all.into_iter().map(CompletionCandidate::new).collect()
+}
+
+fn candidate((name, help): (String, String)) -> CompletionCandidate {
+    CompletionCandidate::new(name).help(Some(first_sentence(&help).to_owned().into()))
+}
+
+fn starts_with(candidate: &CompletionCandidate, current: &OsStr) -> bool {
+    let (name, current) = (candidate.get_value().as_encoded_bytes(), current.as_encoded_bytes());
+    name.starts_with(current)
+}
+
+#[cfg(test)]
+mod tests {
+    use clap_complete::engine::complete;
+
+    /// What a shell offers for the last word of a command line.
+    fn offered(line: &str) -> Vec<String> {
+        let words: Vec<std::ffi::OsString> = line.split(' ').map(Into::into).collect();
+        let last = words.len() - 1;
+        let found = complete(&mut crate::commands::command(), words, last, None).unwrap();
+        let name = |one: &clap_complete::engine::CompletionCandidate| {
+            one.get_value().to_string_lossy().into_owned()
+        };
+        found.iter().map(name).collect()
+    }
+
+    #[test]
+    fn names_of_the_lists_are_completed() {
+        for (line, name) in [
+            ("fslab mount -l zs", "zstd"),
+            ("fslab sca encode --layer gz", "gzip"),
+            ("fslab probe --only block-s", "block-size"),
+            ("fslab compare dm", "dmfs"),
+            ("fslab compare --only-target ext", "ext4"),
+            ("fslab compare --only-workload nam", "names"),
+            ("fslab age simulate --profile smi", "smith97"),
+            ("fslab age profile dev", "developer"),
+            ("fslab list work", "workloads"),
+            ("fslab list ls", "lz4"),
+            ("fslab stat", "status"),
+        ] {
+            let found = offered(line);
+            assert_eq!(found.contains(&name.to_owned()), name != "lz4", "{line}: {found:?}");
+        }
+    }
+}
