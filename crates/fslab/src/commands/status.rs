@@ -176,10 +176,9 @@ fn show_all(all: &[Status]) {
     cautions.iter().for_each(|caution| say!("caution: {caution}"));
 }
 
+/// A mount whose daemon lives is not looked at: where the daemon is stopped, that would wait for it.
 fn is_dead(mount: &MountEntry) -> bool {
-    let is_dead = matches!(DeadMount::on(&mount.target, "fuse.fslab"), Ok(Some(_)));
-    // The kernel may still answer for a moment from what it remembers.
-    is_dead || Daemon::of(mount).is_none()
+    Daemon::of(mount).is_none() && matches!(DeadMount::on(&mount.target, "fuse.fslab"), Ok(Some(_)))
 }
 
 /// Asks the daemon of a mount to describe it; `None` where it can't be asked for that.

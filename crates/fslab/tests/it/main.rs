@@ -33,6 +33,7 @@ mod sca_tools;
 mod services;
 mod set_id;
 mod snapshots;
+mod status;
 mod support;
 mod systemd;
 mod tier_answers;

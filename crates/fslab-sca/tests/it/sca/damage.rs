@@ -468,3 +468,23 @@ fn lost_pieces(fs: &dyn FileSystem, expected: &[u8]) -> Result<usize, String> {
     }
     Ok(lost)
 }
+
+#[test]
+fn the_next_write_makes_a_damaged_head_whole() {
+    for codec in CODECS {
+        let (below, layer) = (Below::new(), format!("{codec}:chunk=4KiB"));
+        {
+            let fs = below.mount(&layer);
+            write_file(&*fs, "file", &text(9000));
+            fs.shutdown().unwrap();
+        }
+        let before = below.bytes("file");
+        below.overwrite("file", 0, &[0xEE; 1024]);
+        {
+            let fs = below.mount(&layer);
+            write_at(&*fs, "file", 100, b"changed").unwrap();
+            fs.shutdown().unwrap();
+        }
+        assert!(below.bytes("file")[..64] == before[..64], "{codec}");
+    }
+}

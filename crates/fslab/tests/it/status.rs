@@ -1,0 +1,107 @@
+//! `fslab status`, `fslab doctor`, and `fslab stats` that goes on.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::process::Stdio;
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+
+use crate::support::{Place, fslab, require_mounting, run};
+
+fn json(words: &[&str]) -> Value {
+    let output = fslab(words).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+#[test]
+fn status_describes_a_mount_and_its_daemon() {
+    require_mounting!();
+    let place = Place::mounted(&["-l", "zstd:level=5", "-l", "stats", "-o", "noatime"]);
+    let point = place.point.to_str().unwrap();
+    let status = json(&["status", "--json", point]);
+    let daemon = &status["daemon"];
+    assert_eq!(status["health"], "ok", "{status}");
+    assert_eq!(daemon["layers"], serde_json::json!(["zstd:level=5", "stats"]));
+    assert!(daemon["modes"].is_array());
+    assert!(daemon["cautions"][0].as_str().unwrap().starts_with("layer zstd: experimental"));
+    let listed = json(&["status", "--json"]);
+    let mounts = listed["mounts"].as_array().unwrap();
+    assert!(mounts.iter().any(|mount| mount["mount_point"] == status["mount_point"]), "{listed}");
+    let text = fslab(&["status"]).output().unwrap();
+    let text = String::from_utf8(text.stdout).unwrap();
+    assert!(
+        text.contains("zstd:level=5 / stats") && text.contains("caution: layer zstd"),
+        "{text}"
+    );
+    place.umount();
+}
+
+/// Planted: the daemon is killed, or stopped.
+#[test]
+fn a_dead_and_a_stopped_daemon_are_reported() {
+    require_mounting!();
+    let place = Place::mounted(&["-l", "stats"]);
+    let point = place.point.to_str().unwrap();
+    let pid = json(&["status", "--json", point])["daemon"]["pid"].as_i64().unwrap();
+    let pid = Pid::from_raw(pid as i32).unwrap();
+    let health = || json(&["status", "--json", point])["health"].clone();
+    kill_process(pid, Signal::STOP).unwrap();
+    let stopped = health();
+    kill_process(pid, Signal::CONT).unwrap();
+    assert_eq!(stopped, "no answer");
+    assert_eq!(health(), "ok");
+    kill_process(pid, Signal::KILL).unwrap();
+    crate::support::soon("the daemon is seen to be dead", || health() == "dead");
+    place.umount();
+}
+
+#[test]
+fn the_doctor_finds_that_mounts_work() {
+    require_mounting!();
+    let found = json(&["doctor", "--json"]);
+    let checks = found["checks"].as_array().unwrap();
+    let state = |name: &str| checks.iter().find(|one| one["name"] == name).map(|one| &one["state"]);
+    assert_eq!(state("trial mount"), Some(&"yes".into()), "{found}");
+    assert!(state("passthrough").is_some() && state("ext4").is_some(), "{found}");
+}
+
+#[test]
+fn stats_are_watched_and_served() {
+    require_mounting!();
+    let place = Place::mounted(&["-l", "stats"]);
+    let point = place.point.to_str().unwrap();
+    let mut command = fslab(&["stats", "--watch", "200ms", point]);
+    let mut watch = command.stdout(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(watch.stdout.take().unwrap()).lines();
+    // The first interval has begun when it is printed.
+    lines.next().unwrap().unwrap();
+    std::fs::metadata(place.point.join("missing")).unwrap_err();
+    let seen = lines.map_while(Result::ok).take(40).find(|line| line.contains("ENOENT: 1"));
+    watch.kill().unwrap();
+    watch.wait().unwrap();
+    assert!(seen.is_some(), "the failed lookup was not seen");
+
+    let mut command = fslab(&["stats", "--listen", "127.0.0.1:0", point]);
+    let mut server = command.stderr(Stdio::piped()).spawn().unwrap();
+    let mut told = String::new();
+    BufReader::new(server.stderr.take().unwrap()).read_line(&mut told).unwrap();
+    let address = told.trim().split('/').nth(2).unwrap().to_owned();
+    let ask = |path: &str| {
+        let mut stream = TcpStream::connect(&address).unwrap();
+        write!(stream, "GET {path} HTTP/1.0\r\n\r\n").unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        answer
+    };
+    let metrics = ask("/metrics");
+    let (missing, status) = (ask("/other"), metrics.lines().next().unwrap().to_owned());
+    assert!(status.ends_with("200 OK") && metrics.contains("fslab_operations_total{"), "{metrics}");
+    assert!(missing.lines().next().unwrap().contains(" 404 "), "{missing}");
+    kill_process(Pid::from_child(&server), Signal::TERM).unwrap();
+    assert!(server.wait().unwrap().success(), "a signal ends it in order");
+    let (code, message) = run(&["stats", "--listen", "192.0.2.1:80", point]);
+    assert!(code == 3 && message.contains("only loopback"), "{message}");
+    place.umount();
+}
