@@ -10,8 +10,9 @@ use clap_complete::CompleteEnv;
 use crate::exit;
 
 mod age;
-mod built_in_plans;
+mod built_in;
 mod candidates;
+mod catalogue;
 mod compare;
 mod completions;
 mod doctor;

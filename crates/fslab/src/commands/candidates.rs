@@ -7,26 +7,28 @@ use clap_complete::engine::{
 };
 use fslab_compare::plan::Form;
 
-use super::built_in_plans::PLANS;
-use super::list;
+use super::built_in::PLANS;
+use super::catalogue;
 use crate::output::first_sentence;
 
 /// Everything of one section of `fslab list`.
 pub(super) fn of_section(section: &'static str) -> ArgValueCandidates {
     ArgValueCandidates::new(move || {
-        list::names(section).into_iter().map(candidate).collect::<Vec<_>>()
+        catalogue::names(section).into_iter().map(candidate).collect::<Vec<_>>()
     })
 }
 
 /// The sections of `fslab list`, and everything in them.
 pub(super) fn of_list() -> ArgValueCandidates {
-    ArgValueCandidates::new(|| list::all_names().into_iter().map(candidate).collect::<Vec<_>>())
+    ArgValueCandidates::new(|| {
+        catalogue::all_names().into_iter().map(candidate).collect::<Vec<_>>()
+    })
 }
 
 /// Plans: files, and the built-in ones.
 pub(super) fn plans() -> ArgValueCompleter {
     ArgValueCompleter::new(|current: &OsStr| {
-        let mut found = list::names("plans").into_iter().map(candidate).collect::<Vec<_>>();
+        let mut found = catalogue::names("plans").into_iter().map(candidate).collect::<Vec<_>>();
         found.retain(|one| starts_with(one, current));
         found.extend(PathCompleter::file().complete(current));
         found

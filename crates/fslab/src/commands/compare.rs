@@ -22,7 +22,7 @@ use fslab_report::{Choice, Report, Share};
 use fslab_sys::signals::Interrupt;
 
 use super::report::Shown;
-use super::{built_in_plans, candidates, places};
+use super::{built_in, candidates, places};
 
 /// Built-in plans that are run where none is named.
 const DEFAULT_PLAN: &str = "default";
@@ -208,7 +208,7 @@ impl Args {
     fn plan_alone(&self) -> Result<(Plan, Vec<String>)> {
         let form = if self.quick { Form::Quick } else { Form::Full };
         if let Some(path) = &self.plan {
-            return Ok((built_in_plans::read(path, form)?.erasing(&self.erase), Vec::new()));
+            return Ok((built_in::read(path, form)?.erasing(&self.erase), Vec::new()));
         }
         let (name, remarks) = match obstacle_to_mounting() {
             Some(obstacle) => {
@@ -221,7 +221,7 @@ impl Args {
             None if self.quick => (QUICK_PLAN, Vec::new()),
             None => (DEFAULT_PLAN, Vec::new()),
         };
-        Ok((built_in_plans::read(Path::new(name), form)?.erasing(&self.erase), remarks))
+        Ok((built_in::read(Path::new(name), form)?.erasing(&self.erase), remarks))
     }
 
     fn set_rounds(&self, plan: &mut Plan) {

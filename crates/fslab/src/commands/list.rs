@@ -4,16 +4,15 @@ use anyhow::Result;
 use comfy_table::Table;
 use fslab_age::profile::PROFILES;
 use fslab_compare::workload::{Parameter, Spec as Workload, WORKLOADS};
-use fslab_layers::{LAYERS, LEAVES, LayerSpec, LeafSpec, OptionSpec, ValueKind};
+use fslab_layers::{LayerSpec, OptionSpec, ValueKind};
 use fslab_probe::{ATTRIBUTES, Attribute};
 use fslab_report::RENDERERS;
 use fslab_tier::archive::ARCHIVE_KINDS;
 use serde_json::{Value, json};
 
-use super::built_in_plans::PLANS;
+use super::built_in::{PLANS, Text};
 use super::candidates;
-use crate::layers;
-use crate::leaves::FOREIGN;
+use super::catalogue::{Entry, Section, all_layers, all_leaves, sections};
 use crate::output::{plain_table, print_table};
 
 /// Arguments of `fslab list`.
@@ -31,22 +30,6 @@ pub struct Args {
 const HELP: &str = "\
 Sections: layers, leaves, archives, workloads, plans, profiles, renderers, attributes.";
 
-/// Something with a name.
-struct Entry {
-    name: String,
-    /// What kind of its section it is; may be empty.
-    kind: &'static str,
-    help: String,
-    /// Options with their defaults, and what they mean.
-    options: Vec<(String, String)>,
-}
-
-/// Things of one sort.
-struct Section {
-    name: &'static str,
-    entries: Vec<Entry>,
-}
-
 impl Args {
     /// Prints the lists, one section, or one entry.
     pub fn run(self) -> Result<()> {
@@ -57,14 +40,14 @@ impl Args {
         let sections = sections();
         let Some(what) = &self.what else {
             for section in &sections {
-                print_table(&section.as_table(false));
+                print_table(&as_table(section, false));
                 say!("");
             }
             say!("`fslab list NAME` shows a section or an entry with its options.");
             return Ok(());
         };
         if let Some(section) = sections.iter().find(|section| section.name == what) {
-            print_table(&section.as_table(true));
+            print_table(&as_table(section, true));
             return Ok(());
         }
         let entries = || sections.iter().flat_map(|section| &section.entries);
@@ -78,64 +61,32 @@ impl Args {
                 fslab_report::nearest(what, names)
             );
         }
-        named.for_each(Entry::show);
+        named.for_each(show);
         Ok(())
     }
 }
 
-/// The names of a section, each with what it is.
-pub(super) fn names(section: &str) -> Vec<(String, String)> {
-    let found = sections().into_iter().find(|one| one.name == section);
-    let entries = found.map(|section| section.entries).unwrap_or_default();
-    entries.into_iter().map(|entry| (entry.name, entry.help)).collect()
-}
-
-/// The sections and the names in them.
-pub(super) fn all_names() -> Vec<(String, String)> {
-    let sections = sections();
-    let names = sections.iter().map(|section| (section.name.to_owned(), "a section".to_owned()));
-    let entries = sections.iter().flat_map(|section| &section.entries);
-    names.chain(entries.map(|entry| (entry.name.clone(), entry.help.clone()))).collect()
-}
-
-impl Entry {
-    fn new(name: impl Into<String>, kind: &'static str, help: impl Into<String>) -> Self {
-        Self { name: name.into(), kind, help: help.into(), options: Vec::new() }
+/// Prints an entry with its options.
+fn show(entry: &Entry) {
+    say!("{}: {}", entry.name, entry.help);
+    if entry.options.is_empty() {
+        return;
     }
+    let mut table = plain_table(["option", "meaning"]);
+    table.add_rows(entry.options.iter().map(|(name, help)| [name, help]));
+    print_table(&table);
+}
 
-    fn show(&self) {
-        say!("{}: {}", self.name, self.help);
-        if self.options.is_empty() {
-            return;
-        }
-        let mut table = plain_table(["option", "meaning"]);
-        table.add_rows(self.options.iter().map(|(name, help)| [name, help]));
-        print_table(&table);
+fn as_table(section: &Section, with_options: bool) -> Table {
+    let mut table = plain_table([section.name, "", ""]);
+    for entry in &section.entries {
+        table.add_row([&entry.name, entry.kind, &entry.help]);
+        let options = entry.options.iter().filter(|_| with_options);
+        table.add_rows(
+            options.map(|(name, help)| [format!("  {name}"), String::new(), help.clone()]),
+        );
     }
-}
-
-impl Section {
-    fn as_table(&self, with_options: bool) -> Table {
-        let mut table = plain_table([self.name, "", ""]);
-        for entry in &self.entries {
-            table.add_row([&entry.name, entry.kind, &entry.help]);
-            let options = entry.options.iter().filter(|_| with_options);
-            table.add_rows(
-                options.map(|(name, help)| [format!("  {name}"), String::new(), help.clone()]),
-            );
-        }
-        table
-    }
-}
-
-/// The leaves of this house, and those joined to it.
-fn all_leaves() -> impl Iterator<Item = &'static LeafSpec> {
-    LEAVES.iter().chain(FOREIGN.iter().map(|leaf| &leaf.spec))
-}
-
-/// The layers of this house, and those joined to it.
-fn all_layers() -> impl Iterator<Item = &'static LayerSpec> {
-    LAYERS.iter().chain(layers::FOREIGN)
+    table
 }
 
 fn as_json() -> Value {
@@ -169,59 +120,16 @@ fn as_json() -> Value {
         |one: &&Attribute| json!({ "name": one.name, "help": one.help, "wants": one.wants.name() });
     let named = |(name, help)| json!({ "name": name, "help": help });
     let kinds: Vec<_> = ARCHIVE_KINDS.iter().map(|one| named((one.name, one.help))).collect();
+    let plan = |one: &Text| json!({ "name": one.name, "help": one.title() });
+    let plans: Vec<_> = PLANS.iter().map(plan).collect();
     json!({
         "layers": all_layers().map(layer_as_json).collect::<Vec<_>>(),
         "leaves": all_leaves().map(|one| named((one.name, one.help))).collect::<Vec<_>>(),
         "archive_kinds": kinds,
-        "plans": PLANS.iter().map(|plan| json!({ "name": plan.name, "help": plan.title() })).collect::<Vec<_>>(),
+        "plans": plans,
         "profiles": PROFILES.iter().map(|one| named((one.name, one.help))).collect::<Vec<_>>(),
         "workloads": WORKLOADS.iter().map(workload_as_json).collect::<Vec<_>>(),
         "renderers": RENDERERS.iter().map(|one| named((one.name, one.help))).collect::<Vec<_>>(),
         "attributes": ATTRIBUTES.iter().map(wants).collect::<Vec<_>>(),
     })
-}
-
-fn sections() -> Vec<Section> {
-    let section = |name, entries| Section { name, entries };
-    let plans = PLANS.iter().map(|plan| Entry::new(plan.name, "", plan.title()));
-    vec![
-        section("layers", all_layers().map(layer).collect()),
-        section("leaves", all_leaves().map(|one| Entry::new(one.name, "", one.help)).collect()),
-        section(
-            "archives",
-            ARCHIVE_KINDS.iter().map(|one| Entry::new(one.name, "", one.help)).collect(),
-        ),
-        section("workloads", WORKLOADS.iter().map(|one| workload(one)).collect()),
-        section("plans", plans.collect()),
-        section(
-            "profiles",
-            PROFILES.iter().map(|one| Entry::new(one.name, "", one.help)).collect(),
-        ),
-        section(
-            "renderers",
-            RENDERERS.iter().map(|one| Entry::new(one.name, "", one.help)).collect(),
-        ),
-        section(
-            "attributes",
-            ATTRIBUTES.iter().map(|one| Entry::new(one.name, one.wants.name(), one.help)).collect(),
-        ),
-    ]
-}
-
-fn layer(layer: &LayerSpec) -> Entry {
-    let options = layer.options.iter().map(|option| {
-        let words = match option.value {
-            ValueKind::Choice(words) => format!(" ({})", words.join(", ")),
-            _ => String::new(),
-        };
-        (format!("{}={}", option.name, option.default), format!("{}{words}", option.help))
-    });
-    Entry { options: options.collect(), ..Entry::new(layer.name, layer.kind.name(), layer.help) }
-}
-
-fn workload(workload: &Workload) -> Entry {
-    let options = workload.parameters.iter().map(|parameter| {
-        (format!("{} = {}", parameter.name, parameter.default), parameter.help.to_owned())
-    });
-    Entry { options: options.collect(), ..Entry::new(workload.name, "", workload.help) }
 }

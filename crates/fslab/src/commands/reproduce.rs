@@ -16,6 +16,7 @@ use fslab_reproduce::{Answers, Basis, Findings, Paper, Planned, Ran, Runs};
 use serde_json::Value;
 
 use self::library::Library;
+use super::built_in;
 use super::places;
 
 /// The page that leads to the others.
@@ -100,7 +101,7 @@ impl Args {
 fn is_own(name: &str) -> bool {
     let is_page = |name: &str| {
         let parts = name.rsplit_once('.').filter(|(_, form)| PAGE_FORMS.contains(form));
-        parts.is_some_and(|(name, _)| library::PAPERS.iter().any(|paper| paper.name == name))
+        parts.is_some_and(|(name, _)| built_in::PAPERS.iter().any(|paper| paper.name == name))
     };
     is_page(name)
         || [INDEX, FIGURES].contains(&name)

@@ -176,7 +176,7 @@ fn show_all(all: &[Status]) {
     cautions.iter().for_each(|caution| say!("caution: {caution}"));
 }
 
-/// A mount whose daemon lives is not looked at: where the daemon is stopped, that would wait for it.
+/// Looks at the mount only if it has no daemon: a stopped daemon would not answer.
 fn is_dead(mount: &MountEntry) -> bool {
     Daemon::of(mount).is_none() && matches!(DeadMount::on(&mount.target, "fuse.fslab"), Ok(Some(_)))
 }

@@ -34,9 +34,9 @@ pub struct Args {
 }
 
 const HELP: &str = "\
-Install the new version first, at the path of the program that made the mount. The new program checks
-whether it can serve the mount before it takes over; if it can't, nothing changes. Programs that use
-the mount notice a pause.";
+Install the new version first, at the path of the program that made the mount. The new program
+checks whether it can serve the mount before it takes over; if it can't, nothing changes. Programs
+that use the mount notice a pause.";
 
 impl Args {
     /// Asks the daemon, and waits for the next one.

@@ -14,7 +14,7 @@ use crate::support::fslab;
 /// Compares a text with a file of the project, or writes the file where that is asked for.
 #[track_caller]
 fn expect(path: &str, text: &str) {
-    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(path);
+    let file = Path::new("../..").join(path);
     if is_updating() {
         fs::write(&file, text).unwrap();
         return;

@@ -45,11 +45,11 @@ mod tests {
     use fslab_compare::plan::Form;
 
     use super::*;
-    use crate::commands::built_in_plans;
+    use crate::commands::built_in;
 
     #[test]
     fn only_images_that_memory_has_room_for_are_put_there() {
-        let plan = |name| built_in_plans::find(name).unwrap().plan(Form::Quick).unwrap();
+        let plan = |name| built_in::find(name).unwrap().plan(Form::Quick).unwrap();
         let in_process = plan(super::super::IN_PROCESS_PLAN);
         assert_eq!(for_images(&in_process, "--quick"), None, "there is no image");
         let mut plan = plan(super::super::QUICK_PLAN);

@@ -156,7 +156,10 @@ impl StatArgs {
     fn as_json(&self, image: &Image, attr: &Attr) -> Result<Value> {
         let (request, mut value) = (request(), attr_as_json(attr));
         let extents = image.ext2.extents(attr.ino)?;
-        let extent = |one: &fslab_vfs::Extent| json!({ "offset": one.logical, "bytes": one.length, "at": one.physical });
+        let extent = |one: &fslab_vfs::Extent| {
+            let fslab_vfs::Extent { logical, length, physical, .. } = *one;
+            json!({ "offset": logical, "bytes": length, "at": physical })
+        };
         value["extents"] = extents.iter().map(extent).collect();
         if attr.kind == FileKind::Symlink {
             let target = image.ext2.readlink(&request, attr.ino)?;

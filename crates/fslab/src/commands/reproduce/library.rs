@@ -8,11 +8,7 @@ use fslab_compare::Plan;
 use fslab_compare::plan::Form;
 use fslab_reproduce::{Command, Paper, Preparation, Query};
 
-use crate::commands::built_in_plans::{self, Text, texts};
-
-/// The papers, in the order of their pages.
-pub(super) const PAPERS: &[Text] =
-    texts!("docs/reproduce": "fast-indexing", "aging", "dmfs", "htree", "attributes");
+use crate::commands::built_in::{self, PAPERS, Text};
 
 /// The plans that claims may name.
 const CLAIM_PLANS: &[&str] = &[
@@ -29,7 +25,7 @@ const CLAIM_PLANS: &[&str] = &[
 
 /// These plans.
 pub(super) fn plans() -> impl Iterator<Item = &'static Text> {
-    CLAIM_PLANS.iter().filter_map(|name| built_in_plans::find(name))
+    CLAIM_PLANS.iter().filter_map(|name| built_in::find(name))
 }
 
 /// Every paper.

@@ -1,4 +1,4 @@
-//! `fslab sca check` and `fslab sca verify`: the structure of stored files, and all that is in them.
+//! `fslab sca check` and `fslab sca verify`: stored files and their checksums.
 
 use std::path::{Path, PathBuf};
 

@@ -112,8 +112,7 @@ const SHAPES: &[Shape] = &[
     shape(&["report", "--json", "report/samples.jsonl"], "As `compare`.", &["metrics"]),
 ];
 
-/// Commands whose fields depend on the machine, its file systems or its kernel: they may print fewer
-/// than the page has.
+/// Commands whose fields depend on the machine: they may print fewer than the page has.
 const OF_THE_MACHINE: &[&[&str]] =
     &[&["doctor"], &["probe"], &["age", "score"], &["age", "diff"], &["compare"], &["report"]];
 
@@ -123,9 +122,10 @@ const OPAQUE: &str = ".evidence";
 const INTRODUCTION: &str = "\
 # JSON
 
-Commands that show something print JSON with `--json`. Commands that work on many files print an object
-a line; the others print one object. This page lists the fields of each command and their types, as the
-tests of the project see them. Fields may be added; a field that changes its meaning gets another name.
+Commands that show something print JSON with `--json`. Commands that work on many files print an
+object a line; the others print one object. This page lists the fields of each command and their
+types, as the tests of the project see them. Fields may be added; a field that changes its meaning
+gets another name.
 
 `[]` stands for the entries of a list, and `NAME` for names of things, such as those of errors.
 

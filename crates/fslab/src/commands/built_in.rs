@@ -1,4 +1,4 @@
-//! The plans that are part of the program, by their names.
+//! Plans and papers that are part of the program, by their names.
 
 use std::path::Path;
 
@@ -16,15 +16,16 @@ pub(super) struct Text {
 /// Files of a folder of the project, by their names.
 macro_rules! texts {
     ($folder:literal: $($name:literal),+ $(,)?) => {
-        &[$($crate::commands::built_in_plans::Text {
+        &[$(Text {
             name: $name,
-            text: include_str!(concat!(
-                env!("CARGO_MANIFEST_DIR"), "/../../", $folder, "/", $name, ".toml"
-            )),
+            text: include_str!(concat!("../../../../", $folder, "/", $name, ".toml")),
         }),+]
     };
 }
-pub(super) use texts;
+
+/// The papers, in the order of their pages.
+pub(super) const PAPERS: &[Text] =
+    texts!("docs/reproduce": "fast-indexing", "aging", "dmfs", "htree", "attributes");
 
 /// Every plan.
 pub(super) const PLANS: &[Text] = texts!(
@@ -82,8 +83,7 @@ mod tests {
 
     #[test]
     fn all_plans_of_the_project_are_built_in_and_correct() {
-        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../plans");
-        let files = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+        let files = std::fs::read_dir("../../plans").unwrap().map(|entry| entry.unwrap().path());
         let mut files: Vec<_> =
             files.map(|path| path.file_stem().unwrap().to_str().unwrap().to_owned()).collect();
         let mut names: Vec<_> = PLANS.iter().map(|plan| plan.name.to_owned()).collect();

@@ -1,0 +1,105 @@
+//! Everything that has a name on a command line or in a plan, from the lists of the program.
+
+use fslab_age::profile::PROFILES;
+use fslab_compare::workload::{Spec as Workload, WORKLOADS};
+use fslab_layers::{LAYERS, LEAVES, LayerSpec, LeafSpec, ValueKind};
+use fslab_probe::ATTRIBUTES;
+use fslab_report::RENDERERS;
+use fslab_tier::archive::ARCHIVE_KINDS;
+
+use super::built_in::PLANS;
+use crate::layers;
+use crate::leaves::FOREIGN;
+
+/// Something with a name.
+pub struct Entry {
+    pub name: String,
+    /// What kind of its section it is; may be empty.
+    pub kind: &'static str,
+    pub help: String,
+    /// Options with their defaults, and what they mean.
+    pub options: Vec<(String, String)>,
+}
+
+/// Things of one sort.
+pub struct Section {
+    pub name: &'static str,
+    pub entries: Vec<Entry>,
+}
+
+/// The names of a section, each with what it is.
+pub fn names(section: &str) -> Vec<(String, String)> {
+    let found = sections().into_iter().find(|one| one.name == section);
+    let entries = found.map(|section| section.entries).unwrap_or_default();
+    entries.into_iter().map(|entry| (entry.name, entry.help)).collect()
+}
+
+/// The sections and the names in them.
+pub fn all_names() -> Vec<(String, String)> {
+    let sections = sections();
+    let names = sections.iter().map(|section| (section.name.to_owned(), "a section".to_owned()));
+    let entries = sections.iter().flat_map(|section| &section.entries);
+    names.chain(entries.map(|entry| (entry.name.clone(), entry.help.clone()))).collect()
+}
+
+impl Entry {
+    fn new(name: impl Into<String>, kind: &'static str, help: impl Into<String>) -> Self {
+        Self { name: name.into(), kind, help: help.into(), options: Vec::new() }
+    }
+}
+
+/// The leaves of this house, and those joined to it.
+pub fn all_leaves() -> impl Iterator<Item = &'static LeafSpec> {
+    LEAVES.iter().chain(FOREIGN.iter().map(|leaf| &leaf.spec))
+}
+
+/// The layers of this house, and those joined to it.
+pub fn all_layers() -> impl Iterator<Item = &'static LayerSpec> {
+    LAYERS.iter().chain(layers::FOREIGN)
+}
+
+/// The sections, in the order in which they are listed.
+pub fn sections() -> Vec<Section> {
+    let section = |name, entries| Section { name, entries };
+    let plans = PLANS.iter().map(|plan| Entry::new(plan.name, "", plan.title()));
+    vec![
+        section("layers", all_layers().map(layer).collect()),
+        section("leaves", all_leaves().map(|one| Entry::new(one.name, "", one.help)).collect()),
+        section(
+            "archives",
+            ARCHIVE_KINDS.iter().map(|one| Entry::new(one.name, "", one.help)).collect(),
+        ),
+        section("workloads", WORKLOADS.iter().map(|one| workload(one)).collect()),
+        section("plans", plans.collect()),
+        section(
+            "profiles",
+            PROFILES.iter().map(|one| Entry::new(one.name, "", one.help)).collect(),
+        ),
+        section(
+            "renderers",
+            RENDERERS.iter().map(|one| Entry::new(one.name, "", one.help)).collect(),
+        ),
+        section(
+            "attributes",
+            ATTRIBUTES.iter().map(|one| Entry::new(one.name, one.wants.name(), one.help)).collect(),
+        ),
+    ]
+}
+
+fn layer(layer: &LayerSpec) -> Entry {
+    let options = layer.options.iter().map(|option| {
+        let words = match option.value {
+            ValueKind::Choice(words) => format!(" ({})", words.join(", ")),
+            _ => String::new(),
+        };
+        (format!("{}={}", option.name, option.default), format!("{}{words}", option.help))
+    });
+    Entry { options: options.collect(), ..Entry::new(layer.name, layer.kind.name(), layer.help) }
+}
+
+fn workload(workload: &Workload) -> Entry {
+    let options = workload.parameters.iter().map(|parameter| {
+        (format!("{} = {}", parameter.name, parameter.default), parameter.help.to_owned())
+    });
+    Entry { options: options.collect(), ..Entry::new(workload.name, "", workload.help) }
+}
