@@ -126,8 +126,8 @@ impl Tier {
         Ok(expired)
     }
 
-    /// Whether [`Self::expire`] would remove an object now, and if so, whether a scan has looked for
-    /// users of it already. `scanned` is the number of the last scan.
+    /// Whether [`Self::expire`] would remove an object now, and if so, whether a scan has looked
+    /// for users of it already. `scanned` is the number of the last scan.
     pub(crate) fn is_expirable(&self, row: &ObjectRow, scanned: u64) -> Option<bool> {
         let goes = self.is_old(row, self.around.calendar.now())
             && !self.is_partly_unavailable(&row.version)

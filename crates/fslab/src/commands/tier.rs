@@ -153,8 +153,8 @@ enum Action {
         /// The new file
         #[arg(required_unless_present = "recursive")]
         path: Option<PathBuf>,
-        /// Restore the last version of each file that was removed from this directory or those below,
-        /// where no other file has its name
+        /// Restore the last version of each file that was removed from this directory or those
+        /// below, where no other file has its name
         #[arg(short, long, value_name = "DIR", conflicts_with_all = ["object", "path"])]
         recursive: Option<PathBuf>,
     },

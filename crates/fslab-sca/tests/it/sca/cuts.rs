@@ -1,6 +1,6 @@
 //! Files of small appended pieces, which lie raw in the stored file, cut in the middle of a piece.
 
-use fslab_vfs::{Ino, OpenMode};
+use fslab_vfs::{Ino, OpenMode, SeekTo};
 use fslab_vfs_testing::client::Client;
 
 use super::below::{Below, read_file, text};
@@ -36,5 +36,25 @@ fn a_shortened_file_that_grows_again_has_zeros_behind_the_cut() {
         }
         let again = read_file(&*below.mount(layer), "file");
         assert!(again.as_ref() == Ok(&expected), "{layer}, cut at {cut}, mounted again");
+    }
+}
+
+/// Every walk over a file finds pieces by the same search as seeking: packing would lose them.
+#[test]
+fn raw_pieces_between_holes_are_found() {
+    for layer in ["zstd:chunk=4KiB", "copy:chunk=4KiB"] {
+        let below = Below::new();
+        let fs = below.mount(layer);
+        let client = Client::new(&*fs);
+        let (_, file) = client.create(Ino::ROOT, "file", 0o644, OpenMode::READ_WRITE).unwrap();
+        let (piece, chunks) = (text(100), text(8192));
+        file.write_all(9000, &piece).unwrap();
+        file.write_all(40_960, &chunks).unwrap();
+        let data = file.seek(0, SeekTo::Data).unwrap();
+        assert!((8192..=9000).contains(&data), "{layer}: data at {data}");
+        let hole = file.seek(9000, SeekTo::Hole).unwrap();
+        assert!((9100..40_960).contains(&hole), "{layer}: a hole at {hole}");
+        assert_eq!(file.seek(hole, SeekTo::Data).unwrap(), 40_960, "{layer}");
+        file.close().unwrap();
     }
 }
