@@ -3,6 +3,7 @@
 
 use clap::{Arg, ArgAction, Command};
 
+use super::catalogue;
 use super::manual::{self, EXAMPLES};
 
 /// A command without subcommands, and the names that lead to it.
@@ -254,6 +255,28 @@ fn names_are_spelt_in_one_way() {
                 let is_upper = !name.chars().any(|letter| letter.is_ascii_lowercase());
                 violations.expect(is_upper, || format!("{path}: the value {name}"));
             }
+        }
+    }
+}
+
+/// Options of layers are typed on command lines, as long options are; parameters of workloads stand
+/// in plans, whose keys have underscores.
+#[test]
+fn keys_are_spelt_in_one_way() {
+    let mut violations = Violations::default();
+    for layer in catalogue::all_layers() {
+        for option in layer.options {
+            let is_kebab =
+                !option.name.contains(|letter: char| letter == '_' || letter.is_uppercase());
+            violations.expect(is_kebab, || format!("layer {}: {}", layer.name, option.name));
+        }
+    }
+    for workload in fslab_compare::workload::WORKLOADS {
+        for parameter in workload.parameters {
+            let is_snake =
+                !parameter.name.contains(|letter: char| letter == '-' || letter.is_uppercase());
+            violations
+                .expect(is_snake, || format!("workload {}: {}", workload.name, parameter.name));
         }
     }
 }
