@@ -86,8 +86,10 @@ impl LayerChoice {
     }
 }
 
+/// Some options had underscores in their names once, which are still understood.
 fn find(spec: &'static LayerSpec, key: &str) -> Result<&'static OptionSpec> {
-    spec.options.iter().find(|option| option.name == key).ok_or_else(|| Error::UnknownOption {
+    let key_now = key.replace('_', "-");
+    spec.options.iter().find(|option| option.name == key_now).ok_or_else(|| Error::UnknownOption {
         layer: spec.name,
         option: key.to_owned(),
         nearest: Nearest::to(key, spec.options.iter().map(|option| option.name)),
@@ -179,6 +181,8 @@ mod tests {
             "null:passthrough=maybe",
             "layer 'null': option 'passthrough' is 'on' or 'off', not 'maybe'",
         );
+        let choice = LayerChoice::parse("trace:to=/x,save_every=2s,when-full=wait", &[]).unwrap();
+        assert_eq!(choice.to_string(), "trace:to=/x,when-full=wait,save-every=2s");
         refuses("null:passthrough", "layer 'null': 'passthrough' should be one key=value each");
         refuses(
             "null:passthrough=on,passthrough=off",

@@ -46,13 +46,13 @@ pub(crate) const SPEC: LayerSpec = LayerSpec {
             value: ValueKind::Path,
         },
         OptionSpec {
-            name: "when_full",
+            name: "when-full",
             help: "where the trace can't be written: lose records and say so, or wait",
             default: "lose",
             value: ValueKind::Choice(&["lose", "wait"]),
         },
         OptionSpec {
-            name: "save_every",
+            name: "save-every",
             help: "save what was recorded after so long; a kill loses no more than that",
             default: "1s",
             value: ValueKind::Duration,
@@ -77,8 +77,8 @@ fn build(
         Metadata { version: VERSION, segment: 1, data, anonymised, lost: 0, closed: false };
     let writer = TraceWriter::create(options.place("to")?, metadata)?;
     let when_full =
-        if options.choice("when_full") == "wait" { WhenFull::Wait } else { WhenFull::Lose };
-    let save_every = options.duration("save_every");
+        if options.choice("when-full") == "wait" { WhenFull::Wait } else { WhenFull::Lose };
+    let save_every = options.duration("save-every");
     let settings = RecorderOptions { save_every, when_full, anonymiser };
     let clock = context.clock();
     let recorder = Arc::new(Recorder::start(writer, settings, Arc::clone(&clock))?);
