@@ -21,6 +21,7 @@ use crate::stored::BLOCK_BYTES;
 
 mod archive;
 mod archives;
+mod dry_run;
 mod each_file;
 mod inspect;
 mod recall;
@@ -46,13 +47,6 @@ pub enum Command {
         /// As above.
         paths: Vec<Vec<u8>>,
         /// Bytes at the beginning of each file that stay, rounded up to blocks.
-        keep_bytes: u64,
-    },
-    /// Which bytes a release would free.
-    Releasable {
-        /// As above.
-        paths: Vec<Vec<u8>>,
-        /// As above.
         keep_bytes: u64,
     },
     /// Bring bytes back.
@@ -148,8 +142,6 @@ pub enum Command {
     },
     /// Remove what was replaced or removed long enough ago.
     Expire,
-    /// Which versions would be removed by that.
-    Expirable,
     /// Archive the names and attributes of the tree.
     Tree,
     /// Do what a policy says.
@@ -158,6 +150,11 @@ pub enum Command {
         rules: Option<(String, String)>,
         /// Only say what would be done.
         dry_run: bool,
+    },
+    /// Report what a command would do, and change nothing.
+    DryRun {
+        /// One of archive, release, recall, scrub and expire.
+        of: Box<Command>,
     },
 }
 
@@ -174,8 +171,7 @@ impl Command {
                 | Self::Cancel { .. }
                 | Self::Versions { .. }
                 | Self::Archives
-                | Self::Releasable { .. }
-                | Self::Expirable
+                | Self::DryRun { .. }
                 | Self::Policy { dry_run: true, .. }
         )
     }
@@ -210,7 +206,6 @@ impl Execution<'_> {
                 self.archive(paths, limit(*rate).as_ref(), *bundled)
             }
             Command::Release { paths, keep_bytes } => self.release(paths, *keep_bytes),
-            Command::Releasable { paths, keep_bytes } => self.releasable(paths, *keep_bytes),
             Command::Recall { paths, range, rate } => {
                 self.recall(paths, *range, limit(*rate).as_ref())
             }
@@ -249,7 +244,7 @@ impl Execution<'_> {
                     [("objects", objects), ("containers", containers), ("repacked", repacked)];
                 total(self.tell, &figures)
             }
-            Command::Expirable => self.expirable(),
+            Command::DryRun { of } => self.dry_run(of),
             Command::Tree => {
                 let archived = tier.archive_tree(request)?;
                 report_problems(self.tell, archived.problems)?;
@@ -272,20 +267,6 @@ impl Execution<'_> {
         {
             0 => Ok(()),
             bytes => report_done(tell, "released", place.path, bytes),
-        })
-    }
-
-    fn releasable(&mut self, paths: &[Vec<u8>], keep_bytes: u64) -> Result<()> {
-        let tier = self.tier;
-        tier.check_copy_targets()?;
-        let kept = keep_bytes.div_ceil(BLOCK_BYTES);
-        self.each_file(paths, &mut |place, tell| match tier.releasable_bytes(
-            place.found.ino(),
-            place.path,
-            kept,
-        )? {
-            0 => Ok(()),
-            bytes => report_done(tell, "would release", place.path, bytes),
         })
     }
 }

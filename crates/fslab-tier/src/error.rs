@@ -178,6 +178,9 @@ pub enum Error {
         /// What, and what to do.
         what: String,
     },
+    /// A command was asked what it would do, and can't tell.
+    #[error("this command has no dry run")]
+    NoDryRun,
     /// A file can't be archived, released or recalled now.
     #[error("{path}: {why}")]
     NotNow {

@@ -171,6 +171,7 @@ fn of_tier(error: &fslab_tier::Error) -> Code {
         | Error::Refused { .. }
         | Error::InUse
         | Error::NotNow { .. }
+        | Error::NoDryRun
         | Error::Busy { .. }
         | Error::Foreign { .. } => Code::BadInput,
         Error::Below { source, .. } => of_errno(source.errno()),

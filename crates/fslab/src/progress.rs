@@ -36,7 +36,34 @@ pub struct Progress {
 struct Counts {
     files: u64,
     bytes: u64,
+    /// All files and bytes, where they are known.
+    total: Option<(u64, u64)>,
+    begun: Instant,
     shown: Instant,
+}
+
+impl Counts {
+    fn so_far(&self, done: &str) -> String {
+        let Some((files, bytes)) = self.total else {
+            let (files, bytes) = (units::counted(self.files, "file"), units::bytes(self.bytes));
+            return format!("{files} {done}, {bytes}");
+        };
+        let left = time_left(self.begun.elapsed(), self.bytes, bytes);
+        let left = left.map(|left| format!(", {} left", units::rough(left))).unwrap_or_default();
+        format!(
+            "{} of {} {done}, {} of {}{left}",
+            self.files,
+            units::counted(files, "file"),
+            units::bytes(self.bytes),
+            units::bytes(bytes)
+        )
+    }
+}
+
+/// The time that the rest takes at the rate so far; `None` where nothing was done yet.
+fn time_left(passed: Duration, done: u64, all: u64) -> Option<Duration> {
+    let rest = all.saturating_sub(done) as f64 / done as f64;
+    Duration::try_from_secs_f64(passed.as_secs_f64() * rest).ok()
 }
 
 impl Progress {
@@ -48,8 +75,22 @@ impl Progress {
             bar.set_style(style);
         }
         let has_lines = !is_quiet && !stderr().is_terminal();
-        let counts = Counts { files: 0, bytes: 0, shown: Instant::now() };
+        let now = Instant::now();
+        let counts = Counts { files: 0, bytes: 0, total: None, begun: now, shown: now };
         Self { done, bar, has_lines, counts: Mutex::new(counts) }
+    }
+
+    /// Whether anybody sees the progress.
+    #[must_use]
+    pub fn is_seen(&self) -> bool {
+        self.has_lines || !self.bar.is_hidden()
+    }
+
+    /// All there is to do: the time that is left is shown from now on.
+    pub fn expect(&self, files: u64, bytes: u64) {
+        let mut counts = self.counts.lock();
+        counts.total = Some((files, bytes));
+        counts.begun = Instant::now();
     }
 
     /// Counts a file of so many bytes.
@@ -57,15 +98,11 @@ impl Progress {
         let mut counts = self.counts.lock();
         counts.files += 1;
         counts.bytes += bytes;
-        let so_far = || {
-            let (files, bytes) = (units::counted(counts.files, "file"), units::bytes(counts.bytes));
-            format!("{files} {}, {bytes}", self.done)
-        };
         if !self.bar.is_hidden() {
-            self.bar.set_message(format!("{}: {}", so_far(), path.display()));
+            self.bar.set_message(format!("{}: {}", counts.so_far(self.done), path.display()));
             self.bar.tick();
         } else if self.has_lines && counts.shown.elapsed() >= INTERVAL {
-            eprintln!("fslab: {} so far", so_far());
+            eprintln!("fslab: {} so far", counts.so_far(self.done));
             counts.shown = Instant::now();
         }
     }
@@ -79,5 +116,29 @@ impl Progress {
 impl Drop for Progress {
     fn drop(&mut self) {
         self.bar.finish_and_clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_rest_takes_as_long_as_its_bytes() {
+        let second = Duration::from_secs(1);
+        assert_eq!(time_left(second, 100, 400), Some(3 * second));
+        assert_eq!(time_left(second, 400, 400), Some(Duration::ZERO));
+        assert_eq!(time_left(second, 500, 400), Some(Duration::ZERO));
+        assert_eq!(time_left(second, 0, 400), None);
+        let mut counts = Counts {
+            files: 1,
+            bytes: 5,
+            total: None,
+            begun: Instant::now(),
+            shown: Instant::now(),
+        };
+        assert_eq!(counts.so_far("verified"), "1 file verified, 5 B");
+        counts.total = Some((2, 10));
+        assert!(counts.so_far("verified").starts_with("1 of 2 files verified, 5 B of 10 B, "));
     }
 }

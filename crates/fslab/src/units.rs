@@ -34,6 +34,16 @@ pub fn ago(time: jiff::Timestamp) -> String {
     format!("{} {name} ago", seconds / length)
 }
 
+/// A duration for people, to one unit: "40 s", "3 min".
+pub fn rough(duration: Duration) -> String {
+    let seconds = duration.as_secs();
+    match seconds {
+        0..=99 => format!("{seconds} s"),
+        100..=5999 => format!("{} min", seconds.div_ceil(60)),
+        _ => format!("{} h", seconds.div_ceil(3600)),
+    }
+}
+
 /// A duration such as `10m`, `1.5s`; a bare number means seconds.
 ///
 /// # Errors

@@ -9,7 +9,7 @@ use super::Execution;
 use crate::catalogue::{ObjectRow, ObjectState};
 use crate::engine::{Recall, Tier, Visit};
 use crate::error::{Result, shown};
-use crate::event::{Event, WaitingProgram, go_on, report_problem, total};
+use crate::event::{Event, WaitingProgram, go_on, report_problem};
 
 impl Execution<'_> {
     pub(super) fn states(&mut self, paths: &[Vec<u8>], recursive: bool) -> Result<()> {
@@ -96,25 +96,10 @@ impl Execution<'_> {
             go_on(tell(version_event(&row)))
         })
     }
-
-    /// The versions that expiry would remove. It scans first where some were not looked for yet,
-    /// and keeps those that a file turns out to need.
-    pub(super) fn expirable(&mut self) -> Result<()> {
-        let Self { tier, tell, .. } = self;
-        let scanned = tier.catalogue().scanned()?;
-        let (mut objects, mut bytes, mut unproven) = (0, 0, 0);
-        tier.catalogue().for_each_in_turn(&mut |row| {
-            let Some(is_proven) = tier.is_expirable(&row, scanned) else { return Ok(()) };
-            objects += 1;
-            bytes += row.version.size;
-            unproven += u64::from(!is_proven);
-            go_on(tell(version_event(&row)))
-        })?;
-        total(tell, &[("objects", objects), ("content_bytes", bytes), ("to_scan_first", unproven)])
-    }
 }
 
-fn version_event(row: &ObjectRow) -> Event {
+/// A version of a file, as it is reported.
+pub(super) fn version_event(row: &ObjectRow) -> Event {
     let state = match row.state {
         ObjectState::Pending => "pending",
         ObjectState::Live => "live",

@@ -217,8 +217,11 @@ const WITH_DRY_RUN: &[&str] = &[
     "sca compact",
     "sca encode",
     "sca decode",
+    "tier archive",
     "tier release",
+    "tier recall",
     "tier policy",
+    "tier scrub",
     "tier expire",
 ];
 

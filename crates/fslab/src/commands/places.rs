@@ -4,7 +4,6 @@
 use std::fs;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result};
 
@@ -39,10 +38,10 @@ pub(super) fn make_out(out: &Path, is_own: impl Fn(&str) -> bool) -> Result<()> 
     Ok(())
 }
 
-/// The directory of a report that nobody named, in the current one.
+/// The directory of a report that nobody named, in the current one: with the present date and time.
 pub(super) fn dated(name: &str) -> PathBuf {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    PathBuf::from(format!("{name}-{}", now.as_secs()))
+    let now = jiff::Zoned::now().strftime("%Y-%m-%d-%H%M%S");
+    PathBuf::from(format!("{name}-{now}"))
 }
 
 /// Checks that the directory for images and mount points is there.

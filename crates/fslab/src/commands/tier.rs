@@ -44,6 +44,20 @@ struct Paths {
     paths: Vec<PathBuf>,
 }
 
+/// Whether a command only reports what it would do.
+#[derive(Debug, clap::Args)]
+struct Dry {
+    /// Print what would be done, and change nothing
+    #[arg(short = 'n', long)]
+    dry_run: bool,
+}
+
+impl Dry {
+    fn of(&self, command: Command) -> Command {
+        if self.dry_run { Command::DryRun { of: Box::new(command) } } else { command }
+    }
+}
+
 /// The tree that a command works on.
 #[derive(Debug, clap::Args)]
 struct Tree {
@@ -94,6 +108,8 @@ enum Action {
         /// Bundle files up to this size into one object, 0 for none [the setting of the tier]
         #[arg(long, value_name = "SIZE", value_parser = parse_bundled)]
         bundle: Option<Size>,
+        #[command(flatten)]
+        dry: Dry,
     },
     /// Free the local space of archived files
     Release {
@@ -102,9 +118,8 @@ enum Action {
         /// Keep so much of the beginning of each file
         #[arg(long, value_name = "SIZE", default_value = "0")]
         keep: Size,
-        /// Print which files would be released, and change nothing
-        #[arg(short = 'n', long)]
-        dry_run: bool,
+        #[command(flatten)]
+        dry: Dry,
     },
     /// Bring files back from the archives, and wait until they are there
     Recall {
@@ -116,6 +131,8 @@ enum Action {
         /// Bytes a second at most, besides the limit of the mount; 0 for no limit
         #[arg(long, value_name = "SIZE", default_value = "0")]
         rate: Size,
+        #[command(flatten)]
+        dry: Dry,
     },
     /// Wait for running recalls of these files; start none
     Wait(Paths),
@@ -180,6 +197,8 @@ enum Action {
         /// Bytes a second at most, read and written; 0 for no limit
         #[arg(long, value_name = "SIZE", default_value = "0")]
         rate: Size,
+        #[command(flatten)]
+        dry: Dry,
     },
     /// Show the archives of a tier, their state and their contents
     Archives(Tree),
@@ -187,9 +206,8 @@ enum Action {
     Expire {
         #[command(flatten)]
         on: Tree,
-        /// Print which versions would be deleted, and change nothing
-        #[arg(short = 'n', long)]
-        dry_run: bool,
+        #[command(flatten)]
+        dry: Dry,
     },
 }
 
@@ -212,19 +230,15 @@ impl Args {
             Action::Detach(one) => one.asked(|archive| Command::Detach { archive })?,
             Action::Key(key) => return key.run(detail),
             Action::Rebuild(rebuild) => return rebuild.run(detail),
-            Action::Archive { on, rate, bundle } => {
+            Action::Archive { on, rate, bundle, dry } => {
                 let (rate, bundled) = (rate.bytes(), bundle.map(|bundle| bundle.bytes()));
-                on.asked(|paths| Command::Archive { paths, rate, bundled })?
+                on.asked(|paths| dry.of(Command::Archive { paths, rate, bundled }))?
             }
-            Action::Release { on, keep, dry_run } => on.asked(|paths| {
-                let keep_bytes = keep.bytes();
-                match dry_run {
-                    true => Command::Releasable { paths, keep_bytes },
-                    false => Command::Release { paths, keep_bytes },
-                }
-            })?,
-            Action::Recall { on, range, rate } => {
-                on.asked(|paths| Command::Recall { paths, range, rate: rate.bytes() })?
+            Action::Release { on, keep, dry } => {
+                on.asked(|paths| dry.of(Command::Release { paths, keep_bytes: keep.bytes() }))?
+            }
+            Action::Recall { on, range, rate, dry } => {
+                on.asked(|paths| dry.of(Command::Recall { paths, range, rate: rate.bytes() }))?
             }
             Action::Wait(on) => on.asked(|paths| Command::Wait { paths })?,
             Action::State { on, recursive } => {
@@ -250,10 +264,11 @@ impl Args {
             Action::Queue(on) => (on.access()?, Command::Queue),
             Action::Tree(on) => (on.access()?, Command::Tree),
             Action::Scan(on) => (on.access()?, Command::Scan),
-            Action::Scrub { on, rate } => (on.access()?, Command::Scrub { rate: rate.bytes() }),
+            Action::Scrub { on, rate, dry } => {
+                (on.access()?, dry.of(Command::Scrub { rate: rate.bytes() }))
+            }
             Action::Archives(on) => (on.access()?, Command::Archives),
-            Action::Expire { on, dry_run: true } => (on.access()?, Command::Expirable),
-            Action::Expire { on, .. } => (on.access()?, Command::Expire),
+            Action::Expire { on, dry } => (on.access()?, dry.of(Command::Expire)),
         };
         show::run(&access, &command, detail)
     }

@@ -601,3 +601,38 @@ fn nothing_shines_through(directory: &Path, bytes: &[u8]) {
         assert!(!has, "{} has what is secret", path.display());
     }
 }
+
+/// Also where the tree is not mounted: both ask the same.
+#[test]
+fn dry_runs_report_what_would_be_done_and_do_nothing() {
+    require_mounting!();
+    let tiered = Tiered::mounted();
+    fs::write(tiered.path("file"), noise(1, MIB)).unwrap();
+    fs::write(tiered.path("other"), noise(2, 10)).unwrap();
+    let dry = |action: &str| tiered.ok(&[action, "-n", tiered.path("").to_str().unwrap()]);
+    let state = || tiered.of("state", "");
+    let check = |action: &str, report: &str| {
+        let before = state();
+        let told = dry(action);
+        assert!(told.starts_with(report) && told.ends_with("nothing was changed\n"), "{told}");
+        assert_eq!(state(), before, "{action} -n has changed something");
+    };
+    check("archive", "would archive 2 files, 1.0 MiB\n");
+    tiered.of("archive", "");
+    check("archive", "nothing to archive\n");
+    check("release", "would release 2 files, 1.0 MiB\n");
+    tiered.of("release", "file");
+    check("recall", "would recall 1 file, 1.0 MiB\n");
+    let told =
+        tiered.ok(&["recall", "-n", "-v", "--range", "0+64KiB", tiered.path("").to_str().unwrap()]);
+    assert!(told.starts_with("would recall   64.0 KiB  file\n"), "{told}");
+    check("scrub", "versions 2, copies 2, content 1.0 MiB\n");
+    check("expire", "objects 0, content 0 B, to_scan_first 0\n");
+    fs::remove_file(tiered.path("other")).unwrap();
+    // Versions are kept for 30 days.
+    check("expire", "objects 0, ");
+    let message = tiered.place.lower.to_str().unwrap();
+    tiered.umount();
+    let told = tiered.ok(&["recall", "--dry-run", message]);
+    assert!(told.starts_with("would recall 1 file, 1.0 MiB\n"), "{told}");
+}

@@ -127,6 +127,10 @@ impl How {
     fn convert(&self, tree: &Path, layer: &LayerChoice, direction: Direction) -> Result<()> {
         let done = if direction == Direction::Encode { "encoded" } else { "decoded" };
         let progress = Progress::new(done, self.verbosity.quiet);
+        if progress.is_seen() {
+            let (files, bytes) = walk::size_of(tree);
+            progress.expect(files, bytes);
+        }
         let totals = Mutex::new(Totals::default());
         let conversion = Conversion::open(tree, layer, direction, &stack_context::of_program())?;
         conversion
@@ -144,7 +148,7 @@ impl How {
 }
 
 impl Totals {
-    /// Counts a file; answers its bytes before it was converted.
+    /// Counts a file; answers its bytes.
     fn add(&mut self, path: &Path, outcome: &Outcome, progress: &Progress) -> u64 {
         match outcome {
             Outcome::Converted { before_bytes, after_bytes } => {
@@ -160,7 +164,7 @@ impl Totals {
                 progress.print(|| eprintln!("fslab: {}: not converted: {why}", path.display()));
             }
         }
-        0
+        path.metadata().map_or(0, |found| found.len())
     }
 
     fn end(self, done: &str, is_quiet: bool) -> Result<()> {

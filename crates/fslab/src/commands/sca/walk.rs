@@ -34,11 +34,29 @@ pub fn each<F>(paths: &[PathBuf], progress: &Progress, work: F) -> Outcome
 where
     F: FnMut(&Path, Tool) -> Result<()>,
 {
+    if progress.is_seen() {
+        let (files, bytes) = paths.iter().map(|path| size_of(path)).fold((0, 0), sum);
+        progress.expect(files, bytes);
+    }
     let mut walk = Walk { progress, work, outcome: Outcome::default() };
     for path in paths {
         if path.is_dir() { walk.directory(path) } else { walk.named_file(path) }
     }
     walk.outcome
+}
+
+fn sum(one: (u64, u64), other: (u64, u64)) -> (u64, u64) {
+    (one.0 + other.0, one.1 + other.1)
+}
+
+/// How many files and bytes there are below a path, as far as they can be seen.
+pub fn size_of(path: &Path) -> (u64, u64) {
+    let Ok(found) = path.symlink_metadata() else { return (0, 0) };
+    if !found.is_dir() {
+        return if found.is_file() { (1, found.len()) } else { (0, 0) };
+    }
+    let entries = std::fs::read_dir(path).into_iter().flatten().flatten();
+    entries.map(|entry| size_of(&entry.path())).fold((0, 0), sum)
 }
 
 impl<F: FnMut(&Path, Tool) -> Result<()>> Walk<'_, F> {
@@ -76,7 +94,8 @@ impl<F: FnMut(&Path, Tool) -> Result<()>> Walk<'_, F> {
         let tool = match Tool::open(path) {
             Err(Error::NoStoredFile { .. }) if !is_named => {
                 self.outcome.plain_files += 1;
-                return;
+                let bytes = path.metadata().map_or(0, |found| found.len());
+                return self.progress.add(path, bytes);
             }
             Err(error) => return self.fail(path, &error.into()),
             Ok(tool) => tool,

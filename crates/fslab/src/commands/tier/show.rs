@@ -54,7 +54,7 @@ pub fn run(access: &Access, command: &Command, detail: Detail) -> Result<()> {
         say!("{note}");
     }
     let is_done = shown.told > shown.problems && detail.is_text();
-    if matches!(command, Command::Releasable { .. } | Command::Expirable) && detail.is_text() {
+    if matches!(command, Command::DryRun { .. }) && detail.is_text() {
         say!("nothing was changed");
     }
     if matches!(command, Command::Release { .. }) && is_done {
@@ -74,8 +74,9 @@ fn nothing_in(command: &Command) -> Option<&'static str> {
         Command::State { .. } => Some("no files there"),
         Command::Queue => Some("no recall is waiting"),
         Command::Archive { .. } => Some("nothing to archive"),
-        Command::Release { .. } | Command::Releasable { .. } => Some("nothing to release"),
+        Command::Release { .. } => Some("nothing to release"),
         Command::Recall { .. } => Some("nothing to recall"),
+        Command::DryRun { of } => nothing_in(of),
         _ => None,
     }
 }

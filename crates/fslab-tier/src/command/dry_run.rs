@@ -1,0 +1,88 @@
+//! What commands would do, for `--dry-run`: nothing is changed, and archives are not read.
+
+use super::inspect::version_event;
+use super::{Command, Execution};
+use crate::error::{Error, Result};
+use crate::event::{FileSummary, Residence, go_on, report_done, total};
+use crate::stored::BLOCK_BYTES;
+
+impl Execution<'_> {
+    /// Reports what a command would do.
+    ///
+    /// # Errors
+    /// [`Error::NoDryRun`] for a command that has none.
+    pub(super) fn dry_run(&mut self, command: &Command) -> Result<()> {
+        match command {
+            Command::Archive { paths, .. } => self.would(paths, "would archive", |file| {
+                let wants = matches!(file.state, Residence::Resident | Residence::Changed);
+                if wants { file.bytes } else { 0 }
+            }),
+            Command::Recall { paths, range, .. } => self.would(paths, "would recall", |file| {
+                let (offset, length) = range.unwrap_or((0, u64::MAX));
+                let asked = file.bytes.saturating_sub(offset).min(length);
+                (file.bytes - file.resident_bytes).min(asked)
+            }),
+            Command::Release { paths, keep_bytes } => self.would_release(paths, *keep_bytes),
+            Command::Scrub { .. } => self.would_scrub(),
+            Command::Expire => self.would_expire(),
+            _ => Err(Error::NoDryRun),
+        }
+    }
+
+    /// Reports each file of which something would be done, with its bytes.
+    fn would(
+        &mut self,
+        paths: &[Vec<u8>],
+        what: &str,
+        bytes_of: impl Fn(&FileSummary) -> u64,
+    ) -> Result<()> {
+        let tier = self.tier;
+        self.each_file(paths, &mut |place, tell| match bytes_of(&tier.file_summary(place)?) {
+            0 => Ok(()),
+            bytes => report_done(tell, what, place.path, bytes),
+        })
+    }
+
+    fn would_release(&mut self, paths: &[Vec<u8>], keep_bytes: u64) -> Result<()> {
+        let tier = self.tier;
+        tier.check_copy_targets()?;
+        let kept = keep_bytes.div_ceil(BLOCK_BYTES);
+        self.each_file(paths, &mut |place, tell| match tier.releasable_bytes(
+            place.found.ino(),
+            place.path,
+            kept,
+        )? {
+            0 => Ok(()),
+            bytes => report_done(tell, "would release", place.path, bytes),
+        })
+    }
+
+    /// A scrub reads every copy of every version.
+    fn would_scrub(&mut self) -> Result<()> {
+        let (mut versions, mut copies, mut bytes) = (0, 0, 0);
+        self.tier.catalogue().for_each_in_turn(&mut |row| {
+            let of_this = row.version.copies.len() as u64;
+            versions += 1;
+            copies += of_this;
+            bytes += of_this * row.version.size;
+            Ok(())
+        })?;
+        total(self.tell, &[("versions", versions), ("copies", copies), ("content_bytes", bytes)])
+    }
+
+    /// Expiry scans first where some versions were not looked for yet, and keeps those that a file
+    /// turns out to need.
+    fn would_expire(&mut self) -> Result<()> {
+        let Self { tier, tell, .. } = self;
+        let scanned = tier.catalogue().scanned()?;
+        let (mut objects, mut bytes, mut unproven) = (0, 0, 0);
+        tier.catalogue().for_each_in_turn(&mut |row| {
+            let Some(is_proven) = tier.is_expirable(&row, scanned) else { return Ok(()) };
+            objects += 1;
+            bytes += row.version.size;
+            unproven += u64::from(!is_proven);
+            go_on(tell(version_event(&row)))
+        })?;
+        total(tell, &[("objects", objects), ("content_bytes", bytes), ("to_scan_first", unproven)])
+    }
+}
