@@ -5,6 +5,7 @@ use std::sync::Arc;
 use fslab_vfs::Request;
 
 use super::*;
+use crate::format::Kind;
 use crate::log::Log;
 use crate::pre_encode::PreEncoded;
 use crate::testing::logs::{CHUNK, Refusing, content, file_in, identity, put, reopened, sync};
@@ -48,4 +49,34 @@ fn nothing_of_the_seek_table_follows_the_next_frame() {
     assert!(table > 2 * log.identity().header_bytes() as u64, "{table} bytes");
     log.set_size(io, log.size() + 1, WriteOptions::default()).unwrap();
     assert_eq!(io.lower.length(io.request).unwrap(), log.end());
+}
+
+/// Behind the limit lies what the file was before it is packed.
+#[test]
+fn a_packed_copy_stays_before_its_limit() {
+    let lower = file_in(Arc::new(Refusing::default()));
+    let (request, settings) = (Request::default(), options::of_tools().unwrap());
+    let io = Io::new(&lower, &request, &settings);
+    let (end, frame) = (HEAD_BYTES, Frame::new(Kind::Size, 0, 77));
+    let new = || NewFrame { frame, body: vec![1; 100], payload: Vec::new() };
+    let batch_at = |journal: &Journal| {
+        let mut batch = journal.begin(0);
+        batch.add(&identity(), new());
+        batch
+    };
+    let length = {
+        let journal = Journal::of_copy(identity(), end, 1, u64::MAX);
+        batch_at(&journal).frames[0].0.reference.end() - end
+    };
+    io.lower.write(io.request, end, &vec![7; 1000], WriteOptions::default()).unwrap();
+    for (limit, fits) in [(end + length - 1, false), (end + length, true)] {
+        let mut journal = Journal::of_copy(identity(), end, 1, limit);
+        let batch = batch_at(&journal);
+        let written = journal.write(io, &batch, WriteOptions::default());
+        assert_eq!(written.map_err(|error| error.errno()), fits.then_some(()).ok_or(Errno::NOSPC));
+        let behind = io.lower.read(io.request, end + length, 100).unwrap();
+        assert_eq!(behind, [7; 100]);
+        let first = io.lower.read(io.request, end, 1).unwrap();
+        assert_eq!(first == [7], !fits, "limit {limit}");
+    }
 }

@@ -260,7 +260,7 @@ fn as_line(event: &Event) -> Option<String> {
 fn figures_line(figures: &[(String, u64)]) -> String {
     let words = figures.iter().map(|(name, value)| match name.strip_suffix("_bytes") {
         Some(name) => format!("{name} {}", units::bytes(*value)),
-        None => format!("{name} {value}"),
+        None => format!("{} {value}", name.replace('_', " ")),
     });
     words.collect::<Vec<_>>().join(", ")
 }
