@@ -1,6 +1,6 @@
 //! Tables for a terminal, after the manner of benchstat: `~` where no difference is shown.
 
-use comfy_table::{CellAlignment, ContentArrangement, LineStyle, Table, TableStyle};
+use comfy_table::{Cell, CellAlignment, Color, ContentArrangement, LineStyle, Table, TableStyle};
 
 use super::format::{bytes, percent};
 use super::model::{Group, MetricRow, Report, Row};
@@ -97,7 +97,7 @@ fn metric_table(report: &Report) -> Option<String> {
                     last.clone_from(cell);
                 }
             }
-            table.add_row(cells);
+            table.add_row(cells.into_iter().map(coloured));
         }
     }
     align_right(&mut table, 3..6);
@@ -128,6 +128,23 @@ fn plain_table(header: Vec<String>) -> Table {
     table
 }
 
+/// A cell; verdicts have a colour on terminals, unless `NO_COLOR` is set.
+fn coloured(text: String) -> Cell {
+    let is_any = |words: [&str; 2]| text.starts_with(words[0]) || text.contains(words[1]);
+    let colour = if is_any(["faster", ": better"]) {
+        Some(Color::Green)
+    } else if is_any(["slower", ": worse"]) {
+        Some(Color::Red)
+    } else {
+        None
+    };
+    let cell = Cell::new(text);
+    match colour {
+        Some(colour) => cell.fg(colour),
+        None => cell,
+    }
+}
+
 fn align_right(table: &mut Table, columns: std::ops::Range<usize>) {
     for column in columns {
         if let Some(column) = table.column_mut(column) {
@@ -145,7 +162,7 @@ fn table(groups: &[&Group], report: &Report) -> Table {
             if index > 0 {
                 cells[0].clear();
             }
-            table.add_row(cells);
+            table.add_row(cells.into_iter().map(coloured));
         }
     }
     align_right(&mut table, 2..6);

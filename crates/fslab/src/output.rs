@@ -13,6 +13,9 @@ use comfy_table::{CellAlignment, ContentArrangement, Row, Table, presets};
 /// Columns of tables that are not printed on a terminal.
 const WIDTH: u16 = 120;
 
+/// A terminal that says it is narrower does not know its width.
+const WIDTH_MIN: u16 = 30;
+
 /// The first failure to write.
 static FAILURE: OnceLock<io::Error> = OnceLock::new();
 
@@ -80,7 +83,7 @@ pub fn print_figures(mut table: Table) {
 /// variable `COLUMNS` does, or they are at most [`WIDTH`] wide.
 pub fn print_table(table: &Table) {
     let mut table = table.clone();
-    if table.width().is_none() {
+    if table.width().is_none_or(|width| width < WIDTH_MIN) {
         let columns = std::env::var("COLUMNS").ok().and_then(|columns| columns.parse().ok());
         table.set_width(columns.unwrap_or(WIDTH));
     }

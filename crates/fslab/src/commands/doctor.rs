@@ -3,6 +3,7 @@
 mod checks;
 
 use anyhow::Result;
+use comfy_table::{Cell, Color};
 use serde_json::json;
 
 use crate::output::{plain_table, print_table};
@@ -85,6 +86,16 @@ impl State {
     }
 }
 
+impl State {
+    fn colour(self) -> Color {
+        match self {
+            Self::Yes => Color::Green,
+            Self::Limited => Color::Yellow,
+            Self::No => Color::Red,
+        }
+    }
+}
+
 impl Finding {
     fn as_json(&self) -> serde_json::Value {
         json!({
@@ -101,7 +112,8 @@ fn show(findings: &[Finding]) {
     for part in [Part::Mounts, Part::Speed, Part::Comparisons] {
         let mut table = plain_table([part.name(), "", "found"]);
         for one in findings.iter().filter(|one| one.part == part) {
-            table.add_row([one.name, one.state.name(), one.found.as_str()]);
+            let state = Cell::new(one.state.name()).fg(one.state.colour());
+            table.add_row([Cell::new(one.name), state, Cell::new(&one.found)]);
         }
         print_table(&table);
         say!("");

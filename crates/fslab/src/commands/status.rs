@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
+use comfy_table::{Cell, Color};
 use fslab_sys::dead_mount::DeadMount;
 use fslab_sys::mounts::{self, MountEntry};
 use serde_json::{Value, json};
@@ -137,14 +138,16 @@ impl Status {
         })
     }
 
-    fn row(&self) -> [String; 5] {
-        [
+    fn row(&self) -> [Cell; 5] {
+        let colour = if self.health == Health::Ok { Color::Green } else { Color::Red };
+        let [place, layers, lower, since] = [
             harmless(&self.mount.target.to_string_lossy()).into_owned(),
             self.layers(),
             harmless(&self.mount.source.to_string_lossy()).into_owned(),
             self.since().map_or_else(|| "-".to_owned(), units::ago),
-            self.health.name().to_owned(),
-        ]
+        ];
+        let health = Cell::new(self.health.name()).fg(colour);
+        [Cell::new(place), Cell::new(layers), Cell::new(lower), Cell::new(since), health]
     }
 
     fn show(&self) {

@@ -93,6 +93,11 @@ const SHAPES: &[Shape] = &[
     shape(&["tier", "--json", "du", "photos"], "Sums.", &[]),
     shape(&["tier", "--json", "versions", "photos/one"], "Archived versions.", &[]),
     shape(&["tier", "--json", "archives", "photos"], "The archives.", &[]),
+    shape(&["tier", "--json", "tree", "photos"], "Archived names.", &[]),
+    shape(&["tier", "--json", "scan", "photos"], "Figures of a scan.", &[]),
+    shape(&["tier", "--json", "scrub", "photos"], "Figures of a scrub.", &[]),
+    shape(&["tier", "--json", "pin", "photos/one"], "Pinned files.", &[]),
+    shape(&["tier", "--json", "expire", "-n", "photos"], "Versions that would be deleted.", &[]),
     shape(&["tier", "--json", "release", "-n", "photos"], "What would be released.", &[]),
     shape(
         &["probe", "--json", "--only", "block-size,inline-data", "."],
