@@ -115,12 +115,7 @@ fn count_stored(tree: &Path, is_quiet: bool) -> Result<()> {
     let files = counted(outcome.stored_files, "stored file");
     let (before, after) = (size(stored_bytes), size(content_bytes));
     say!("{files} would be decoded, from {before} to {after}; nothing was changed");
-    match outcome.failures() {
-        0 => Ok(()),
-        failures => Err(outcome
-            .first_code()
-            .error(format!("{} could not be read; see above", counted(failures, "file")))),
-    }
+    outcome.refuse_failures("read")
 }
 
 impl How {

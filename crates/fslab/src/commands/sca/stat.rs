@@ -70,12 +70,7 @@ impl Stat {
         } else if has_directory || outcome.stored_files > 1 {
             show_sums(&codecs, outcome.plain_files);
         }
-        match outcome.failures() {
-            0 => Ok(()),
-            failures => Err(outcome
-                .first_code()
-                .error(format!("{} could not be read; see above", counted(failures, "file")))),
-        }
+        outcome.refuse_failures("read")
     }
 }
 

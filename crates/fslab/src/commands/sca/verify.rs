@@ -57,9 +57,7 @@ impl Verify {
                 }
                 Ok(())
             }
-            (0, _) => Err(outcome
-                .first_code()
-                .error(format!("{} could not be {done}; see above", counted(failed, "file")))),
+            (0, _) => outcome.refuse_failures(done),
             _ => bail!(
                 "{damaged} of {} damaged; `fslab sca repair` saves what can be decoded",
                 counted(stored, "stored file")

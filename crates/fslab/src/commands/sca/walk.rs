@@ -8,6 +8,7 @@ use fslab_sca::{Error, Tool};
 
 use crate::exit::{Code, one_line};
 use crate::progress::Progress;
+use crate::units;
 
 /// Calls a function for each stored file.
 pub struct Walk<'a, F> {
@@ -120,6 +121,20 @@ impl Outcome {
     /// How many files and directories failed.
     pub fn failures(&self) -> u64 {
         self.failed.len() as u64
+    }
+
+    /// Fails if any file failed.
+    ///
+    /// # Errors
+    /// How many files could not be `done`, with the exit code of the first failure.
+    pub fn refuse_failures(&self, done: &str) -> Result<()> {
+        match self.failures() {
+            0 => Ok(()),
+            failures => Err(self.first_code().error(format!(
+                "{} could not be {done}; see above",
+                units::counted(failures, "file")
+            ))),
+        }
     }
 
     /// The exit code of the first failure.
