@@ -383,7 +383,7 @@ impl Runner<'_> {
             for attempt in first..=first + options.choice.reruns_max {
                 let cell = Cell { label, round, seed, attempt };
                 // So many runs there are at least, as far as is known in this round.
-                let cells_a_round = (targets.len() * workloads.len()) as u64;
+                let cells_a_round = (targets.len() * self.chosen(workloads)) as u64;
                 let total = u64::from(options.plan.rounds.max(round + 1)) * cells_a_round;
                 if self.block(&cell, targets, &**workload, total)? {
                     break;
@@ -391,6 +391,13 @@ impl Runner<'_> {
             }
         }
         Ok(())
+    }
+
+    /// How many workloads are run at all.
+    fn chosen(&self, workloads: &Workloads) -> usize {
+        let chosen = &self.options.choice.cells.workloads;
+        let is_chosen = |label: &String| chosen.is_empty() || chosen.contains(label);
+        workloads.iter().filter(|(label, _)| is_chosen(label)).count()
     }
 
     /// One workload of one round on all targets, in an order drawn from the seed. Answers whether

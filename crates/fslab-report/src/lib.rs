@@ -54,7 +54,7 @@ pub use model::{
     Against, Group, LatencyFigures, MetricFloor, MetricRow, NoiseFloor, Point, Progress, Report,
     Row, Verdict,
 };
-pub use names::{distinct, nearest};
+pub use names::{distinct, nearest, suggestion};
 pub use provenance::{Form, Provenance};
 
 /// The style sheet of reports, which needs those of charts before it.

@@ -12,6 +12,21 @@ pub fn distinct<T: PartialEq>(items: impl IntoIterator<Item = T>) -> Vec<T> {
     found
 }
 
+/// The end of a message about a wrong name: at most three near ones, nothing where none is near.
+#[must_use]
+pub fn suggestion<'a>(wrong: &str, valid: impl IntoIterator<Item = &'a str>) -> String {
+    const NEAR: f64 = 0.75;
+    let likeness = |name: &str| strsim::jaro_winkler(wrong, name);
+    let mut near: Vec<&str> = valid.into_iter().filter(|name| likeness(name) >= NEAR).collect();
+    near.sort_by(|one, other| likeness(other).total_cmp(&likeness(one)).then(one.cmp(other)));
+    near.dedup();
+    near.truncate(3);
+    match near.as_slice() {
+        [] => String::new(),
+        near => format!("; did you mean {}?", near.join(", ")),
+    }
+}
+
 /// The valid names nearest to a wrong one, or all of them where none is near.
 #[must_use]
 pub fn nearest<'a>(wrong: &str, valid: impl IntoIterator<Item = &'a str>) -> String {

@@ -89,6 +89,11 @@ pub struct Session {
 }
 
 impl Session {
+    /// Whether every session over the tree ended in order, as far as the tree knows.
+    pub fn had_no_crash(&self) -> bool {
+        self.durable_from == 0
+    }
+
     /// Whether what a session wrote is still as it was written.
     pub fn trusts(&self, session: u64) -> bool {
         session != 0

@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use super::context::Io;
 use super::format::{HEAD_BYTES, Kind};
 use super::frame::{Frame, Identity};
-use super::recovery::Walk;
+use super::recovery::{self, Walk};
 use super::superblock;
 
 /// A stretch of a stored file.
@@ -50,9 +50,23 @@ pub fn dump(
     let beginning = io.lower.read(io.request, 0, superblock::BEGINNING_BYTES)?;
     head(identity, &beginning, out)?;
     for stretch in stretches(io, identity, length)? {
-        line(&stretch, out)?;
+        match stretch {
+            Stretch::Rest { offset, length } if is_seek_table(io, identity, offset, length)? => {
+                writeln!(out, "{offset:>12} {length:>9}  seek table")?;
+            }
+            stretch => line(&stretch, out)?,
+        }
     }
     Ok(())
+}
+
+fn is_seek_table(
+    io: Io<'_>,
+    identity: &Identity,
+    offset: u64,
+    length: u64,
+) -> fslab_vfs::Result<bool> {
+    Ok(identity.codec.container.closing.is_some() && recovery::is_closing(io, offset, length)?)
 }
 
 fn head(identity: &Identity, beginning: &[u8], out: &mut dyn Write) -> io::Result<()> {

@@ -169,8 +169,21 @@ fn look_behind(io: Io<'_>, log: &mut Log, length: u64) -> Result<()> {
     Ok(())
 }
 
+/// Whether a frame whose body is not whole lies behind all that are. A crash leaves such, and so does
+/// damage.
+///
+/// # Errors
+/// What reading the file below answers.
+pub fn ends_torn(io: Io<'_>, log: &Log, length: u64) -> Result<bool> {
+    if !matches!(log.journal.behind(), Behind::Unknown(_)) {
+        return Ok(false);
+    }
+    let mut walk = Walk::new(io, length, false);
+    Ok(walk.next(log.identity(), log.end(), log.journal.sequence())?.is_some())
+}
+
 /// Whether exactly one seek table lies there: it begins and ends as one, and is as long as it says.
-fn is_closing(io: Io<'_>, offset: u64, length: u64) -> Result<bool> {
+pub fn is_closing(io: Io<'_>, offset: u64, length: u64) -> Result<bool> {
     const BEGIN: [u8; 4] = 0x184D_2A5E_u32.to_le_bytes();
     const END: [u8; 4] = 0x8F92_EAB1_u32.to_le_bytes();
     if length < 17 {

@@ -68,6 +68,8 @@ pub struct Figures {
     pub garbage_bytes: u64,
     /// Frames that recovery kept aside.
     pub kept: u64,
+    /// Something is missing: the other figures are of what was found.
+    pub is_incomplete: bool,
     /// Chunks by what encoding left of them: below 10 %, below 20 % and so on; last, 100 % or more.
     pub histogram: [u64; 11],
 }
@@ -157,12 +159,13 @@ impl Tool {
     /// # Errors
     /// What can't be read.
     pub fn figures(&self) -> Result<Figures> {
-        let log = self.look()?.log;
+        let Found { log, missing, .. } = self.look()?;
         let attr = self.lower.attr(&self.request).map_err(|error| self.failed(error))?;
         let mut figures = Figures {
             codec: self.identity.codec.name,
             chunk_bytes: self.identity.chunk_bytes(),
             size: log.size(),
+            is_incomplete: !missing.is_empty(),
             stored_bytes: self.length,
             allocated_bytes: attr.blocks * 512,
             form: form(self.io(), &log).map_err(|error| self.failed(error))?,
@@ -176,7 +179,8 @@ impl Tool {
         for (chunk, entry) in self.entries(&log)? {
             self.count(&log, chunk, entry, &mut figures)?;
         }
-        let used = super::format::HEAD_BYTES + figures.live_bytes;
+        let table = log.journal.closing_bytes();
+        let used = super::format::HEAD_BYTES + figures.live_bytes + table;
         figures.garbage_bytes = self.length.saturating_sub(used);
         Ok(figures)
     }

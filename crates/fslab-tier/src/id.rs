@@ -12,7 +12,7 @@ pub struct Id(pub [u8; 16]);
 
 /// A text that is no [`Id`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("an identity is 32 hexadecimal digits")]
+#[error("an identity is 32 hexadecimal digits, such as `fslab tier versions` and `archives` show")]
 pub struct NotAnId;
 
 impl fmt::Display for Id {

@@ -16,7 +16,7 @@ const INTERVAL: Duration = Duration::from_secs(10);
 /// How much a command prints.
 #[derive(Clone, Copy, Debug, clap::Args)]
 pub struct Verbosity {
-    /// Print a line for each file
+    /// Print a line for each file as well as sums
     #[arg(short, long, conflicts_with = "quiet")]
     pub verbose: bool,
     /// Print errors only

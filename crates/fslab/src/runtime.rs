@@ -210,7 +210,9 @@ fn is_private(place: &Path, uid: u32) -> bool {
 fn remove_leftovers(place: &Path) -> std::io::Result<()> {
     for entry in fs::read_dir(place)? {
         let path = entry?.path();
-        let is_socket = path.to_str().is_some_and(|path| path.ends_with(SUFFIX));
+        let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+        // One that was made and did not get its name begins with a dot.
+        let is_socket = name.ends_with(SUFFIX) || name.starts_with('.');
         let leftover = if is_socket { leftover(&path)? } else { None };
         if let Some(leftover) = leftover
             && remove_if_still(&path, &leftover)?
@@ -283,12 +285,13 @@ mod tests {
     #[test]
     fn only_sockets_without_a_listener_are_leftovers() {
         let scratch = tempfile::tempdir().unwrap();
-        let [dead, alive, other] =
-            ["0-1.sock", "0-2.sock", "notes"].map(|name| scratch.path().join(name));
+        let [dead, unnamed, alive, other] =
+            ["0-1.sock", ".77", "0-2.sock", "notes"].map(|name| scratch.path().join(name));
         drop(UnixListener::bind(&dead).unwrap());
+        drop(UnixListener::bind(&unnamed).unwrap());
         let _listener = UnixListener::bind(&alive).unwrap();
         fs::write(&other, "").unwrap();
         remove_leftovers(scratch.path()).unwrap();
-        assert!(!dead.exists() && alive.exists() && other.exists());
+        assert!(!dead.exists() && !unnamed.exists() && alive.exists() && other.exists());
     }
 }

@@ -3,7 +3,7 @@
 use fslab_vfs::Result;
 
 use super::{Kind, MarkState};
-use crate::context::Io;
+use crate::context::{Io, Settings};
 use crate::frame::Identity;
 use crate::journal::Behind;
 use crate::log::Log;
@@ -35,12 +35,28 @@ pub fn classify(io: Io<'_>, found: Option<Mark>) -> Result<(Kind, MarkState, boo
             _ => None,
         };
         let log = recovery::open(io, identity, &beginning, length, clean)?;
+        if found.is_none() && recovery::ends_torn(io, &log, length)? {
+            judge_torn_end(io, &log)?;
+        }
         return Ok((Kind::Stored(Box::new(log)), mark, clean.is_some()));
     }
     if superblock::is_newer(&beginning) {
         return Err(io.damaged(0, "a stored file of a version that is not known here"));
     }
     classify_unknown(io, found, &beginning, length).map(|kind| (kind, mark, false))
+}
+
+/// Content at the end of a file without a mark is not whole. A crash leaves such content, and it is
+/// left out as any write that was not synced. In a tree where no mount ever ended in a crash, it is
+/// damage: the file was copied without xattrs, or lost its own.
+fn judge_torn_end(io: Io<'_>, log: &Log) -> Result<()> {
+    let Settings { session, size_xattr, .. } = io.settings;
+    if *size_xattr && session.had_no_crash() {
+        return Err(io.damaged(log.end(), "content that is not whole, at the end of the file"));
+    }
+    let (file, offset) = (io.lower.name(), log.end());
+    tracing::warn!(%file, offset, "content at the end is not whole and was left out");
+    Ok(())
 }
 
 /// A file without a head. If writes of it may have been lost in a crash, a head of zeros is one

@@ -22,6 +22,8 @@ const WINDOW_BYTES: usize = 256 << 10;
 pub(super) const NO_FRAME: &str = "bytes that are no frame, to the end of the file";
 const LEFT_OUT: &str = "frames behind the last checkpoint are not whole: what they held is \
                         missing, or is as it was before";
+const TORN: &str =
+    "content that is not whole, at the end of the file: a crash or damage left it so";
 const CUT_SHORT: &str = "the last frames are missing: the file was left in another state";
 
 /// A stored file, and what is missing of it.
@@ -62,7 +64,9 @@ impl Tool {
         if log.journal.has_left_out() {
             tell(log.end(), LEFT_OUT);
         }
-        if self.has_rest(&log)? {
+        if recovery::ends_torn(self.io(), &log, self.length)? {
+            tell(log.end(), TORN);
+        } else if self.has_rest(&log)? {
             tell(log.end(), NO_FRAME);
         }
         let disagreeing = self.mark.filter(|clean| self.disagrees(clean, &log));

@@ -70,9 +70,9 @@ pub(super) fn read(path: &Path, form: Form) -> Result<Plan> {
         Some(text) => text.plan(form),
         None => bail_as!(
             BadInput,
-            "there is neither a file nor a built-in plan '{name}'; nearest: {}; `fslab list \
-             plans` lists the built-in ones",
-            fslab_report::nearest(&name, PLANS.iter().map(|plan| plan.name))
+            "there is neither a file nor a built-in plan '{name}'{}; `fslab list plans` \
+             lists the built-in ones",
+            fslab_report::suggestion(&name, PLANS.iter().map(|plan| plan.name))
         ),
     }
 }
@@ -100,7 +100,7 @@ mod tests {
     #[test]
     fn an_unknown_plan_is_refused_with_the_nearest_name() {
         let message = |name| read(Path::new(name), Form::Full).unwrap_err().to_string();
-        assert!(message("dmsf").contains("nearest: `dmfs`"), "{}", message("dmsf"));
+        assert!(message("dmsf").contains("did you mean dmfs?"), "{}", message("dmsf"));
         assert!(message("plans/dmfs").contains("plans/dmfs"), "{}", message("plans/dmfs"));
         assert!(read(Path::new("dmfs"), Form::Quick).is_ok());
     }

@@ -1,13 +1,14 @@
 //! Everything that has a name on a command line or in a plan, from the lists of the program.
 
 use fslab_age::profile::PROFILES;
+use fslab_compare::plan::Form;
 use fslab_compare::workload::{Spec as Workload, WORKLOADS};
 use fslab_layers::{LAYERS, LEAVES, LayerSpec, LeafSpec, ValueKind};
 use fslab_probe::ATTRIBUTES;
 use fslab_report::RENDERERS;
 use fslab_tier::archive::ARCHIVE_KINDS;
 
-use super::built_in::PLANS;
+use super::built_in::{PLANS, Text};
 use crate::layers;
 use crate::leaves::FOREIGN;
 
@@ -43,6 +44,11 @@ pub fn all_names() -> Vec<(String, String)> {
 }
 
 impl Entry {
+    /// Whether this is its name; that of a leaf is also the part before the colon.
+    pub fn is_called(&self, name: &str) -> bool {
+        self.name == name || self.name.split_once(':').is_some_and(|(scheme, _)| scheme == name)
+    }
+
     fn new(name: impl Into<String>, kind: &'static str, help: impl Into<String>) -> Self {
         Self { name: name.into(), kind, help: help.into(), options: Vec::new() }
     }
@@ -61,7 +67,7 @@ pub fn all_layers() -> impl Iterator<Item = &'static LayerSpec> {
 /// The sections, in the order in which they are listed.
 pub fn sections() -> Vec<Section> {
     let section = |name, entries| Section { name, entries };
-    let plans = PLANS.iter().map(|plan| Entry::new(plan.name, "", plan.title()));
+    let plans = PLANS.iter().map(plan);
     vec![
         section("layers", all_layers().map(layer).collect()),
         section("leaves", all_leaves().map(|one| Entry::new(one.name, "", one.help)).collect()),
@@ -84,6 +90,16 @@ pub fn sections() -> Vec<Section> {
             ATTRIBUTES.iter().map(|one| Entry::new(one.name, one.wants.name(), one.help)).collect(),
         ),
     ]
+}
+
+fn plan(text: &Text) -> Entry {
+    let entry = Entry::new(text.name, "", text.title());
+    let Ok(plan) = text.plan(Form::Full) else { return entry };
+    let targets = plan.targets.iter().map(|target| target.name.as_str()).collect::<Vec<_>>();
+    let workloads = plan.workloads.iter().map(|one| one.label.as_str()).collect::<Vec<_>>();
+    let lists = [("targets", targets), ("workloads", workloads)];
+    let options = lists.map(|(name, names)| (name.to_owned(), names.join("; "))).to_vec();
+    Entry { options, ..entry }
 }
 
 fn layer(layer: &LayerSpec) -> Entry {

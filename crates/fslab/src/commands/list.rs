@@ -51,14 +51,14 @@ impl Args {
             return Ok(());
         }
         let entries = || sections.iter().flat_map(|section| &section.entries);
-        let mut named = entries().filter(|entry| entry.name == *what).peekable();
+        let mut named = entries().filter(|entry| entry.is_called(what)).peekable();
         if named.peek().is_none() {
             let names = sections.iter().map(|section| section.name);
             let names = names.chain(entries().map(|entry| entry.name.as_str()));
             bail_as!(
                 BadInput,
-                "there is nothing with the name '{what}'; nearest: {}",
-                fslab_report::nearest(what, names)
+                "there is nothing with the name '{what}'{}",
+                fslab_report::suggestion(what, names)
             );
         }
         named.for_each(show);

@@ -39,6 +39,8 @@ impl Args {
 /// `--help` becomes NOTES and EXAMPLES: it is tables, whose lines man(1) would join.
 fn completed(page: &str) -> String {
     const GENERATED: &str = ".SH EXTRA\n";
+    // Commands must not be hyphenated.
+    let page = &page.replacen(".SH NAME\n", ".nh\n.SH NAME\n", 1);
     let (before, rest) = page.split_once(GENERATED).unwrap_or((page, ""));
     let end = rest.find(".SH ").unwrap_or(rest.len());
     let (extra, after) = rest.split_at(end);

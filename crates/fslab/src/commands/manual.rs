@@ -57,7 +57,7 @@ fn as_help(examples: &[Example]) -> String {
 /// Files that commands use, for the section FILES of man pages.
 pub const FILES: &[(&str, &str)] = &[
     ("/run/fslab, /run/user/UID/fslab", "Sockets on which the daemons of mounts answer."),
-    ("/etc/fstab", "Mounts of type fslab are made by mount(8) through mount.fslab(8)."),
+    ("/etc/fstab", "mount(8) makes mounts of type fslab by calling this program as mount.fslab."),
     ("LOWER/.fslab-lock", "The lock of a lower directory that is in use."),
 ];
 

@@ -230,8 +230,8 @@ impl Args {
                 let names: Vec<_> = ATTRIBUTES.iter().map(|attribute| attribute.name).collect();
                 bail_as!(
                     BadInput,
-                    "no attribute '{name}'; nearest: {}",
-                    fslab_report::nearest(name, names.iter().copied())
+                    "no attribute '{name}'{}; `fslab list attributes` lists them",
+                    fslab_report::suggestion(name, names.iter().copied())
                 );
             };
             chosen.push(*attribute);

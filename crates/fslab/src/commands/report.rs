@@ -12,7 +12,7 @@ use fslab_stats::Margin;
 /// Arguments of `fslab report`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// The samples of a comparison, or of several that are read together
+    /// The samples of a comparison, or its directory; several are read together
     #[arg(required = true)]
     samples: Vec<PathBuf>,
     /// Show how each row changed from run to run, instead of one report
@@ -76,10 +76,14 @@ pub(super) struct Shown {
 impl Args {
     /// Renders.
     pub fn run(self) -> Result<()> {
+        let file_of = |path: &PathBuf| {
+            if path.is_dir() { fslab_compare::samples_path(path) } else { path.clone() }
+        };
+        let samples: Vec<PathBuf> = self.samples.iter().map(file_of).collect();
         if self.history {
-            return self.shown.history(&self.samples);
+            return self.shown.history(&samples);
         }
-        self.shown.show(&self.samples, None)?.refuse()
+        self.shown.show(&samples, None)?.refuse()
     }
 }
 

@@ -123,6 +123,11 @@ impl Status {
         layers.filter(|layers| !layers.is_empty()).unwrap_or_else(|| "-".to_owned())
     }
 
+    fn lower(&self) -> String {
+        let lower = self.description.as_ref().map(|known| known.lower.clone());
+        lower.unwrap_or_else(|| self.mount.source.to_string_lossy().into_owned())
+    }
+
     fn since(&self) -> Option<jiff::Timestamp> {
         let since = self.description.as_ref()?.since;
         jiff::Timestamp::from_second(since as i64).ok()
@@ -131,7 +136,7 @@ impl Status {
     fn as_json(&self) -> Value {
         json!({
             "mount_point": self.mount.target.to_string_lossy(),
-            "lower": self.mount.source.to_string_lossy(),
+            "lower": self.lower(),
             "user": self.mount.option("user_id").and_then(|user| user.parse::<u32>().ok()),
             "health": self.health.name(),
             "daemon": self.description,
@@ -143,7 +148,7 @@ impl Status {
         let [place, layers, lower, since] = [
             harmless(&self.mount.target.to_string_lossy()).into_owned(),
             self.layers(),
-            harmless(&self.mount.source.to_string_lossy()).into_owned(),
+            harmless(&self.lower()).into_owned(),
             self.since().map_or_else(|| "-".to_owned(), units::ago),
         ];
         let health = Cell::new(self.health.name()).fg(colour);
@@ -154,7 +159,7 @@ impl Status {
         let line = |name: &str, value: &str| say!("{name:<12} {}", harmless(value));
         line("mount point", &self.mount.target.to_string_lossy());
         line("layers", &self.layers());
-        line("lower", &self.mount.source.to_string_lossy());
+        line("lower", &self.lower());
         line("health", self.health.name());
         let Some(known) = &self.description else { return };
         if let Some(since) = self.since() {

@@ -26,7 +26,7 @@ pub struct Args {
     /// Print a JSON object a line
     #[arg(long, global = true)]
     json: bool,
-    /// Print a line for each file, instead of sums
+    /// Print a line for each file as well as sums
     #[arg(short, long, global = true, conflicts_with_all = ["quiet", "json"])]
     verbose: bool,
     /// Print errors only

@@ -184,5 +184,5 @@ fn lists_completions_and_man_pages_come_from_the_registries() {
     for name in ["zstd", "mem:", "file-copy", "dmfs", "smith97", "block-size"] {
         assert!(list.contains(name), "{name}: {list}");
     }
-    refused(&["list", "zsdt"], BAD_INPUT, "nearest: `zstd`");
+    refused(&["list", "zsdt"], BAD_INPUT, "did you mean zstd");
 }

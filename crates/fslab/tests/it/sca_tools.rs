@@ -112,9 +112,16 @@ fn directories_are_walked_and_summed_up() {
     let output = fslab(&["sca", "verify", "-v", tree]).output().unwrap();
     let told = String::from_utf8_lossy(&output.stdout).into_owned();
     assert_eq!(told.matches(": ok\n").count(), 3, "{told}");
-    assert!(told.contains("3 stored files verified") && told.contains("1 file that no"), "{told}");
+    assert!(
+        told.contains("3 stored files verified") && told.contains("not verified: 1 file that no"),
+        "{told}"
+    );
     let quiet = fslab(&["sca", "verify", "-q", tree]).output().unwrap();
     assert!(quiet.status.success() && quiet.stdout.is_empty() && quiet.stderr.is_empty());
+    let empty = scratch.path().join("empty");
+    fs::create_dir(&empty).unwrap();
+    let output = fslab(&["sca", "verify", empty.to_str().unwrap()]).output().unwrap();
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "0 stored files verified\n");
     let (code, message) = run(&["sca", "stat", "/no/such"]);
     assert!(code == 3 && message.contains("/no/such"), "{code} {message}");
 }
@@ -147,6 +154,8 @@ fn what_repair_does_not_find_makes_it_fail() {
     bytes[third + 20..third + 22].fill(0xEE);
     fs::write(&path, bytes).unwrap();
     assert_eq!(run(&["sca", "check", file]).0, 1);
+    let (code, message) = run(&["sca", "stat", file]);
+    assert!(code == 1 && message.contains("a part is missing"), "{code} {message}");
     let output = fslab(&["sca", "cat", file]).output().unwrap();
     assert_eq!((output.status.code(), output.stdout.len()), (Some(1), 8192));
     let (code, message) = run(&["sca", "repair", file, "-o", saved.to_str().unwrap()]);

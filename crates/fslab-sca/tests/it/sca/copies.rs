@@ -7,7 +7,8 @@ use std::process::Command;
 use std::sync::Arc;
 
 use fslab_sca::convert::Direction;
-use fslab_vfs::{FileSystem, HostFs, HostOptions, Ino, OpenMode};
+use fslab_sca::{Depth, Tool};
+use fslab_vfs::{Errno, FileSystem, HostFs, HostOptions, Ino, OpenMode};
 use fslab_vfs_testing::client::Client;
 use fslab_vfs_testing::scratch;
 use fslab_vfs_testing::skip::skip;
@@ -136,5 +137,49 @@ fn is_decoded(copy: &Path, expected: &BTreeMap<String, Vec<u8>>, when: &str) {
     convert_all(&(Arc::new(host) as Arc<dyn FileSystem>), Direction::Decode, when);
     for (name, content) in expected {
         assert!(&fs::read(copy.join(name)).unwrap() == content, "{when}, decoded: {name}");
+    }
+}
+
+/// Where the last frame with content begins, and its bytes.
+fn last_content(path: &Path) -> (usize, usize) {
+    let mut lines = Vec::new();
+    Tool::open(path).unwrap().dump(&mut lines).unwrap();
+    let lines = String::from_utf8(lines).unwrap();
+    let line = lines.lines().rfind(|line| line.contains(" data ")).unwrap();
+    let mut numbers = line.split_whitespace().map_while(|word| word.parse().ok());
+    (numbers.next().unwrap(), numbers.next().unwrap())
+}
+
+/// Damage at the end looks as a crash leaves a file. Where there was no crash, it is refused, and
+/// `fslab sca verify` finds it in any case.
+#[test]
+fn damage_at_the_end_of_a_copy_is_not_taken_for_a_crash() {
+    for codec in CODECS {
+        let scratch = TempDir::new_in(scratch::folder(env!("CARGO_TARGET_TMPDIR"))).unwrap();
+        let [original, copy] = ["original", "copy"].map(|name| scratch.path().join(name));
+        fs::create_dir(&original).unwrap();
+        fs::create_dir(&copy).unwrap();
+        {
+            let fs = mount(codec, &original);
+            let client = Client::new(&*fs);
+            client.file(Ino::ROOT, "short", &text(3000)).unwrap();
+            client.file(Ino::ROOT, "long", &text(30_000)).unwrap();
+            fs.shutdown().unwrap();
+        }
+        for (name, length) in [("short", 3000), ("long", 30_000)] {
+            let mut stored = fs::read(original.join(name)).unwrap();
+            let (last, frame_bytes) = last_content(&original.join(name));
+            stored[last + frame_bytes - 20] ^= 1;
+            fs::write(copy.join(name), &stored).unwrap();
+            let tool = Tool::open(&copy.join(name)).unwrap();
+            assert!(!tool.check(Depth::Everything).unwrap().is_empty(), "{codec}, {name}");
+            drop(tool);
+            let fs = mount(codec, &copy);
+            let client = Client::new(&*fs);
+            let read = client.lookup(Ino::ROOT, name).and_then(|attr| client.contents(attr.ino));
+            let found = read.map(|content| content.len()).map_err(|error| error.errno());
+            assert_eq!(found, Err(Errno::IO), "{codec}, {name} of {length} bytes");
+            fs.shutdown().unwrap();
+        }
     }
 }

@@ -509,10 +509,16 @@ pub const EXAMPLES: &[Examples] = &[
     },
     Examples {
         command: "tier undelete",
-        examples: &[example(
-            "fslab tier undelete --recursive ~/photos/2024",
-            "Restore the files removed from a directory",
-        )],
+        examples: &[
+            example(
+                "fslab tier undelete 00112233445566778899aabbccddeeff ~/photos/cat.jpg",
+                "Restore a version that `fslab tier versions` shows",
+            ),
+            example(
+                "fslab tier undelete --recursive ~/photos/2024",
+                "Restore the files removed from a directory",
+            ),
+        ],
     },
     Examples {
         command: "tier policy",

@@ -5,8 +5,12 @@ use std::sync::atomic::AtomicBool;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use fslab_fuse::{Granted, MountOptions};
-use fslab_layers::{LayerChoice, Service, Stack};
+use fslab_layers::{LayerChoice, Leaf, Service, Stack};
+use fslab_tier::stored::Marks;
 use serde::{Deserialize, Serialize};
+
+/// The layer without which released files show no content.
+const TIER: &str = "tier";
 
 /// The word under which a daemon is asked.
 pub const SERVICE: &str = "status";
@@ -47,11 +51,17 @@ impl Description {
             pid: std::process::id(),
             since: now.as_secs(),
             layers: stack.layers.iter().map(ToString::to_string).collect(),
-            lower: stack.leaf.to_string(),
+            lower: absolute(&stack.leaf),
             modes: modes.map(|(name, _)| name.to_owned()).collect(),
             cautions: cautions(stack),
         }
     }
+}
+
+/// The lower file system, by an absolute path where it is a directory.
+fn absolute(leaf: &Leaf) -> String {
+    let path = leaf.directory().and_then(|path| path.canonicalize().ok());
+    path.map_or_else(|| leaf.to_string(), |path| Leaf::Directory(path).to_string())
 }
 
 /// What users of a stack must know, each as one line.
@@ -59,7 +69,18 @@ pub fn cautions(stack: &Stack) -> Vec<String> {
     let layers = stack.layers.iter().map(LayerChoice::spec);
     let layers = layers.filter_map(|spec| Some(format!("layer {}: {}", spec.name, spec.caution?)));
     let leaf = stack.leaf.caution().map(|caution| format!("{}: {caution}", stack.leaf));
-    layers.chain(leaf).collect()
+    layers.chain(leaf).chain(tier_without_its_layer(stack)).collect()
+}
+
+/// A tree of a tier that is mounted without its layer shows released files as zeros.
+fn tier_without_its_layer(stack: &Stack) -> Option<String> {
+    let root = stack.leaf.directory()?;
+    let name = Marks::of_this_process().tree_name();
+    let is_tree = rustix::fs::getxattr(root, name, &mut [0_u8; 4096][..]).is_ok();
+    let has_layer = stack.layers.iter().any(|layer| layer.spec().name == TIER);
+    (is_tree && !has_layer).then(|| {
+        format!("{} belongs to a tier: without `-l tier`, released files read as zeros", stack.leaf)
+    })
 }
 
 impl Service for Description {

@@ -93,12 +93,15 @@ fn directory(path: &Path, role: &str) -> Result<PathBuf> {
         Ok(metadata) if metadata.is_dir() => {
             path.canonicalize().with_context(|| format!("{role} {shown}"))
         }
-        Ok(_) => bail_as!(BadInput, "{role} {shown} is not a directory"),
+        Ok(_) => bail_as!(
+            BadInput,
+            "{role} {shown} is not a directory; an image is named by its kind, as ext2:{shown}"
+        ),
         Err(error) if dead_mount::tells_of_one(&error) => {
             bail_as!(BadInput, "{role} {shown} is a mount whose daemon is dead; {}", advice(path))
         }
         Err(error) if error.kind() == ErrorKind::NotFound => {
-            bail_as!(BadInput, "{role} {shown} does not exist")
+            bail_as!(BadInput, "{role} {shown} does not exist; `mkdir -p` makes it")
         }
         Err(error) => Err(error).with_context(|| format!("{role} {shown}")),
     }

@@ -6,6 +6,7 @@ use fslab_reproduce::{Basis, Claim, Paper, Ran};
 
 use super::library::Library;
 use super::running::{Done, estimates};
+use crate::units::counted;
 
 /// Prints what the plans take, and where the figures of claims come from, each claim where
 /// `with_claims`; a quick run may take so many minutes.
@@ -44,13 +45,13 @@ fn tally(paper: &Paper) -> String {
         paper.claims.iter().filter(|claim| wanted(&claim.basis)).count()
     };
     format!(
-        "{} claims: {} by plans, {} by commands, {} missing, {} not reproduced; {} charts",
+        "{} claims: {} by plans, {} by commands, {} missing, {} not reproduced; {}",
         paper.claims.len(),
         count(|basis| matches!(basis, Basis::Plan(_))),
         count(|basis| matches!(basis, Basis::Command(_))),
         count(|basis| matches!(basis, Basis::Missing(_))),
         count(|basis| matches!(basis, Basis::NotReproduced(_))),
-        paper.charts.len(),
+        counted(paper.charts.len() as u64, "chart"),
     )
 }
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 use fslab_sca::Figures;
 use fslab_vfs::Size;
 use serde_json::{Value, json};
@@ -43,9 +43,17 @@ impl Stat {
         let has_directory = self.paths.iter().any(|path| path.is_dir());
         let shows_files = self.verbose || !has_directory;
         let (mut codecs, mut files) = (BTreeMap::<&str, Sums>::new(), Vec::new());
+        let mut incomplete = 0_u64;
         let progress = Progress::new("read", self.json);
         let outcome = walk::each(&self.paths, &progress, |path, tool| {
             let figures = tool.figures()?;
+            if figures.is_incomplete {
+                incomplete += 1;
+                let shown = path.display();
+                progress.print(|| {
+                    eprintln!("fslab: {shown}: a part is missing; see `fslab sca verify`");
+                });
+            }
             codecs.entry(figures.codec).or_default().add(&figures);
             match (shows_files, self.json) {
                 (true, true) => files.push(file_as_json(path, &figures)),
@@ -64,13 +72,18 @@ impl Stat {
                     "total": total(&codecs).as_json("all"),
                     "plain_files": outcome.plain_files,
                     "failed_files": outcome.failures(),
+                    "incomplete_files": incomplete,
                     "files": files,
                 })
             );
         } else if has_directory || outcome.stored_files > 1 {
             show_sums(&codecs, outcome.plain_files);
         }
-        outcome.refuse_failures("read")
+        outcome.refuse_failures("read")?;
+        match incomplete {
+            0 => Ok(()),
+            files => bail!("{} with missing parts; see above", counted(files, "stored file")),
+        }
     }
 }
 
@@ -101,7 +114,10 @@ impl Sums {
             self.files.to_string(),
             units::bytes(self.size),
             units::bytes(self.stored_bytes),
-            format!("{:.2}", ratio(self.size, self.stored_bytes)),
+            match self.files {
+                0 => "-".to_owned(),
+                _ => format!("{:.2}", ratio(self.size, self.stored_bytes)),
+            },
             units::bytes(self.allocated_bytes),
             units::bytes(self.garbage_bytes),
         ]
@@ -158,6 +174,7 @@ fn file_as_json(path: &Path, figures: &Figures) -> Value {
         "live_bytes": figures.live_bytes,
         "garbage_bytes": figures.garbage_bytes,
         "kept_frames": figures.kept,
+        "is_incomplete": figures.is_incomplete,
         "chunks_by_tenth_of_size": figures.histogram,
     })
 }

@@ -92,8 +92,9 @@ impl Verify {
     fn show_success(&self, done: &str, stored_files: u64, plain_files: u64) {
         let others = match plain_files {
             0 => String::new(),
-            others => format!("; {} that no layer stored left out", counted(others, "file")),
+            others => format!("; not {done}: {} that no layer stored", counted(others, "file")),
         };
-        say!("{} {done}, no damage found{others}", counted(stored_files, "stored file"));
+        let found = if stored_files == 0 { "" } else { ", no damage found" };
+        say!("{} {done}{found}{others}", counted(stored_files, "stored file"));
     }
 }

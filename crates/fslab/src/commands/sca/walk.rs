@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use fslab_sca::{Error, Tool};
+use fslab_vfs::Errno;
 
 use crate::exit::{Code, one_line};
 use crate::progress::Progress;
@@ -26,6 +27,8 @@ pub struct Outcome {
     pub stored_files: u64,
     /// The exit code of each file or directory that failed.
     failed: Vec<Code>,
+    /// The tree is in use: so is every other file in it.
+    is_stopped: bool,
 }
 
 /// Calls `work` for each stored file of `paths`. A file that can't be opened, or for which `work`
@@ -44,6 +47,11 @@ where
         if path.is_dir() { walk.directory(path) } else { walk.named_file(path) }
     }
     walk.outcome
+}
+
+/// Whether the tree around a file is mounted, or used by another tool.
+fn is_in_use(error: &Error) -> bool {
+    matches!(error, Error::StoredFile { source, .. } if source.errno() == Errno::BUSY)
 }
 
 fn sum(one: (u64, u64), other: (u64, u64)) -> (u64, u64) {
@@ -70,6 +78,9 @@ impl<F: FnMut(&Path, Tool) -> Result<()>> Walk<'_, F> {
     fn entries(&mut self, directory: &Path) -> Result<()> {
         let cant = || format!("can't list {}", directory.display());
         for entry in std::fs::read_dir(directory).with_context(cant)? {
+            if self.outcome.is_stopped {
+                return Ok(());
+            }
             let entry = entry.with_context(cant)?;
             // Symbolic links are neither files nor directories: the walk stays in the tree.
             let kind = entry.file_type().with_context(cant)?;
@@ -98,7 +109,10 @@ impl<F: FnMut(&Path, Tool) -> Result<()>> Walk<'_, F> {
                 let bytes = path.metadata().map_or(0, |found| found.len());
                 return self.progress.add(path, bytes);
             }
-            Err(error) => return self.fail(path, &error.into()),
+            Err(error) => {
+                self.outcome.is_stopped = !is_named && is_in_use(&error);
+                return self.fail(path, &error.into());
+            }
             Ok(tool) => tool,
         };
         self.outcome.stored_files += 1;

@@ -203,7 +203,8 @@ fn as_line(event: &Event) -> Option<String> {
         Event::Problem { what } => what.clone(),
         Event::State(state) => state_line(state),
         Event::Usage { path, files, bytes, resident_bytes, archived_bytes } => format!(
-            "{files} files, {}; here {}, in archives {}  {path}",
+            "{}, {}; here {}, in archives {}  {path}",
+            units::counted(*files, "file"),
             units::bytes(*bytes),
             units::bytes(*resident_bytes),
             units::bytes(*archived_bytes)
