@@ -67,7 +67,7 @@ fn a_plan_for_the_machine_is_written_once_and_can_be_dry_run() {
 fn a_dry_run_knows_how_long_it_takes_once_it_was_run() {
     let scratch = Scratch::new();
     let dry = ["compare", "plan.toml", "--dry-run"];
-    assert!(scratch.done(&dry).contains("9 runs; how long they take is not known"));
+    assert!(scratch.done(&dry).contains("9 runs, which have not been timed on this machine yet"));
     let trial = scratch.done(&[&dry[..], &["--trial"]].concat());
     assert!(trial.contains("9 runs take about "), "{trial}");
     assert!(!scratch.done(&dry).contains("take about"), "a trial is thrown away");
