@@ -169,8 +169,8 @@ fn look_behind(io: Io<'_>, log: &mut Log, length: u64) -> Result<()> {
     Ok(())
 }
 
-/// Whether a frame whose body is not whole lies behind all that are. A crash leaves such, and so does
-/// damage.
+/// Whether a frame whose body is not whole lies behind all that are. A crash leaves such, and so
+/// does damage.
 ///
 /// # Errors
 /// What reading the file below answers.

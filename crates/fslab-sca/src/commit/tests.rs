@@ -142,3 +142,18 @@ fn a_checkpoint_is_written_anew_where_the_last_slot_is_its_own() {
     assert!(commits_behind(2).is_current() && !commits_behind(3).is_current());
     assert_eq!(commits_behind(3).next_ordinal() % 2, 0);
 }
+
+/// The sync began before the write, and need not have taken it along.
+#[test]
+fn a_write_beside_an_fsync_is_not_durable_by_it() {
+    with_file(|_, io, mut log| {
+        put(&mut log, io, (0, 1));
+        let prepared = log.prepare_commit(io).unwrap();
+        io.lower.sync(io.request, false).unwrap();
+        put(&mut log, io, (1, 2));
+        assert!(log.publish(io, prepared).unwrap());
+        assert!(log.commits.is_unsynced(log.journal.writes()));
+        sync(&mut log, io);
+        assert!(!log.commits.is_unsynced(log.journal.writes()));
+    });
+}
