@@ -283,6 +283,21 @@ mod tests {
         }
     }
 
+    /// A crash may leave half of a header that lies in two sectors.
+    #[test]
+    fn no_run_begins_with_a_header_in_two_sectors() {
+        const HEADER_BYTES: u64 = 72;
+        let run_at = |offset| {
+            let frames =
+                [frame(offset, 9000), frame(offset + 9000, 9000), frame(offset + 18_000, 9000)];
+            let found = runs(&frames, u64::MAX, &[], HEADER_BYTES);
+            found.first().map(|run| run[0].offset)
+        };
+        assert_eq!(run_at(1024 + 440), Some(1464));
+        // The header of the second frame lies in one sector.
+        assert_eq!(run_at(1024 + 441), Some(10_465));
+    }
+
     #[test]
     fn bytes_of_frames_that_are_forgotten_are_not_counted() {
         let mut garbage = Garbage::default();

@@ -24,6 +24,7 @@ mod list;
 mod man;
 mod manual;
 mod mount;
+mod mount_options;
 mod places;
 mod probe;
 mod report;

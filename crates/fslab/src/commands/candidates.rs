@@ -9,6 +9,7 @@ use fslab_compare::plan::Form;
 
 use super::built_in::PLANS;
 use super::catalogue;
+use super::mount_options;
 use crate::output::first_sentence;
 
 /// Everything of one section of `fslab list`.
@@ -22,6 +23,27 @@ pub(super) fn of_section(section: &'static str) -> ArgValueCandidates {
 pub(super) fn of_list() -> ArgValueCandidates {
     ArgValueCandidates::new(|| {
         catalogue::all_names().into_iter().map(candidate).collect::<Vec<_>>()
+    })
+}
+
+/// Mount points of fslab.
+pub(super) fn mount_points() -> ArgValueCandidates {
+    ArgValueCandidates::new(|| {
+        let mounts = fslab_sys::mounts::list().unwrap_or_default();
+        let own = mounts.into_iter().filter(|mount| mount.file_system == "fuse.fslab");
+        own.map(|mount| CompletionCandidate::new(mount.target)).collect::<Vec<_>>()
+    })
+}
+
+/// Mount options. After a comma, the list goes on.
+pub(super) fn mount_options() -> ArgValueCompleter {
+    ArgValueCompleter::new(|current: &OsStr| {
+        let Some(current) = current.to_str() else { return Vec::new() };
+        let (before, last) = current
+            .rsplit_once(',')
+            .map_or(("", current), |(before, last)| (&current[..=before.len()], last));
+        let names = mount_options::NAMES.iter().filter(|name| name.starts_with(last));
+        names.map(|name| CompletionCandidate::new(format!("{before}{name}"))).collect()
     })
 }
 
@@ -95,6 +117,8 @@ mod tests {
             ("fslab list work", "workloads"),
             ("fslab list ls", "lz4"),
             ("fslab stat", "status"),
+            ("fslab mount -o ke", "keep"),
+            ("fslab mount -o ro,no", "ro,noatime"),
         ] {
             let found = offered(line);
             assert_eq!(found.contains(&name.to_owned()), name != "lz4", "{line}: {found:?}");

@@ -19,8 +19,8 @@ use crate::output::{plain_table, print_table};
 #[derive(Debug, clap::Args)]
 #[command(after_help = HELP)]
 pub struct Args {
-    /// Print JSON, always of everything
-    #[arg(long, conflicts_with = "what")]
+    /// Print JSON
+    #[arg(long)]
     json: bool,
     /// A section, such as layers, or a name, such as zstd [all sections, without options]
     #[arg(add = candidates::of_list())]
@@ -34,7 +34,7 @@ impl Args {
     /// Prints the lists, one section, or one entry.
     pub fn run(self) -> Result<()> {
         if self.json {
-            say!("{:#}", as_json());
+            say!("{:#}", as_json(self.what.as_deref())?);
             return Ok(());
         }
         let sections = sections();
@@ -89,7 +89,23 @@ fn as_table(section: &Section, with_options: bool) -> Table {
     table
 }
 
-fn as_json() -> Value {
+/// Everything, or the section or entry of a name.
+fn as_json(what: Option<&str>) -> Result<Value> {
+    let all = all_as_json();
+    let Some(what) = what else { return Ok(all) };
+    let sections = all.as_object().into_iter().flatten();
+    if let Some((_, section)) = sections.clone().find(|(name, _)| *name == what) {
+        return Ok(section.clone());
+    }
+    let is_named = |entry: &&Value| entry["name"] == what;
+    let mut entries = sections.filter_map(|(_, section)| section.as_array()).flatten();
+    match entries.find(is_named) {
+        Some(entry) => Ok(entry.clone()),
+        None => bail_as!(BadInput, "there is nothing with the name '{what}'"),
+    }
+}
+
+fn all_as_json() -> Value {
     let layer_as_json = |layer: &LayerSpec| {
         let option_as_json = |option: &OptionSpec| {
             json!({

@@ -45,7 +45,7 @@ pub struct Args {
     #[arg(long, value_name = "FILE")]
     layers_file: Option<PathBuf>,
     /// Mount options, separated by commas; listed below
-    #[arg(short, long, value_name = "OPTIONS")]
+    #[arg(short, long, value_name = "OPTIONS", add = candidates::mount_options())]
     options: Vec<String>,
     /// Stay in the foreground
     #[arg(long, short)]

@@ -15,6 +15,7 @@ use fslab_layers::Report;
 use fslab_sys::mounts::MountEntry;
 use serde::Deserialize;
 
+use super::candidates;
 use super::umount;
 use crate::exit::Code;
 use crate::{output, runtime, units};
@@ -45,6 +46,7 @@ pub struct Args {
     #[arg(long, value_name = "PLACE", conflicts_with_all = ["json", "prometheus", "watch"])]
     listen: Option<listen::Place>,
     /// The mount point
+    #[arg(add = candidates::mount_points())]
     mount_point: PathBuf,
 }
 

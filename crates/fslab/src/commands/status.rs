@@ -11,6 +11,7 @@ use fslab_sys::dead_mount::DeadMount;
 use fslab_sys::mounts::{self, MountEntry};
 use serde_json::{Value, json};
 
+use super::candidates;
 use super::mount::description::{Description, SERVICE};
 use super::umount::{Daemon, mount_of_ours};
 use crate::output::{harmless, plain_table, print_table};
@@ -30,6 +31,7 @@ pub struct Args {
     #[arg(long)]
     json: bool,
     /// Show all that is known of this mount [all mounts, a line each]
+    #[arg(add = candidates::mount_points())]
     mount_point: Option<PathBuf>,
 }
 

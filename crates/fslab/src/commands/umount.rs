@@ -12,6 +12,7 @@ use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use rustix::mount::UnmountFlags;
 
+use super::candidates;
 pub(super) use daemon::Daemon;
 
 /// How long a mount may be in use before that is reported: a program that only looks at mounts (df,
@@ -24,12 +25,13 @@ const BUSY_PAUSE: Duration = Duration::from_millis(5);
 #[command(after_help = HELP)]
 pub struct Args {
     /// Detach the mount at once; open files stay usable until they are closed
-    #[arg(long, short = 'z')]
+    #[arg(long, short = 'z', short_alias = 'l')]
     lazy: bool,
     /// Abort running requests first, as `umount -f` does
     #[arg(long, short)]
     force: bool,
     /// The mount point
+    #[arg(add = candidates::mount_points())]
     mount_point: PathBuf,
 }
 

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use fslab_sys::mounts::MountEntry;
 
+use super::candidates;
 use super::mount::upgrade::{ASKED, INSTALLED, REPLACE, SERVICE, VERSION};
 use super::umount::mount_of_ours;
 use crate::runtime;
@@ -30,6 +31,7 @@ const ANSWER_BYTES_MAX: u64 = 64 << 10;
 #[command(after_help = HELP)]
 pub struct Args {
     /// The mount point of a mount made with -o keep
+    #[arg(add = candidates::mount_points())]
     mount_point: PathBuf,
 }
 

@@ -123,11 +123,20 @@ impl Args {
     }
 }
 
+/// Refuses to write over a file that is not a workload.
+fn check_output(output: &Path) -> Result<()> {
+    if output.exists() && workload::WorkloadReader::open(output).is_err() {
+        bail_as!(BadInput, "{} exists and is not a workload; name another file", output.display());
+    }
+    Ok(())
+}
+
 fn write(
     output: &Path,
     provenance: &Provenance,
     operations: impl Iterator<Item = fslab_age::Result<Operation>>,
 ) -> Result<()> {
+    check_output(output)?;
     let operations = workload::write(output, provenance, operations)?;
     let size = std::fs::metadata(output).with_context(|| output.display().to_string())?.len();
     say!("{operations} operations in {}, {}", output.display(), bytes(size));

@@ -9,6 +9,7 @@ use fslab_layers::LayerChoice;
 use fslab_vfs::{AccessTimes, Synchronous};
 
 use super::parse_layer;
+use crate::commands::mount_options::NAMES;
 use crate::exit::Code;
 
 /// The list for `--help`.
@@ -78,8 +79,12 @@ impl Options {
             let (key, value) = word.split_once('=').map_or((word, None), |(k, v)| (k, Some(v)));
             let is_known = options.set(key, value);
             if !is_known.with_context(|| format!("mount option {word}"))? && !sloppy {
-                let help = "`fslab mount --help` lists them";
-                bail_as!(BadInput, "unknown mount option '{word}'; {help}");
+                let names = NAMES.iter().map(|name| name.trim_end_matches('='));
+                let near = fslab_report::suggestion(key, names);
+                bail_as!(
+                    BadInput,
+                    "unknown mount option '{word}'{near}; `fslab mount --help` lists them"
+                );
             }
         }
         options.expect_consistent()?;
@@ -213,6 +218,26 @@ mod tests {
         ] {
             assert_eq!(parsed(text), (access_times, synchronous), "{text}");
         }
+    }
+
+    #[test]
+    fn the_names_are_those_of_the_help() {
+        for name in NAMES {
+            let value = match *name {
+                "threads=" => "4",
+                "layer=" => "null",
+                "transport=" => "auto",
+                "log=" => "/x",
+                _ => "1s",
+            };
+            let word =
+                if name.ends_with('=') { format!("{name}{value}") } else { (*name).to_owned() };
+            assert!(parse(&word).is_ok(), "{word}");
+            let name = name.trim_end_matches('=');
+            assert!(HELP.contains(name), "{name} is not in the help");
+        }
+        let message = parse("kep").unwrap_err().to_string();
+        assert!(message.contains("did you mean keep?"), "{message}");
     }
 
     #[test]
