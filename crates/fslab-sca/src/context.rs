@@ -59,6 +59,9 @@ pub struct Settings {
     pub packing: WhenToPack,
     /// This mount, from start to end; see the tree's xattr.
     pub session: Session,
+    /// Whether content that is not whole, at the end of a file without a mark, may be left out as
+    /// what a crash lost. Else the file is refused.
+    pub may_leave_out: bool,
     /// Of a conversion that encodes: seals the ids of new files.
     pub run_key: Option<u64>,
 }

@@ -142,6 +142,7 @@ pub fn settings(
         garbage_bytes_max: options.number("garbage"),
         packing: when_to_pack(options, context),
         session,
+        may_leave_out: true,
         run_key: context.conversion().flatten(),
     })
 }
@@ -207,6 +208,7 @@ pub fn of_tools() -> fslab_vfs::Result<Settings> {
         garbage_bytes_max: u64::MAX,
         packing: WhenToPack::Never,
         session: super::context::Session::default(),
+        may_leave_out: false,
         run_key: None,
     })
 }

@@ -169,8 +169,9 @@ fn look_behind(io: Io<'_>, log: &mut Log, length: u64) -> Result<()> {
     Ok(())
 }
 
-/// Whether a frame whose body is not whole lies behind all that are. A crash leaves such, and so
-/// does damage.
+/// Whether a frame with content, or with a hole, whose body is not whole lies behind all that are.
+/// A crash leaves such, and so does damage. Checkpoints and index pages are no content: the frames
+/// before them say the same.
 ///
 /// # Errors
 /// What reading the file below answers.
@@ -178,8 +179,15 @@ pub fn ends_torn(io: Io<'_>, log: &Log, length: u64) -> Result<bool> {
     if !matches!(log.journal.behind(), Behind::Unknown(_)) {
         return Ok(false);
     }
-    let mut walk = Walk::new(io, length, false);
-    Ok(walk.next(log.identity(), log.end(), log.journal.sequence())?.is_some())
+    let mut walk = Walk::new(io, length, true);
+    let (mut end, mut sequence) = (log.end(), log.journal.sequence());
+    while let Some(frame) = walk.next(log.identity(), end, sequence)? {
+        if frame.kind.has_content() || frame.kind == Kind::Hole {
+            return Ok(true);
+        }
+        (end, sequence) = (frame.reference.end(), frame.last_sequence());
+    }
+    Ok(false)
 }
 
 /// Whether exactly one seek table lies there: it begins and ends as one, and is as long as it says.

@@ -185,6 +185,15 @@ impl Tool {
         Ok(figures)
     }
 
+    /// Whether [`pack`] would rewrite the file.
+    ///
+    /// # Errors
+    /// What can't be read.
+    pub fn gains_by_packing(&self) -> Result<bool> {
+        let Found { log, .. } = self.look()?;
+        log.gains_by_packing(self.io()).map_err(|error| self.failed(error))
+    }
+
     fn count(&self, log: &Log, chunk: u64, entry: Entry, figures: &mut Figures) -> Result<()> {
         let io = self.io();
         let header = io

@@ -13,6 +13,9 @@ use crate::units;
 /// The time between two lines where standard error is not a terminal.
 const INTERVAL: Duration = Duration::from_secs(10);
 
+/// How often the spinner turns.
+const TICK: Duration = Duration::from_millis(200);
+
 /// How much a command prints.
 #[derive(Clone, Copy, Debug, clap::Args)]
 pub struct Verbosity {
@@ -74,6 +77,10 @@ impl Progress {
         if let Ok(style) = ProgressStyle::with_template("{spinner} {wide_msg}") {
             bar.set_style(style);
         }
+        if !bar.is_hidden() {
+            // The spinner turns within a large file, too.
+            bar.enable_steady_tick(TICK);
+        }
         let has_lines = !is_quiet && !stderr().is_terminal();
         let now = Instant::now();
         let counts = Counts { files: 0, bytes: 0, total: None, begun: now, shown: now };
@@ -107,6 +114,11 @@ impl Progress {
         }
     }
 
+    /// Clears the line of progress for good.
+    pub fn finish(&self) {
+        self.bar.finish_and_clear();
+    }
+
     /// Prints something while the line of progress is hidden.
     pub fn print(&self, print: impl FnOnce()) {
         self.bar.suspend(print);
@@ -115,7 +127,7 @@ impl Progress {
 
 impl Drop for Progress {
     fn drop(&mut self) {
-        self.bar.finish_and_clear();
+        self.finish();
     }
 }
 

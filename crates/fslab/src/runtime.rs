@@ -164,7 +164,10 @@ pub fn find_socket(
     let own = rustix::process::geteuid().as_raw();
     let owner = mount.option("user_id").and_then(|uid| uid.parse().ok()).unwrap_or(own);
     if own != 0 && own != owner {
-        bail_as!(BadInput, "{shown} was mounted by user {owner}, who alone may ask for this");
+        bail_as!(
+            BadInput,
+            "{shown} was mounted by user {owner}; only that user and root may ask for this"
+        );
     }
     let directories = places_of(owner).into_iter().filter(|place| is_private(place, owner));
     let name = socket_name(mount.device, what);

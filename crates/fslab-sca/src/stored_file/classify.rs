@@ -48,10 +48,10 @@ pub fn classify(io: Io<'_>, found: Option<Mark>) -> Result<(Kind, MarkState, boo
 
 /// Content at the end of a file without a mark is not whole. A crash leaves such content, and it is
 /// left out as any write that was not synced. In a tree where no mount ever ended in a crash, it is
-/// damage: the file was copied without xattrs, or lost its own.
+/// damage: the file was copied without xattrs, or lost its own. Tools can't tell, and refuse it.
 fn judge_torn_end(io: Io<'_>, log: &Log) -> Result<()> {
-    let Settings { session, size_xattr, .. } = io.settings;
-    if *size_xattr && session.had_no_crash() {
+    let Settings { session, size_xattr, may_leave_out, .. } = io.settings;
+    if !may_leave_out || *size_xattr && session.had_no_crash() {
         return Err(io.damaged(log.end(), "content that is not whole, at the end of the file"));
     }
     let (file, offset) = (io.lower.name(), log.end());

@@ -1,4 +1,5 @@
-//! What commands would do, for `--dry-run`: nothing is changed, and archives are not read.
+//! What commands would do, for `--dry-run`: no file and no archive is changed. A release asks the
+//! archives whether they have the copies; nothing else reads archives.
 
 use super::inspect::version_event;
 use super::{Command, Execution};
@@ -13,14 +14,17 @@ impl Execution<'_> {
     /// [`Error::NoDryRun`] for a command that has none.
     pub(super) fn dry_run(&mut self, command: &Command) -> Result<()> {
         match command {
-            Command::Archive { paths, .. } => self.would(paths, "would archive", |file| {
-                let wants = matches!(file.state, Residence::Resident | Residence::Changed);
-                if wants { file.bytes } else { 0 }
-            }),
+            Command::Archive { paths, .. } => {
+                self.tier.check_copy_targets()?;
+                self.would(paths, "would archive", |file| {
+                    let wants = matches!(file.state, Residence::Resident | Residence::Changed);
+                    wants.then_some(file.bytes)
+                })
+            }
             Command::Recall { paths, range, .. } => self.would(paths, "would recall", |file| {
                 let (offset, length) = range.unwrap_or((0, u64::MAX));
                 let asked = file.bytes.saturating_sub(offset).min(length);
-                (file.bytes - file.resident_bytes).min(asked)
+                Some((file.bytes - file.resident_bytes).min(asked)).filter(|bytes| *bytes > 0)
             }),
             Command::Release { paths, keep_bytes } => self.would_release(paths, *keep_bytes),
             Command::Scrub { .. } => self.would_scrub(),
@@ -34,12 +38,12 @@ impl Execution<'_> {
         &mut self,
         paths: &[Vec<u8>],
         what: &str,
-        bytes_of: impl Fn(&FileSummary) -> u64,
+        bytes_of: impl Fn(&FileSummary) -> Option<u64>,
     ) -> Result<()> {
         let tier = self.tier;
         self.each_file(paths, &mut |place, tell| match bytes_of(&tier.file_summary(place)?) {
-            0 => Ok(()),
-            bytes => report_done(tell, what, place.path, bytes),
+            None => Ok(()),
+            Some(bytes) => report_done(tell, what, place.path, bytes),
         })
     }
 
@@ -74,6 +78,7 @@ impl Execution<'_> {
     /// turns out to need.
     fn would_expire(&mut self) -> Result<()> {
         let Self { tier, tell, .. } = self;
+        tier.look_for_archives();
         let scanned = tier.catalogue().scanned()?;
         let (mut objects, mut bytes, mut unproven) = (0, 0, 0);
         tier.catalogue().for_each_in_turn(&mut |row| {
@@ -83,6 +88,6 @@ impl Execution<'_> {
             unproven += u64::from(!is_proven);
             go_on(tell(version_event(&row)))
         })?;
-        total(tell, &[("objects", objects), ("content_bytes", bytes), ("to_scan_first", unproven)])
+        total(tell, &[("objects", objects), ("content_bytes", bytes), ("need_a_scan", unproven)])
     }
 }

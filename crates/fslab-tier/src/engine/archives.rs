@@ -45,7 +45,7 @@ impl Tier {
         self.holders_anywhere(version).iter().any(|archive| archive.why_unavailable().is_some())
     }
 
-    pub(super) fn look_for_archives(&self) {
+    pub(crate) fn look_for_archives(&self) {
         let archives = self.archives.read().clone();
         if archives.iter().filter(|archive| archive.look()).count() > 0 {
             self.queue().resume_postponed();

@@ -56,25 +56,32 @@ pub(super) fn find(name: &str) -> Option<&'static Text> {
     PLANS.iter().find(|plan| plan.name == name)
 }
 
+/// The built-in plan of a name.
+///
+/// # Errors
+/// Where there is none, with the nearest name.
+pub(super) fn plan_of(name: &str, form: Form) -> Result<Plan> {
+    match find(name) {
+        Some(text) => text.plan(form),
+        None => bail_as!(
+            BadInput,
+            "there is neither a file nor a built-in plan '{name}' (`fslab list plans` lists the \
+             built-in ones){}",
+            fslab_report::suggestion(name, PLANS.iter().map(|plan| plan.name))
+        ),
+    }
+}
+
 /// Reads a plan: a file, or the built-in plan of this name where there is no such file.
 ///
 /// # Errors
 /// Where there is neither, with the nearest name; and what is wrong with the plan.
 pub(super) fn read(path: &Path, form: Form) -> Result<Plan> {
     let is_name = path.parent() == Some(Path::new("")) && path.extension().is_none();
-    if path.exists() || !is_name {
+    if path.is_file() || !is_name {
         return Ok(Plan::read(path, form)?);
     }
-    let name = path.to_string_lossy();
-    match find(&name) {
-        Some(text) => text.plan(form),
-        None => bail_as!(
-            BadInput,
-            "there is neither a file nor a built-in plan '{name}'{}; `fslab list plans` \
-             lists the built-in ones",
-            fslab_report::suggestion(&name, PLANS.iter().map(|plan| plan.name))
-        ),
-    }
+    plan_of(&path.to_string_lossy(), form)
 }
 
 #[cfg(test)]

@@ -221,7 +221,7 @@ impl Args {
             None if self.quick => (QUICK_PLAN, Vec::new()),
             None => (DEFAULT_PLAN, Vec::new()),
         };
-        Ok((built_in::read(Path::new(name), form)?.erasing(&self.erase), remarks))
+        Ok((built_in::plan_of(name, form)?.erasing(&self.erase), remarks))
     }
 
     fn set_rounds(&self, plan: &mut Plan) {

@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 use super::built_in::{PLANS, Text};
 use super::candidates;
 use super::catalogue::{Entry, Section, all_layers, all_leaves, sections};
+use crate::exit::Code;
 use crate::output::{plain_table, print_table};
 
 /// Arguments of `fslab list`.
@@ -50,16 +51,10 @@ impl Args {
             print_table(&as_table(section, true));
             return Ok(());
         }
-        let entries = || sections.iter().flat_map(|section| &section.entries);
-        let mut named = entries().filter(|entry| entry.is_called(what)).peekable();
+        let entries = sections.iter().flat_map(|section| &section.entries);
+        let mut named = entries.filter(|entry| entry.is_called(what)).peekable();
         if named.peek().is_none() {
-            let names = sections.iter().map(|section| section.name);
-            let names = names.chain(entries().map(|entry| entry.name.as_str()));
-            bail_as!(
-                BadInput,
-                "there is nothing with the name '{what}'{}",
-                fslab_report::suggestion(what, names)
-            );
+            return Err(no_such_name(&sections, what));
         }
         named.for_each(show);
         Ok(())
@@ -89,20 +84,44 @@ fn as_table(section: &Section, with_options: bool) -> Table {
     table
 }
 
-/// Everything, or the section or entry of a name.
+/// Everything, or the section or entry of a name; a list where several entries have it.
 fn as_json(what: Option<&str>) -> Result<Value> {
     let all = all_as_json();
     let Some(what) = what else { return Ok(all) };
-    let sections = all.as_object().into_iter().flatten();
-    if let Some((_, section)) = sections.clone().find(|(name, _)| *name == what) {
-        return Ok(section.clone());
+    let sections = sections();
+    if let Some(section) = sections.iter().find(|section| section.name == what) {
+        return Ok(all[json_key(section)].clone());
     }
-    let is_named = |entry: &&Value| entry["name"] == what;
-    let mut entries = sections.filter_map(|(_, section)| section.as_array()).flatten();
-    match entries.find(is_named) {
-        Some(entry) => Ok(entry.clone()),
-        None => bail_as!(BadInput, "there is nothing with the name '{what}'"),
+    let mut found = Vec::new();
+    for section in &sections {
+        let entries = all[json_key(section)].as_array().into_iter().flatten();
+        let named = section.entries.iter().zip(entries).filter(|(entry, _)| entry.is_called(what));
+        found.extend(named.map(|(_, value)| value.clone()));
     }
+    match found.len() {
+        0 => Err(no_such_name(&sections, what)),
+        1 => Ok(found.remove(0)),
+        _ => Ok(Value::Array(found)),
+    }
+}
+
+/// The key of a section in JSON, whose entries have the same order.
+fn json_key(section: &Section) -> &'static str {
+    match section.name {
+        "archives" => "archive_kinds",
+        name => name,
+    }
+}
+
+fn no_such_name(sections: &[Section], what: &str) -> anyhow::Error {
+    let names = sections.iter().flat_map(|section| {
+        let entries = section.entries.iter().map(|entry| entry.name.as_str());
+        std::iter::once(section.name).chain(entries)
+    });
+    Code::BadInput.error(format!(
+        "there is nothing with the name '{what}'{}",
+        fslab_report::suggestion(what, names)
+    ))
 }
 
 fn all_as_json() -> Value {
@@ -148,4 +167,26 @@ fn all_as_json() -> Value {
         "renderers": RENDERERS.iter().map(|one| named((one.name, one.help))).collect::<Vec<_>>(),
         "attributes": ATTRIBUTES.iter().map(wants).collect::<Vec<_>>(),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_name_has_its_own_json() {
+        for section in sections() {
+            let listed = as_json(Some(section.name)).unwrap();
+            assert_eq!(listed.as_array().unwrap().len(), section.entries.len(), "{}", section.name);
+            for entry in &section.entries {
+                let found = as_json(Some(&entry.name)).unwrap();
+                let is_it = |one: &Value| one["name"] == entry.name.as_str();
+                let has_it = found.as_array().map_or(is_it(&found), |all| all.iter().any(is_it));
+                assert!(has_it, "{}: {found}", entry.name);
+            }
+        }
+        assert!(as_json(Some("mem")).is_ok());
+        let refused = as_json(Some("layer")).unwrap_err().to_string();
+        assert!(refused.contains("did you mean layers"), "{refused}");
+    }
 }

@@ -56,7 +56,10 @@ fn as_help(examples: &[Example]) -> String {
 
 /// Files that commands use, for the section FILES of man pages.
 pub const FILES: &[(&str, &str)] = &[
-    ("/run/fslab, /run/user/UID/fslab", "Sockets on which the daemons of mounts answer."),
+    (
+        "/run/fslab, /run/user/UID/fslab, /tmp/fslab-UID",
+        "Sockets on which the daemons of mounts answer.",
+    ),
     ("/etc/fstab", "mount(8) makes mounts of type fslab by calling this program as mount.fslab."),
     ("LOWER/.fslab-lock", "The lock of a lower directory that is in use."),
 ];

@@ -230,7 +230,7 @@ impl Args {
                 let names: Vec<_> = ATTRIBUTES.iter().map(|attribute| attribute.name).collect();
                 bail_as!(
                     BadInput,
-                    "no attribute '{name}'{}; `fslab list attributes` lists them",
+                    "no attribute '{name}' (`fslab list attributes` lists all){}",
                     fslab_report::suggestion(name, names.iter().copied())
                 );
             };

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use fslab_layers::Report;
-use fslab_sys::mounts::MountEntry;
+use fslab_sys::mounts::{self, MountEntry};
 use serde::Deserialize;
 
 use super::candidates;
@@ -102,7 +102,12 @@ fn watch(path: &Path, mount: &MountEntry, interval: Duration) -> Result<()> {
     let mut asked = Instant::now();
     while !output::has_failed() {
         std::thread::sleep(interval.saturating_sub(asked.elapsed()));
-        let (after, passed) = (parse(&ask(path, mount)?)?.layers, asked.elapsed());
+        let answer = ask(path, mount);
+        if answer.is_err() && !is_mounted(mount)? {
+            eprintln!("fslab: the mount on {} has ended", path.display());
+            return Ok(());
+        }
+        let (after, passed) = (parse(&answer?)?.layers, asked.elapsed());
         asked = Instant::now();
         say!("{}", watch::heading(passed));
         output::print(table::render(&watch::between(&before, &after)));
@@ -112,12 +117,17 @@ fn watch(path: &Path, mount: &MountEntry, interval: Duration) -> Result<()> {
     Ok(())
 }
 
+fn is_mounted(mount: &MountEntry) -> Result<bool> {
+    let mounts = mounts::list().context("can't read the list of mounts")?;
+    Ok(mounts.iter().any(|one| one.device == mount.device && one.target == mount.target))
+}
+
 /// The document of the daemon of a mount.
 fn ask(path: &Path, mount: &MountEntry) -> Result<String> {
     let shown = path.display();
     let nothing = || {
         Code::BadInput.error(format!(
-            "no layer of {shown} has anything to tell; mount with -l stats to count operations"
+            "no layer of {shown} counts anything; mount with -l stats to count operations"
         ))
     };
     let socket = runtime::find_socket(mount, &shown, runtime::COUNTS)?.ok_or_else(nothing)?;

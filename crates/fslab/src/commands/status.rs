@@ -1,9 +1,9 @@
 //! `fslab status`: the mounts of fslab, what they are, since when, and whether they work.
 
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use comfy_table::{Cell, Color};
@@ -21,7 +21,7 @@ use crate::{runtime, units};
 const ANSWER_TIME_MAX: Duration = Duration::from_secs(2);
 
 /// Answers are one line.
-const ANSWER_BYTES_MAX: u64 = 1 << 20;
+const ANSWER_BYTES_MAX: usize = 1 << 20;
 
 /// Arguments of `fslab status`.
 #[derive(Debug, clap::Args)]
@@ -37,10 +37,11 @@ pub struct Args {
 
 const HELP: &str = "\
 Health is one of:
-  ok             the daemon answers
-  no answer      there is a daemon, but it does not answer within two seconds
-  dead           the daemon has ended; `fslab umount` or `fslab mount -o replace` helps
-  older version  the daemon is too old to describe its mount
+  ok         the daemon answers
+  no answer  there is a daemon, but it does not answer within two seconds
+  dead       the daemon has ended; `fslab umount` or `fslab mount -o replace` helps
+  unknown    the daemon can't be asked: it has only begun, is an older version, or has no
+             directory for its socket
 Root sees the mounts of all users, other users see their own.";
 
 /// A mount and its daemon.
@@ -55,7 +56,7 @@ enum Health {
     Ok,
     NoAnswer,
     Dead,
-    OlderVersion,
+    Unknown,
 }
 
 impl Args {
@@ -65,7 +66,10 @@ impl Args {
             let (_, mount) = mount_of_ours(path)?;
             if !is_visible(&mount) {
                 let (path, owner) = (path.display(), mount.option("user_id").unwrap_or("0"));
-                bail_as!(BadInput, "{path} was mounted by user {owner}, and only they may ask");
+                bail_as!(
+                    BadInput,
+                    "{path} was mounted by user {owner}, and only that user and root may ask"
+                );
             }
             let status = Status::of(mount);
             if self.json {
@@ -101,7 +105,7 @@ impl Health {
             Self::Ok => "ok",
             Self::NoAnswer => "no answer",
             Self::Dead => "dead",
-            Self::OlderVersion => "older version",
+            Self::Unknown => "unknown",
         }
     }
 }
@@ -111,7 +115,7 @@ impl Status {
         let (health, description) = match ask(&mount) {
             Ok(Some(description)) => (Health::Ok, Some(description)),
             _ if is_dead(&mount) => (Health::Dead, None),
-            Ok(None) => (Health::OlderVersion, None),
+            Ok(None) => (Health::Unknown, None),
             Err(error) => {
                 tracing::debug!(%error, "asking {}", mount.target.display());
                 (Health::NoAnswer, None)
@@ -149,7 +153,7 @@ impl Status {
         let colour = if self.health == Health::Ok { Color::Green } else { Color::Red };
         let [place, layers, lower, since] = [
             harmless(&self.mount.target.to_string_lossy()).into_owned(),
-            self.layers(),
+            harmless(&self.layers()).into_owned(),
             harmless(&self.lower()).into_owned(),
             self.since().map_or_else(|| "-".to_owned(), units::ago),
         ];
@@ -183,7 +187,7 @@ fn show_all(all: &[Status]) {
         all.iter().filter_map(|one| one.description.as_ref()).flat_map(|d| &d.cautions).collect();
     cautions.sort();
     cautions.dedup();
-    cautions.iter().for_each(|caution| say!("caution: {caution}"));
+    cautions.iter().for_each(|caution| say!("caution: {}", harmless(caution)));
 }
 
 /// Looks at the mount only if it has no daemon: a stopped daemon would not answer.
@@ -199,13 +203,23 @@ fn ask(mount: &MountEntry) -> Result<Option<Description>> {
 }
 
 fn describe(socket: &Path) -> Result<Description> {
+    let end = Instant::now() + ANSWER_TIME_MAX;
     let mut stream = UnixStream::connect(socket)?;
-    stream.set_read_timeout(Some(ANSWER_TIME_MAX))?;
     writeln!(stream)?;
-    let mut line = String::new();
-    BufReader::new(stream.take(ANSWER_BYTES_MAX)).read_line(&mut line)?;
-    if line.is_empty() {
+    let (mut answer, mut piece) = (Vec::new(), [0; 4096]);
+    while !answer.ends_with(b"\n") {
+        let left = end.saturating_duration_since(Instant::now());
+        if left.is_zero() || answer.len() > ANSWER_BYTES_MAX {
+            bail!("the daemon does not end its answer");
+        }
+        stream.set_read_timeout(Some(left))?;
+        match stream.read(&mut piece)? {
+            0 => break,
+            count => answer.extend_from_slice(&piece[..count]),
+        }
+    }
+    if answer.is_empty() {
         bail!("the daemon has closed the connection");
     }
-    serde_json::from_str(&line).context("the daemon gives an answer of another version")
+    serde_json::from_slice(&answer).context("the daemon gives an answer of another version")
 }

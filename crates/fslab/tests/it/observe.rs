@@ -135,7 +135,10 @@ fn the_socket_is_for_the_mounting_user_and_goes_with_the_mount() {
             .unwrap();
         let message = String::from_utf8_lossy(&output.stderr);
         assert_eq!(output.status.code(), Some(3), "{message}");
-        assert!(message.contains("was mounted by user 0, who alone may ask"), "{message}");
+        assert!(
+            message.contains("was mounted by user 0; only that user and root may ask"),
+            "{message}"
+        );
     }
     place.umount();
     assert!(!socket.exists());

@@ -29,7 +29,7 @@ fn status_describes_a_mount_and_its_daemon() {
     let listed = json(&["status", "--json"]);
     let mounts = listed["mounts"].as_array().unwrap();
     assert!(mounts.iter().any(|mount| mount["mount_point"] == status["mount_point"]), "{listed}");
-    let text = fslab(&["status"]).output().unwrap();
+    let text = fslab(&["status"]).env("COLUMNS", "200").output().unwrap();
     let text = String::from_utf8(text.stdout).unwrap();
     assert!(
         text.contains("zstd:level=5 / stats") && text.contains("caution: layer zstd"),

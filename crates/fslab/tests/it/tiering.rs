@@ -627,7 +627,7 @@ fn dry_runs_report_what_would_be_done_and_do_nothing() {
         tiered.ok(&["recall", "-n", "-v", "--range", "0+64KiB", tiered.path("").to_str().unwrap()]);
     assert!(told.starts_with("would recall   64.0 KiB  file\n"), "{told}");
     check("scrub", "versions 2, copies 2, content 1.0 MiB\n");
-    check("expire", "objects 0, content 0 B, to scan first 0\n");
+    check("expire", "objects 0, content 0 B, need a scan 0\n");
     fs::remove_file(tiered.path("other")).unwrap();
     // Versions are kept for 30 days.
     check("expire", "objects 0, ");

@@ -216,7 +216,7 @@ fn others_than_the_owner_of_a_mount_are_refused() {
     let output = asking.output().unwrap();
     let text = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(3), "{text}");
-    assert!(text.contains("was mounted by user 0, who alone may ask"), "{text}");
+    assert!(text.contains("was mounted by user 0; only that user and root may ask"), "{text}");
     assert_eq!(processes(&installed.place), before);
     installed.place.umount();
 }

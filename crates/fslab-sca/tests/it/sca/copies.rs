@@ -140,14 +140,41 @@ fn is_decoded(copy: &Path, expected: &BTreeMap<String, Vec<u8>>, when: &str) {
     }
 }
 
-/// Where the last frame with content begins, and its bytes.
-fn last_content(path: &Path) -> (usize, usize) {
+/// Bytes of three files; the longest ends with a checkpoint.
+const FILES: [(&str, usize); 3] = [("short", 3000), ("long", 30_000), ("longest", 2_000_000)];
+
+/// Where the last frame of a kind begins, and its bytes.
+fn last_frame(path: &Path, kind: &str) -> (usize, usize) {
     let mut lines = Vec::new();
     Tool::open(path).unwrap().dump(&mut lines).unwrap();
     let lines = String::from_utf8(lines).unwrap();
-    let line = lines.lines().rfind(|line| line.contains(" data ")).unwrap();
+    let line = lines.lines().rfind(|line| line.contains(&format!(" {kind} "))).unwrap();
     let mut numbers = line.split_whitespace().map_while(|word| word.parse().ok());
     (numbers.next().unwrap(), numbers.next().unwrap())
+}
+
+/// Copies stored files without their xattrs; one bit of the last frame is flipped.
+fn copy_damaged(original: &Path, copy: &Path) {
+    for (name, _) in FILES {
+        let mut stored = fs::read(original.join(name)).unwrap();
+        let kind = if name == "longest" { "checkpoint" } else { "data" };
+        let (last, frame_bytes) = last_frame(&original.join(name), kind);
+        stored[last + frame_bytes - 20] ^= 1;
+        fs::write(copy.join(name), &stored).unwrap();
+    }
+}
+
+/// Lengths of the files that `copy_damaged` makes, as a mount shows them.
+fn lengths(codec: &str, copy: &Path) -> [Result<usize, Errno>; 3] {
+    let fs = mount(codec, copy);
+    let client = Client::new(&*fs);
+    let length = |(name, _): (&str, usize)| {
+        let read = client.lookup(Ino::ROOT, name).and_then(|attr| client.contents(attr.ino));
+        read.map(|content| content.len()).map_err(|error| error.errno())
+    };
+    let lengths = FILES.map(length);
+    fs.shutdown().unwrap();
+    lengths
 }
 
 /// Damage at the end looks as a crash leaves a file. Where there was no crash, it is refused, and
@@ -156,30 +183,43 @@ fn last_content(path: &Path) -> (usize, usize) {
 fn damage_at_the_end_of_a_copy_is_not_taken_for_a_crash() {
     for codec in CODECS {
         let scratch = TempDir::new_in(scratch::folder(env!("CARGO_TARGET_TMPDIR"))).unwrap();
-        let [original, copy] = ["original", "copy"].map(|name| scratch.path().join(name));
-        fs::create_dir(&original).unwrap();
-        fs::create_dir(&copy).unwrap();
+        let [original, copy, crashed] = ["original", "copy", "crashed"].map(|name| {
+            fs::create_dir(scratch.path().join(name)).unwrap();
+            scratch.path().join(name)
+        });
         {
             let fs = mount(codec, &original);
             let client = Client::new(&*fs);
-            client.file(Ino::ROOT, "short", &text(3000)).unwrap();
-            client.file(Ino::ROOT, "long", &text(30_000)).unwrap();
+            for (name, bytes) in FILES {
+                client.file(Ino::ROOT, name, &text(bytes)).unwrap();
+            }
             fs.shutdown().unwrap();
         }
-        for (name, length) in [("short", 3000), ("long", 30_000)] {
-            let mut stored = fs::read(original.join(name)).unwrap();
-            let (last, frame_bytes) = last_content(&original.join(name));
-            stored[last + frame_bytes - 20] ^= 1;
-            fs::write(copy.join(name), &stored).unwrap();
-            let tool = Tool::open(&copy.join(name)).unwrap();
-            assert!(!tool.check(Depth::Everything).unwrap().is_empty(), "{codec}, {name}");
-            drop(tool);
-            let fs = mount(codec, &copy);
-            let client = Client::new(&*fs);
-            let read = client.lookup(Ino::ROOT, name).and_then(|attr| client.contents(attr.ino));
-            let found = read.map(|content| content.len()).map_err(|error| error.errno());
-            assert_eq!(found, Err(Errno::IO), "{codec}, {name} of {length} bytes");
-            fs.shutdown().unwrap();
+        copy_damaged(&original, &copy);
+        for (name, _) in FILES.iter().take(2) {
+            let path = copy.join(name);
+            let before = fs::read(&path).unwrap();
+            assert!(has_findings(&path), "{codec}, {name}");
+            // The damaged content must not be lost with the garbage.
+            fslab_sca::pack(&path, &|_| {}).expect_err(name);
+            assert!(fs::read(&path).unwrap() == before, "{codec}, {name}");
         }
+        // What a damaged checkpoint says is said by the frames before it.
+        let found = [Err(Errno::IO), Err(Errno::IO), Ok(FILES[2].1)];
+        assert_eq!(lengths(codec, &copy), found, "{codec}");
+
+        // A mount that never ended: the damage may be what it had not synced.
+        let fs = mount(codec, &crashed);
+        Client::new(&*fs).file(Ino::ROOT, "file", &text(3000)).unwrap();
+        drop(fs);
+        copy_damaged(&original, &crashed);
+        let [short, long, longest] = lengths(codec, &crashed);
+        assert!(short == Ok(0) && long.is_ok_and(|bytes| bytes < 30_000), "{codec}: {long:?}");
+        assert_eq!(longest, Ok(FILES[2].1), "{codec}");
+        assert!(has_findings(&crashed.join("short")), "{codec}");
     }
+}
+
+fn has_findings(path: &Path) -> bool {
+    !Tool::open(path).unwrap().check(Depth::Everything).unwrap().is_empty()
 }

@@ -98,13 +98,10 @@ impl Args {
 
     /// Makes the file system in memory, and shows its parameters.
     fn rehearse(&self, options: &MkfsOptions) -> Result<()> {
-        let size = match (self.size, Part::parse(&self.image).file.exists()) {
-            (Some(size), _) => size.bytes(),
-            (None, true) => open_device(&self.image, true)?.size(),
-            (None, false) => {
-                let shown = self.image.display();
-                bail_as!(BadInput, "{shown} does not exist; say how large it is to be");
-            }
+        self.refuse_to_overwrite()?;
+        let size = match self.new_size()? {
+            Some(size) => size.bytes(),
+            None => open_device(&self.image, true)?.size(),
         };
         let device = MemoryDevice::new(size);
         let shown = || format!("{}, {}", self.image.display(), Size::of(size));
@@ -116,10 +113,8 @@ impl Args {
     }
 
     fn make(&self, options: &MkfsOptions) -> Result<()> {
-        if !self.force && Part::parse(&self.image).file.exists() {
-            // Before the file gets another size.
-            refuse_to_overwrite(&self.image, &open_device(&self.image, true)?)?;
-        }
+        // Before the file gets another size.
+        self.refuse_to_overwrite()?;
         self.set_size(options)?;
         let device = open_device(&self.image, false)?;
         mkfs(&device, options)
@@ -159,8 +154,16 @@ impl Args {
         })
     }
 
-    /// Makes the file, or gives it another size, if there can be such a file system of that size.
-    fn set_size(&self, options: &MkfsOptions) -> Result<()> {
+    /// Refuses an image with a file system in it, unless it is to be lost.
+    fn refuse_to_overwrite(&self) -> Result<()> {
+        if self.force || !Part::parse(&self.image).file.exists() {
+            return Ok(());
+        }
+        refuse_to_overwrite(&self.image, &open_device(&self.image, true)?)
+    }
+
+    /// The size that the file is to be given; `None` where it keeps its own.
+    fn new_size(&self) -> Result<Option<Size>> {
         let shown = self.image.display();
         let part = Part::parse(&self.image);
         let existing = self.image.metadata().ok();
@@ -170,14 +173,19 @@ impl Args {
             Some(metadata) if is_device(metadata) => Some("is a device and has its own size"),
             _ => None,
         };
-        let size = match (self.size, has_size) {
+        match (self.size, has_size) {
             (Some(_), Some(why)) => bail_as!(BadInput, "{shown} {why}"),
-            (Some(size), None) => size,
             (None, None) if existing.is_none() => {
                 bail_as!(BadInput, "{shown} does not exist; say how large it is to be");
             }
-            (None, _) => return Ok(()),
-        };
+            (size, _) => Ok(size),
+        }
+    }
+
+    /// Makes the file, or gives it another size, if there can be such a file system of that size.
+    fn set_size(&self, options: &MkfsOptions) -> Result<()> {
+        let shown = self.image.display();
+        let Some(size) = self.new_size()? else { return Ok(()) };
         options.check_for(size.bytes()).with_context(|| format!("{shown}, {size}"))?;
         let file = OpenOptions::new().write(true).create(true).truncate(false).open(&self.image);
         let file = file.with_context(|| format!("can't make {shown}"))?;

@@ -31,7 +31,7 @@ impl Args {
         let shown = self.image.display().to_string();
         if self.dry_run {
             let Resized { from, to } = self.rehearse().with_context(|| shown.clone())?;
-            say!("{shown}: {from} blocks, could have {to}; nothing was changed");
+            say!("{shown}: would change from {from} to {to} blocks; nothing was changed");
             return Ok(());
         }
         let device = open_device(&self.image, false)?;

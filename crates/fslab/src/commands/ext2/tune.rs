@@ -47,7 +47,7 @@ impl Args {
         if self.dry_run {
             let device = rehearsal::open(&self.image, None)?;
             fslab_ext2::tune(&device, &tuning).with_context(shown)?;
-            say!("{}: could be changed so; nothing was changed", shown());
+            say!("{}: the changes are possible; nothing was changed", shown());
             return Ok(());
         }
         let device = open_device(&self.image, false)?;

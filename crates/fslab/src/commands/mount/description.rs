@@ -28,33 +28,38 @@ pub struct Description {
     pub layers: Vec<String>,
     /// The lower file system.
     pub lower: String,
-    /// How it is served, such as `read-only`, `passthrough`, `writeback`, `keep` and `io_uring`.
+    /// How it is served, such as `read-only`, `writeback`, `keep` and `io_uring`.
     pub modes: Vec<String>,
     /// The cautions that `fslab mount` printed.
     pub cautions: Vec<String>,
 }
 
 impl Description {
-    /// Of a mount that this process serves from now on.
-    pub fn new(stack: &Stack, options: &MountOptions, granted: &Granted) -> Self {
+    /// Of a mount that this process serves from now on. It looks at the lower directory: where the
+    /// mount is over that directory itself, it should be called before there is the mount.
+    pub fn new(stack: &Stack) -> Self {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        let modes = [
-            ("read-only", options.read_only),
-            ("passthrough", granted.passthrough()),
-            ("writeback", granted.writeback()),
-            ("keep", options.keep),
-            ("io_uring", granted.uring()),
-        ];
-        let modes = modes.into_iter().filter(|(_, is_on)| *is_on);
         Self {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             pid: std::process::id(),
             since: now.as_secs(),
             layers: stack.layers.iter().map(ToString::to_string).collect(),
             lower: absolute(&stack.leaf),
-            modes: modes.map(|(name, _)| name.to_owned()).collect(),
+            modes: Vec::new(),
             cautions: cautions(stack),
         }
+    }
+
+    /// The same with what was asked for and granted.
+    pub fn served(self, options: &MountOptions, granted: &Granted) -> Self {
+        let modes = [
+            ("read-only", options.read_only),
+            ("writeback", granted.writeback()),
+            ("keep", options.keep),
+            ("io_uring", granted.uring()),
+        ];
+        let modes = modes.into_iter().filter(|(_, is_on)| *is_on);
+        Self { modes: modes.map(|(name, _)| name.to_owned()).collect(), ..self }
     }
 }
 
@@ -65,7 +70,7 @@ fn absolute(leaf: &Leaf) -> String {
 }
 
 /// What users of a stack must know, each as one line.
-pub fn cautions(stack: &Stack) -> Vec<String> {
+fn cautions(stack: &Stack) -> Vec<String> {
     let layers = stack.layers.iter().map(LayerChoice::spec);
     let layers = layers.filter_map(|spec| Some(format!("layer {}: {}", spec.name, spec.caution?)));
     let leaf = stack.leaf.caution().map(|caution| format!("{}: {caution}", stack.leaf));

@@ -83,7 +83,7 @@ impl Options {
                 let near = fslab_report::suggestion(key, names);
                 bail_as!(
                     BadInput,
-                    "unknown mount option '{word}'{near}; `fslab mount --help` lists them"
+                    "unknown mount option '{word}' (`fslab mount --help` lists all){near}"
                 );
             }
         }

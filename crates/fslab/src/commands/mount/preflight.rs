@@ -33,11 +33,11 @@ impl Places<'_> {
             usable(&target, Access::WRITE_OK, "the mount point of an ordinary user")?;
         }
         if let Some(path) = self.lower.directory() {
-            let source = self.directory(path, "the lower directory")?;
+            let source = self.directory(path, LOWER_ROLE)?;
             if source == target && self.dead.is_some() {
                 return Ok(());
             }
-            usable(&source, Access::EXEC_OK, "the lower directory")?;
+            usable(&source, Access::EXEC_OK, LOWER_ROLE)?;
             if source == target {
                 return match mounted_on(&target)? {
                     Some(mount) if mount.file_system == "fuse.fslab" => {
@@ -58,7 +58,7 @@ impl Places<'_> {
     /// One line that names layer, option and place.
     pub fn check_layers(&self, layers: &[LayerChoice]) -> Result<()> {
         let mut outer = vec![("the mount point", self.mount_point)];
-        outer.extend(self.lower.directory().map(|path| ("the lower directory", path.as_path())));
+        outer.extend(self.lower.directory().map(|path| (LOWER_ROLE, path.as_path())));
         let real = |(role, path)| Ok((role, self.directory(path, role)?));
         let outer = outer.into_iter().map(real).collect::<Result<Vec<_>>>()?;
         for layer in layers {
@@ -87,16 +87,20 @@ impl Places<'_> {
     }
 }
 
+/// What the lower directory is called in messages.
+const LOWER_ROLE: &str = "the lower directory";
+
 fn directory(path: &Path, role: &str) -> Result<PathBuf> {
     let shown = path.display();
     match path.metadata() {
         Ok(metadata) if metadata.is_dir() => {
             path.canonicalize().with_context(|| format!("{role} {shown}"))
         }
-        Ok(_) => bail_as!(
+        Ok(_) if role == LOWER_ROLE => bail_as!(
             BadInput,
             "{role} {shown} is not a directory; an image is named by its kind, as ext2:{shown}"
         ),
+        Ok(_) => bail_as!(BadInput, "{role} {shown} is not a directory"),
         Err(error) if dead_mount::tells_of_one(&error) => {
             bail_as!(BadInput, "{role} {shown} is a mount whose daemon is dead; {}", advice(path))
         }

@@ -18,7 +18,7 @@ use signal_hook::consts::SIGXFSZ;
 use signal_hook::iterator::Signals;
 
 use super::Plan;
-use super::description::{Description, cautions};
+use super::description::Description;
 use super::ending::Ending;
 use super::supervisor::{self, Kept, Part};
 use super::utab::Note;
@@ -81,9 +81,8 @@ fn serve_mount(plan: Plan, kept: Option<Kept>, ready: Ready) -> Result<()> {
         None => file_system,
     };
     let has_predecessor = context.leaf_options().inherited.is_some();
-    if !has_predecessor {
-        cautions(&stack).iter().for_each(|caution| tracing::warn!("{caution}"));
-    }
+    let described = (!has_predecessor).then(|| Description::new(&stack));
+    described.iter().flat_map(|one| &one.cautions).for_each(|caution| tracing::warn!("{caution}"));
     // What may fail fails before there is a mount. A mount that is there already is not looked at:
     // nobody serves it yet.
     let place = match &kept {
@@ -101,7 +100,8 @@ fn serve_mount(plan: Plan, kept: Option<Kept>, ready: Ready) -> Result<()> {
             format!("can't take the place of the dead mount on {}", dead.place().display())
         })?;
     }
-    let description = Description::new(&stack, &mount_options, session.granted());
+    let description = described.unwrap_or_else(|| Description::new(&stack));
+    let description = description.served(&mount_options, session.granted());
     let device = session.device();
     let answered = answer(context, description, &place, device, sockets.as_deref(), kept.as_ref());
     let (ending, names) = answered.inspect_err(|_| detach_or_say(&session.unmounter()))?;

@@ -4,15 +4,12 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::Result;
-use fslab_sca::{Figures, Packed, Tool};
+use fslab_sca::{Packed, Tool};
 
 use super::walk;
 use crate::exit::Code;
 use crate::progress::{Progress, Verbosity};
 use crate::units::{self, counted};
-
-/// The form of stored files that are not compact, as [`Figures`] call it.
-const LOG_FORM: &str = "log";
 
 /// Arguments of `fslab sca compact`.
 #[derive(Debug, clap::Args)]
@@ -85,11 +82,11 @@ impl Compact {
 impl Totals {
     /// Counts the garbage of a file that compacting would rewrite; answers its bytes.
     fn expect(&mut self, tool: &Tool) -> Result<Option<u64>> {
-        let Figures { form, garbage_bytes: bytes, .. } = tool.figures()?;
-        if form != LOG_FORM {
+        if !tool.gains_by_packing()? {
             self.already += 1;
             return Ok(None);
         }
+        let bytes = tool.figures()?.garbage_bytes;
         self.compacted += 1;
         self.freed_bytes += bytes;
         Ok(Some(bytes))

@@ -130,6 +130,7 @@ impl How {
         let conversion = Conversion::open(tree, layer, direction, &stack_context::of_program())?;
         conversion
             .run(self.threads, &|path, outcome| {
+                let path = &tree.join(path);
                 let bytes = totals.lock().add(path, outcome, &progress);
                 progress.add(path, bytes);
                 if self.verbosity.verbose && matches!(outcome, Outcome::Converted { .. }) {

@@ -23,17 +23,17 @@ pub struct Walk<'a, F> {
 pub struct Outcome {
     /// Files in directories that are not stored files.
     pub plain_files: u64,
-    /// Stored files that the function was called for.
+    /// Stored files. Empty ones are among them, because layers store them so; the function is not
+    /// called for those.
     pub stored_files: u64,
     /// The exit code of each file or directory that failed.
     failed: Vec<Code>,
-    /// The tree is in use: so is every other file in it.
+    /// The directory that was named is in use: so is every other file in it.
     is_stopped: bool,
 }
 
 /// Calls `work` for each stored file of `paths`. A file that can't be opened, or for which `work`
-/// fails, is reported on standard error; the walk continues. Empty files count as stored files:
-/// layers store them so.
+/// fails, is reported on standard error; the walk continues.
 pub fn each<F>(paths: &[PathBuf], progress: &Progress, work: F) -> Outcome
 where
     F: FnMut(&Path, Tool) -> Result<()>,
@@ -44,7 +44,16 @@ where
     }
     let mut walk = Walk { progress, work, outcome: Outcome::default() };
     for path in paths {
-        if path.is_dir() { walk.directory(path) } else { walk.named_file(path) }
+        walk.outcome.is_stopped = false;
+        if path.is_dir() {
+            walk.directory(path)
+        } else {
+            walk.named_file(path)
+        }
+        if walk.outcome.is_stopped {
+            let shown = path.display();
+            progress.print(|| eprintln!("fslab: the rest of {shown} was passed over"));
+        }
     }
     walk.outcome
 }
@@ -93,16 +102,16 @@ impl<F: FnMut(&Path, Tool) -> Result<()>> Walk<'_, F> {
         Ok(())
     }
 
-    /// An empty file has no codec, so it can't be opened as a stored file.
     fn named_file(&mut self, path: &Path) {
-        if path.metadata().is_ok_and(|found| found.is_file() && found.len() == 0) {
-            self.outcome.stored_files += 1;
-        } else {
-            self.file(path, true);
-        }
+        self.file(path, true);
     }
 
+    /// An empty file has no codec, so it can't be opened as a stored file.
     fn file(&mut self, path: &Path, is_named: bool) {
+        if path.metadata().is_ok_and(|found| found.is_file() && found.len() == 0) {
+            self.outcome.stored_files += 1;
+            return self.progress.add(path, 0);
+        }
         let tool = match Tool::open(path) {
             Err(Error::NoStoredFile { .. }) if !is_named => {
                 self.outcome.plain_files += 1;
@@ -110,7 +119,7 @@ impl<F: FnMut(&Path, Tool) -> Result<()>> Walk<'_, F> {
                 return self.progress.add(path, bytes);
             }
             Err(error) => {
-                self.outcome.is_stopped = !is_named && is_in_use(&error);
+                self.outcome.is_stopped |= !is_named && is_in_use(&error);
                 return self.fail(path, &error.into());
             }
             Ok(tool) => tool,

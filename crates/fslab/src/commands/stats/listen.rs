@@ -1,9 +1,10 @@
 //! `fslab stats --listen`: an endpoint that Prometheus scrapes.
 
 use std::fs::Permissions;
+use std::io::ErrorKind;
 use std::net::{SocketAddr, TcpListener};
-use std::os::unix::fs::PermissionsExt;
-use std::os::unix::net::UnixListener;
+use std::os::unix::fs::{FileTypeExt, PermissionsExt};
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::time::Duration;
@@ -98,10 +99,23 @@ fn listen(place: &Place) -> Result<(Server, Option<Socket>)> {
 }
 
 fn bind(path: &Path) -> std::io::Result<(UnixListener, Socket)> {
-    let listener = UnixListener::bind(path)?;
+    let listener = match UnixListener::bind(path) {
+        // A server that was killed left it.
+        Err(error) if error.kind() == ErrorKind::AddrInUse && is_left_over(path) => {
+            std::fs::remove_file(path)?;
+            UnixListener::bind(path)?
+        }
+        bound => bound?,
+    };
     let socket = Socket(path.to_owned());
     std::fs::set_permissions(path, Permissions::from_mode(0o600))?;
     Ok((listener, socket))
+}
+
+/// Whether a path is a socket where nobody listens.
+fn is_left_over(path: &Path) -> bool {
+    matches!(UnixStream::connect(path), Err(error) if error.kind() == ErrorKind::ConnectionRefused)
+        && path.symlink_metadata().is_ok_and(|found| found.file_type().is_socket())
 }
 
 fn answer(request: Request, metrics: &impl Fn() -> Result<String>) {

@@ -50,6 +50,7 @@ impl Detail {
 pub fn run(access: &Access, command: &Command, detail: Detail) -> Result<()> {
     let mut shown = Shown::new(detail, command);
     access.ask(command, &mut |event| shown.show(event))?;
+    shown.progress.finish();
     if let Some(note) = nothing_in(command).filter(|_| shown.told == 0 && detail.is_text()) {
         say!("{note}");
     }
@@ -59,9 +60,8 @@ pub fn run(access: &Access, command: &Command, detail: Detail) -> Result<()> {
     }
     if matches!(command, Command::Release { .. }) && is_done {
         say!(
-            "read released files through the mount: below it they are zeros, or a text that says \
-             so where blocks can be shared; only root can reach them there unless \
-             umount = \"open\""
+            "Read released files through the mount. Without it they read as zeros, or as a text \
+             that says so."
         );
     }
     shown.end()
@@ -119,7 +119,10 @@ impl Shown {
             Event::Done { ref path, bytes, .. } if self.detail == Detail::Sums => {
                 self.progress.add(Path::new(path), bytes);
             }
-            event => self.write(&event),
+            event => {
+                self.show_versions();
+                self.write(&event);
+            }
         }
         !output::has_failed()
     }

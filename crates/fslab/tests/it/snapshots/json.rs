@@ -9,6 +9,7 @@ use tempfile::TempDir;
 
 use super::{expect, is_updating, shown};
 use crate::support::{fslab, require_mounting};
+use fslab_vfs_testing::scratch;
 
 /// A command, what its page says first, and the paths of objects whose keys are names of things.
 struct Shape {
@@ -50,7 +51,7 @@ const SHAPES: &[Shape] = &[
     shape(&["sca", "check", "--json", "low"], "A line for each finding, then the sums.", &[]),
     shape(&["sca", "verify", "--json", "low"], "As `check`.", &[]),
     shape(
-        &["sca", "recovery", "--json", "--size", "1MiB", "--rounds", "2"],
+        &["sca", "recovery", "--json", "--dir", ".", "--size", "1MiB", "--rounds", "2"],
         "Times of a recovery beside reading.",
         &[],
     ),
@@ -79,9 +80,17 @@ const SHAPES: &[Shape] = &[
         &[],
     ),
     shape(&["age", "show", "--json", "days.parquet"], "A workload.", &["counts"]),
-    shape(&["age", "simulate", "--json", "days.parquet"], "A row for each policy.", &[]),
-    shape(&["age", "replay", "--json", "days.parquet", "mem:"], "The result of a replay.", &[]),
-    shape(&["age", "score", "--json", "low"], "Scores of a tree.", &[]),
+    shape(
+        &["age", "simulate", "--json", "days.parquet"],
+        "A row for each policy.",
+        &["free.by_size"],
+    ),
+    shape(
+        &["age", "replay", "--json", "days.parquet", "mem:"],
+        "The result of a replay.",
+        &["free.by_size"],
+    ),
+    shape(&["age", "score", "--json", "low"], "Scores of a tree.", &["free.by_size"]),
     shape(&["age", "diff", "--json", "one.parquet", "two.parquet"], "Counts of differences.", &[]),
     shape(&["age", "verify", "--json", "one.parquet", "one.parquet"], "Findings.", &[]),
     shape(
@@ -118,8 +127,15 @@ const SHAPES: &[Shape] = &[
 ];
 
 /// Commands whose fields depend on the machine: they may print fewer than the page has.
-const OF_THE_MACHINE: &[&[&str]] =
-    &[&["doctor"], &["probe"], &["age", "score"], &["age", "diff"], &["compare"], &["report"]];
+const OF_THE_MACHINE: &[&[&str]] = &[
+    &["status"],
+    &["doctor"],
+    &["probe"],
+    &["age", "score"],
+    &["age", "diff"],
+    &["compare"],
+    &["report"],
+];
 
 /// The end of the path of an object whose fields are not documented.
 const OPAQUE: &str = ".evidence";
@@ -129,7 +145,7 @@ const INTRODUCTION: &str = "\
 
 Commands that show something print JSON with `--json`. Commands that work on many files print an
 object a line; the others print one object. This page lists the fields of each command and their
-types, as the tests of the project see them. Fields may be added; a field that changes its meaning
+types, as the tests of the project see them; a field `list` was empty there. Fields may be added; a field that changes its meaning
 gets another name.
 
 `[]` stands for the entries of a list, and `NAME` for names of things, such as those of errors.
@@ -284,7 +300,7 @@ fn is_known(line: &str, known: &str) -> bool {
 #[test]
 fn shapes_of_json_are_as_documented() {
     require_mounting!();
-    let scratch = TempDir::new().unwrap();
+    let scratch = TempDir::new_in(scratch::folder(env!("CARGO_TARGET_TMPDIR"))).unwrap();
     prepare(scratch.path());
     let mut page = INTRODUCTION.to_owned();
     for Shape { words, about, maps } in SHAPES {
