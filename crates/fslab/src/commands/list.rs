@@ -178,7 +178,9 @@ mod tests {
         for section in sections() {
             let listed = as_json(Some(section.name)).unwrap();
             assert_eq!(listed.as_array().unwrap().len(), section.entries.len(), "{}", section.name);
-            for entry in &section.entries {
+            // A section comes before an entry of the same name, as the renderer `attributes`.
+            let is_section = |name: &str| sections().iter().any(|section| section.name == name);
+            for entry in section.entries.iter().filter(|entry| !is_section(&entry.name)) {
                 let found = as_json(Some(&entry.name)).unwrap();
                 let is_it = |one: &Value| one["name"] == entry.name.as_str();
                 let has_it = found.as_array().map_or(is_it(&found), |all| all.iter().any(is_it));

@@ -343,7 +343,7 @@ fn what_is_written_to_a_released_file_without_the_mount_is_there_with_it() {
     let mut data = noise(9, 3 * MIB + 100);
     fs::write(tiered.path("file"), &data).unwrap();
     tiered.of("archive", "file");
-    assert!(tiered.of("release", "file").contains("below it they are zeros"));
+    assert!(tiered.of("release", "file").contains("Without it they read as zeros"));
     tiered.place.umount();
     let below = fs::File::options().write(true).open(tiered.place.lower.join("file")).unwrap();
     for (bytes, offset) in [(&b"here"[..], MIB + 1000), (b"more", data.len())] {

@@ -145,8 +145,8 @@ const INTRODUCTION: &str = "\
 
 Commands that show something print JSON with `--json`. Commands that work on many files print an
 object a line; the others print one object. This page lists the fields of each command and their
-types, as the tests of the project see them; a field `list` was empty there. Fields may be added; a field that changes its meaning
-gets another name.
+types, as the tests of the project see them; a field `list` was empty there. Fields may be added; a
+field that changes its meaning gets another name.
 
 `[]` stands for the entries of a list, and `NAME` for names of things, such as those of errors.
 
