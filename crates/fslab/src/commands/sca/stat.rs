@@ -78,6 +78,9 @@ impl Stat {
             );
         } else if has_directory || outcome.stored_files > 1 {
             show_sums(&codecs, outcome.plain_files);
+        } else if outcome.stored_files > 0 && codecs.is_empty() {
+            // Layers store a file without content as an empty file, without a codec.
+            self.paths.iter().for_each(|path| say!("{}: empty", path.display()));
         }
         outcome.refuse_failures("read")?;
         match incomplete {
