@@ -29,6 +29,7 @@ impl Execution<'_> {
             Command::Release { paths, keep_bytes } => self.would_release(paths, *keep_bytes),
             Command::Scrub { .. } => self.would_scrub(),
             Command::Expire => self.would_expire(),
+            Command::UndeleteAll { path } => self.would_undelete_all(path),
             _ => Err(Error::NoDryRun),
         }
     }

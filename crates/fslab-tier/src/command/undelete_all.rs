@@ -24,12 +24,7 @@ impl Execution<'_> {
     /// its name by now, as where programs save files by renaming others over them, that stays.
     pub(super) fn undelete_all(&mut self, path: &[u8]) -> Result<()> {
         let mut undeleted = 0;
-        for (path, (_, object)) in last_removed(self.tier, path)? {
-            match Found::at(self.tier.lower(), &path) {
-                Ok(_) => continue,
-                Err(error) if matches!(error.errno(), Errno::NOENT | Errno::NOTDIR) => {}
-                Err(error) => return Err(Error::below(&path)(error)),
-            }
+        for (path, Removed { object, .. }) in missing(self.tier, path)? {
             match self.undelete(object, &path) {
                 Ok(()) => undeleted += 1,
                 Err(error) => report_problem(self.tell, &error)?,
@@ -37,15 +32,47 @@ impl Execution<'_> {
         }
         total(self.tell, &[("undeleted", undeleted)])
     }
+
+    /// Reports what [`Self::undelete_all`] would bring back.
+    pub(super) fn would_undelete_all(&mut self, path: &[u8]) -> Result<()> {
+        for (path, Removed { bytes, .. }) in missing(self.tier, path)? {
+            report_done(self.tell, "would undelete", &path, bytes)?;
+        }
+        Ok(())
+    }
 }
 
-/// Where files were that are removed, and the last version of each, with its sequence. All of them
-/// are in memory: of a path, any row may be the last one.
-fn last_removed(tier: &Tier, above: &[u8]) -> Result<BTreeMap<Vec<u8>, (u64, Id)>> {
-    let mut last: BTreeMap<Vec<u8>, (u64, Id)> = BTreeMap::new();
+/// The last version of a removed file; a later one is greater.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Removed {
+    sequence: u64,
+    object: Id,
+    bytes: u64,
+}
+
+/// Removed files below a path in whose place nothing is.
+fn missing(tier: &Tier, above: &[u8]) -> Result<BTreeMap<Vec<u8>, Removed>> {
+    let mut missing = BTreeMap::new();
+    for (path, removed) in last_removed(tier, above)? {
+        match Found::at(tier.lower(), &path) {
+            Ok(_) => {}
+            Err(error) if matches!(error.errno(), Errno::NOENT | Errno::NOTDIR) => {
+                missing.insert(path, removed);
+            }
+            Err(error) => return Err(Error::below(&path)(error)),
+        }
+    }
+    Ok(missing)
+}
+
+/// Where files were that are removed, and the last version of each. All of them are in memory: of a
+/// path, any row may be the last one.
+fn last_removed(tier: &Tier, above: &[u8]) -> Result<BTreeMap<Vec<u8>, Removed>> {
+    let mut last: BTreeMap<Vec<u8>, Removed> = BTreeMap::new();
     tier.catalogue().for_each(&mut |row| {
         if row.state == ObjectState::Removed && is_below(&row.path, above) {
-            let found = (row.version.sequence, row.version.object);
+            let (sequence, object) = (row.version.sequence, row.version.object);
+            let found = Removed { sequence, object, bytes: row.version.size };
             let known = last.entry(row.path).or_insert(found);
             *known = found.max(*known);
         }

@@ -12,6 +12,28 @@ use super::catalogue;
 use super::mount_options;
 use crate::output::first_sentence;
 
+/// Layers, and behind the colon their options: `zstd:level=`.
+pub(super) fn layers() -> ArgValueCompleter {
+    ArgValueCompleter::new(|current: &OsStr| {
+        let Some(current) = current.to_str() else { return Vec::new() };
+        let Some((name, options)) = current.split_once(':') else {
+            let mut found: Vec<_> = catalogue::names("layers").into_iter().map(candidate).collect();
+            found.retain(|one| starts_with(one, OsStr::new(current)));
+            return found;
+        };
+        let last = options.rsplit_once(',').map_or(options, |(_, last)| last);
+        let before = &current[..current.len() - last.len()];
+        let layer = catalogue::all_layers().find(|layer| layer.name == name);
+        let known = layer.into_iter().flat_map(|layer| layer.options);
+        let known = known.filter(|option| option.name.starts_with(last));
+        let offered = known.map(|option| {
+            let help = first_sentence(option.help).to_owned();
+            CompletionCandidate::new(format!("{before}{}=", option.name)).help(Some(help.into()))
+        });
+        offered.collect()
+    })
+}
+
 /// Everything of one section of `fslab list`.
 pub(super) fn of_section(section: &'static str) -> ArgValueCandidates {
     ArgValueCandidates::new(move || {
@@ -117,6 +139,8 @@ mod tests {
             ("fslab list work", "workloads"),
             ("fslab list ls", "lz4"),
             ("fslab stat", "status"),
+            ("fslab mount -l zstd:le", "zstd:level="),
+            ("fslab mount -l zstd:level=3,ch", "zstd:level=3,chunk="),
             ("fslab mount -o ke", "keep"),
             ("fslab mount -o ro,no", "ro,noatime"),
         ] {

@@ -223,6 +223,7 @@ const WITH_DRY_RUN: &[&str] = &[
     "tier policy",
     "tier scrub",
     "tier expire",
+    "tier undelete",
 ];
 
 #[test]

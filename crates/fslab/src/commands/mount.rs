@@ -39,7 +39,7 @@ use crate::leaves::FOREIGN;
 pub struct Args {
     /// A layer, NAME[:key=value,...]; the first is the top layer. `fslab list layers` lists them
     #[arg(short, long = "layer", value_name = "LAYER", value_parser = parse_layer,
-          add = candidates::of_section("layers"))]
+          add = candidates::layers())]
     layers: Vec<LayerChoice>,
     /// A TOML file of layers, one `[[layer]]` table each, below those of --layer
     #[arg(long, value_name = "FILE")]

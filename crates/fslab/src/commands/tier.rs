@@ -174,6 +174,9 @@ enum Action {
         /// below, where no other file has its name
         #[arg(short, long, value_name = "DIR", conflicts_with_all = ["object", "path"])]
         recursive: Option<PathBuf>,
+        /// With --recursive: print what would be restored, and change nothing
+        #[arg(short = 'n', long, requires = "recursive")]
+        dry_run: bool,
     },
     /// Archive and release files as the policy says
     Policy {
@@ -252,9 +255,9 @@ impl Args {
             Action::Undelete { object: Some(object), path: Some(path), .. } => {
                 of_path(&path, |path| Command::Undelete { object, path })?
             }
-            Action::Undelete { recursive, .. } => {
+            Action::Undelete { recursive, dry_run, .. } => {
                 let directory = recursive.context("no directory is given")?;
-                of_path(&directory, |path| Command::UndeleteAll { path })?
+                of_path(&directory, |path| Dry { dry_run }.of(Command::UndeleteAll { path }))?
             }
             Action::Policy { on, file, dry_run } => {
                 let access = on.access()?;

@@ -631,6 +631,9 @@ fn dry_runs_report_what_would_be_done_and_do_nothing() {
     fs::remove_file(tiered.path("other")).unwrap();
     // Versions are kept for 30 days.
     check("expire", "objects 0, ");
+    let told = tiered.ok(&["undelete", "-n", "-r", tiered.path("").to_str().unwrap()]);
+    assert_eq!(told, "would undelete 1 file, 10 B\nnothing was changed\n");
+    assert!(!tiered.path("other").exists());
     let message = tiered.place.lower.to_str().unwrap();
     tiered.umount();
     let told = tiered.ok(&["recall", "--dry-run", message]);

@@ -20,8 +20,19 @@ use crate::commands::candidates;
 /// Fragments of the paper's file system, in bytes.
 const PAPER_FRAGMENT: u32 = 1024;
 
+const HELP: &str = "\
+Figures:
+  layout score      of the blocks that have one before them in their file, the share that lies
+                    right behind it: 1 where no file is in pieces
+  split files       their first block is in another group than their directory
+  hot files         written in the last 30 days of the workload
+  over 12 blocks    too large for the direct pointers of an inode
+  file to next file from the end of a file to the beginning of the one listed after it
+  read, overwrite   all of the files once, by the model of the disk, with nothing cached";
+
 /// Arguments of `fslab age simulate`.
 #[derive(Debug, clap::Args)]
+#[command(after_help = HELP)]
 pub struct Args {
     /// Simulate this profile instead of a workload file
     #[arg(long, value_name = "NAME", conflicts_with = "workload",

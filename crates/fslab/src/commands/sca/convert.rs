@@ -25,7 +25,7 @@ pub struct Encode {
     tree: PathBuf,
     /// The layer that is to be mounted over it, with its options: `zstd`, `gzip:level=9`
     #[arg(short, long, default_value = "zstd", value_parser = parse_layer,
-          add = candidates::of_section("layers"))]
+          add = candidates::layers())]
     layer: LayerChoice,
     /// Estimate the compression ratio from samples, and change nothing
     #[arg(short = 'n', long)]

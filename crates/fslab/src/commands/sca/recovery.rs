@@ -39,7 +39,7 @@ const SLOTS_BYTES: usize = 800;
 pub struct Recovery {
     /// The layer, with its options
     #[arg(short, long, default_value = "gzip", value_parser = parse_layer,
-          add = candidates::of_section("layers"))]
+          add = candidates::layers())]
     layer: LayerChoice,
     /// Size of the file
     #[arg(long, default_value = "1GiB")]

@@ -76,6 +76,7 @@ fn nothing_in(command: &Command) -> Option<&'static str> {
         Command::Archive { .. } => Some("nothing to archive"),
         Command::Release { .. } => Some("nothing to release"),
         Command::Recall { .. } => Some("nothing to recall"),
+        Command::UndeleteAll { .. } => Some("nothing to undelete"),
         Command::DryRun { of } => nothing_in(of),
         _ => None,
     }

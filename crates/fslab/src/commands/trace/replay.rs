@@ -24,7 +24,7 @@ of ownership are left out.";
 pub struct Args {
     /// A layer over the target, NAME[:key=value,...]; the first is the top layer
     #[arg(short, long = "layer", value_name = "LAYER", value_parser = parse_layer,
-          add = candidates::of_section("layers"))]
+          add = candidates::layers())]
     layers: Vec<LayerChoice>,
     /// First create the files that the trace found: their names, kinds, sizes and modes
     #[arg(long)]
