@@ -35,13 +35,13 @@ pub struct Residency {
     pub recently_evicted: u64,
 }
 
-/// Asks `cachestat` about a whole file. For a block device it answers about the device's own
-/// cache, where some file systems keep their metadata.
+/// Asks `cachestat` about a file from a byte to its end. For a block device it answers about the
+/// device's own cache, where some file systems keep their metadata.
 ///
 /// # Errors
 /// `ENOSYS` before Linux 6.5; `EPERM` for a file the caller neither owns nor may write.
-pub fn cachestat(file: impl AsFd) -> Result<Residency> {
-    let range = Range { offset: 0, length: 0 };
+pub fn cachestat(file: impl AsFd, offset: u64) -> Result<Residency> {
+    let range = Range { offset, length: 0 };
     let mut answer = Residency::default();
     // SAFETY: the kernel reads `range` and fills `answer`; both mirror its structures and live
     // through the call.
@@ -99,7 +99,7 @@ pub fn resident_map(file: impl AsFd, length: u64) -> Result<Vec<bool>> {
 /// # Errors
 /// Those of both.
 pub fn resident_pages(file: impl AsFd, length: u64) -> Result<u64> {
-    match cachestat(&file) {
+    match cachestat(&file, 0) {
         Ok(residency) => Ok(residency.cached),
         Err(Errno::NOSYS) => mincore(file, length),
         Err(error) => Err(error),
@@ -123,7 +123,7 @@ mod tests {
         file.sync_all().unwrap();
         rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed).unwrap();
         assert_eq!(mincore(&file, length).unwrap(), 0);
-        match cachestat(&file) {
+        match cachestat(&file, 0) {
             Ok(residency) => assert_eq!(residency.cached, 0),
             Err(error) => assert_eq!(error, rustix::io::Errno::NOSYS),
         }

@@ -52,6 +52,8 @@ impl Socket {
         let path = directory.join(socket_name(device, what));
         let listen = || -> io::Result<_> {
             let beside = directory.join(format!(".{}", std::process::id()));
+            // From here on: a socket that is bound and does not listen yet looks like a leftover.
+            let _names = lock_names(directory)?;
             match fs::remove_file(&beside) {
                 Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
                 _ => {}
@@ -59,7 +61,6 @@ impl Socket {
             let listener = UnixListener::bind(&beside)?;
             fs::set_permissions(&beside, fs::Permissions::from_mode(0o600))?;
             let itself = open_itself(&beside)?;
-            let _names = lock_names(directory)?;
             fs::rename(&beside, &path)?;
             Ok((Self { path: path.clone(), itself }, listener))
         };
@@ -241,6 +242,7 @@ fn leftover(path: &Path) -> io::Result<Option<OwnedFd>> {
 #[cfg(test)]
 mod tests {
     use std::os::unix::fs::symlink;
+    use std::sync::atomic::{AtomicBool, Ordering};
 
     use super::*;
 
@@ -283,6 +285,24 @@ mod tests {
         assert!(!remove_if_still(&path, &leftover).unwrap());
         UnixStream::connect(&path).unwrap();
         drop(living);
+    }
+
+    /// Another mount looks for leftovers between the bind and the listen of a new socket.
+    #[test]
+    fn a_socket_that_does_not_listen_yet_is_no_leftover() {
+        let scratch = tempfile::tempdir().unwrap();
+        let is_done = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !is_done.load(Ordering::Relaxed) {
+                    remove_leftovers(scratch.path()).unwrap();
+                }
+            });
+            let listen = |_| Socket::listen(scratch.path(), (0, 1), COUNTS).map(drop);
+            let made: Result<()> = (0..2000).try_for_each(listen);
+            is_done.store(true, Ordering::Relaxed);
+            made.unwrap();
+        });
     }
 
     #[test]

@@ -106,7 +106,7 @@ impl BlockDevice {
     /// Drops what is cached of it, while it is not mounted; answers the pages that stay.
     pub fn drop_caches(&self) -> Result<Option<u64>> {
         flush_buffers_of(&self.file).map_err(|errno| Error::file(&self.path)(errno.into()))?;
-        Ok(page_cache::cachestat(self.file.as_fd()).ok().map(|found| found.cached))
+        Ok(page_cache::cachestat(self.file.as_fd(), 0).ok().map(|found| found.cached))
     }
 
     /// Leaves it without a signature.

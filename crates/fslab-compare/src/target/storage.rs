@@ -109,7 +109,7 @@ fn drop_caches(device: &LoopDevice, image: &ImageFile) -> Result<Option<u64>> {
     let failed = |errno: rustix::io::Errno| Error::file(device.path())(errno.into());
     device.flush_buffers().map_err(failed)?;
     image.drop_cache()?;
-    let cached = page_cache::cachestat(device.file().as_fd());
+    let cached = page_cache::cachestat(device.file().as_fd(), 0);
     Ok(cached.ok().map(|found| found.cached))
 }
 

@@ -144,14 +144,14 @@ fn looking_at_the_cache_does_not_change_it() {
     rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed).unwrap();
     for _ in 0..3 {
         assert_eq!(mincore(&file, LENGTH).unwrap(), 0, "looking brings nothing in");
-        assert_eq!(cachestat(&file).unwrap().cached, 0);
+        assert_eq!(cachestat(&file, 0).unwrap().cached, 0);
     }
     let mut buffer = [0; 4096];
     let slices = &mut [std::io::IoSliceMut::new(&mut buffer)];
     let asked = rustix::io::preadv2(&file, slices, 0, rustix::io::ReadWriteFlags::NOWAIT);
     if asked.is_err() {
         // It says that nothing is there, and reads ahead.
-        let brought = cachestat(&file).unwrap().cached;
+        let brought = cachestat(&file, 0).unwrap().cached;
         assert!(brought > 0, "the trap is gone: RWF_NOWAIT brings nothing in");
     }
 }

@@ -98,7 +98,7 @@ fn read_twice(file: &Scratch, length: u64, device: Option<DeviceNumber>) -> io::
     // Pages beyond the length would count too.
     fadvise(&file.file, 0, None, Advice::Random)?;
     file.read_all(length)?;
-    let resident = cachestat(&file.file)?.cached * rustix::param::page_size() as u64;
+    let resident = cachestat(&file.file, 0)?.cached * rustix::param::page_size() as u64;
     let Some(device) = device else { return Ok(Readings { resident, read_again: None }) };
     let before = BlockCounters::read(device)?;
     file.read_all(length)?;

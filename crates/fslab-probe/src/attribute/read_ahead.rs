@@ -71,7 +71,7 @@ fn wait_for_arrival(file: &File) -> io::Result<()> {
 
 fn by_cachestat(file: &File, page: usize) -> Method {
     const NAME: &str = "pages that cachestat counts";
-    match cachestat(file) {
+    match cachestat(file, 0) {
         Ok(counts) => Method::found(NAME, Value::Bytes(counts.cached * page as u64), Vec::new()),
         Err(error) => Method::failed(NAME, format!("cachestat fails ({error})"), Vec::new()),
     }
@@ -88,14 +88,14 @@ fn maximal(ground: &Ground) -> io::Result<Finding> {
     let mut buffer = vec![0; page];
     for number in 0..length / 2 / page as u64 {
         file.file.read_exact_at(&mut buffer, number * page as u64)?;
-        let Ok(counts) = cachestat(&file.file) else {
+        // Only what lies ahead: the kernel may have dropped pages behind the reader.
+        let Ok(counts) = cachestat(&file.file, (number + 1) * page as u64) else {
             let reason = "the kernel has no cachestat (Linux 6.5)".to_owned();
             return Ok(Finding::by(Method::failed(NAME, reason, series)));
         };
-        let ahead = counts.cached.saturating_sub(number + 1);
-        if ahead > ahead_max {
-            ahead_max = ahead;
-            series.push(Point { x: number, y: ahead });
+        if counts.cached > ahead_max {
+            ahead_max = counts.cached;
+            series.push(Point { x: number, y: ahead_max });
         }
     }
     if (ahead_max + 1) * page as u64 >= length / 2 {
@@ -123,7 +123,7 @@ pub(super) fn cold_file(ground: &Ground, length: u64) -> io::Result<Option<Scrat
     trial.file.read_exact_at(&mut [0; 1 << 16], 0)?;
     let mapped = resident_map(&trial.file, SHORT)?.iter().filter(|resident| **resident).count();
     // Overlayfs maps the file below, and has none of its pages itself: the two must mean the same.
-    let counted = cachestat(&trial.file).map_or(mapped as u64, |counts| counts.cached);
+    let counted = cachestat(&trial.file, 0).map_or(mapped as u64, |counts| counts.cached);
     if mapped == 0 || counted == 0 {
         return Ok(None);
     }

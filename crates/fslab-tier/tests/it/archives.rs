@@ -112,7 +112,7 @@ fn copies_are_read_back_from_the_disk() {
     upload.write(&noise(1, MIB)).unwrap();
     upload.finish().unwrap();
     let path = root.join("files/07").join(container.to_string());
-    let cached = || fslab_sys::page_cache::cachestat(File::open(&path).unwrap());
+    let cached = || fslab_sys::page_cache::cachestat(File::open(&path).unwrap(), 0);
     match cached() {
         Ok(before) if before.cached >= 256 => {}
         found => return skip(module_path!(), &format!("nothing is in the cache: {found:?}")),
