@@ -42,6 +42,7 @@ use fslab_layers::{LayerChoice, StackContext};
 pub use estimate::{Estimate, codec_of, estimate};
 use parallel::ThreadCount;
 use resume::Marking;
+pub use scope::DecodedFiles;
 use scope::{PartOfPlainTree, Rule, Scope};
 use times::Times;
 

@@ -38,6 +38,8 @@ pub struct Tool {
     length: u64,
     /// How the file was left, if its mark says so.
     mark: Option<Clean>,
+    /// It is marked as a plain file that only looks like a stored file.
+    is_foreign: bool,
     session: Session,
 }
 
@@ -113,6 +115,7 @@ impl Tool {
             Some(Mark::Clean(_) | Mark::Dirty) if length > 0 => failed(size_xattr::headless(ino)),
             _ => Error::NoStoredFile { path: path.to_owned() },
         })?;
+        let is_foreign = found == Some(Mark::Foreign);
         let mark = match found {
             Some(Mark::Clean(clean)) => Some(clean),
             Some(Mark::Dirty | Mark::Foreign) | None => None,
@@ -120,13 +123,21 @@ impl Tool {
         let whole_path = path.canonicalize().map_err(|error| failed(error.into()))?;
         let session = size_xattr::session_above(&whole_path);
         let path = path.to_owned();
-        Ok(Self { path, lower, settings, request, identity, length, mark, session })
+        Ok(Self { path, lower, settings, request, identity, length, mark, is_foreign, session })
     }
 
     /// Length of the stored file in bytes.
     #[must_use]
     pub fn stored_bytes(&self) -> u64 {
         self.length
+    }
+
+    pub(crate) fn identity(&self) -> &Identity {
+        &self.identity
+    }
+
+    pub(crate) fn is_foreign(&self) -> bool {
+        self.is_foreign
     }
 
     /// Length of the content in bytes.

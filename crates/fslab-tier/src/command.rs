@@ -153,7 +153,7 @@ pub enum Command {
     },
     /// Report what a command would do, and change nothing.
     DryRun {
-        /// One of archive, release, recall, scrub, expire and undelete of all.
+        /// One of archive, release, recall, drain, scrub, expire and undelete of all.
         of: Box<Command>,
     },
 }

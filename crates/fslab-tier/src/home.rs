@@ -427,12 +427,20 @@ impl Home {
     /// # Errors
     /// If fewer archives would take copies than copies are asked for.
     pub fn set_usage(&mut self, archive: Id, usage: ArchiveUsage) -> Result<()> {
+        self.change_usage(archive, usage)?;
+        self.save()
+    }
+
+    /// As [`Self::set_usage`], in memory alone.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn change_usage(&mut self, archive: Id, usage: ArchiveUsage) -> Result<()> {
         let mut known = self.description.archives.iter_mut();
         let known = known.find(|known| known.id == archive);
         let unknown = || refused(format!("the home names no archive {archive}"));
         known.ok_or_else(unknown)?.usage = usage;
-        self.check_copies(self.description.copies, 0)?;
-        self.save()
+        self.check_copies(self.description.copies, 0)
     }
 
     /// Asks for another number of copies from now on: a scrub makes those that are missing.

@@ -5,11 +5,10 @@ use std::path::{Path, PathBuf};
 
 use fslab_vfs::{FileKind, FileSystem, HostFs, HostOptions, Ino, Name, Request, Result};
 
-use super::scope::{PartOfPlainTree, Rule, Scope};
+use super::scope::{PartOfPlainTree, Scope};
 use super::{Direction, contents};
 use crate::codec::{CODECS, CodecSpec};
-use crate::context::own_request;
-use crate::context::{Settings, seal};
+use crate::context::{Settings, own_request};
 use crate::encoder::encode;
 use crate::error::Error;
 use crate::format::HEAD_BYTES;
@@ -112,12 +111,7 @@ impl Samples<'_> {
     fn is_stored(&self, ino: Ino, beginning: &[u8]) -> Result<bool> {
         let Some(identity) = superblock::identify(beginning) else { return Ok(false) };
         let is_foreign = size_xattr::read(self.lower, &self.request, ino)? == Some(Mark::Foreign);
-        Ok(match self.scope.rule {
-            _ if is_foreign => false,
-            Rule::Plain => false,
-            Rule::Key(key) => seal(key, identity.file_id) == identity.file_id,
-            Rule::Form | Rule::Unrecorded => true,
-        })
+        Ok(self.scope.rule.admits(identity.file_id, is_foreign))
     }
 
     fn names(&self, directory: Ino) -> Result<Vec<std::ffi::OsString>> {

@@ -9,17 +9,19 @@
 //! Order, each step durable before the next: the tree is plain; the key; the marks; a note that all
 //! are marked; encoded files. Once all files are encoded, the tree becomes a lower directory.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 
-use fslab_vfs::{Attr, Errno, FileSystem, Ino, Request, Result};
+use fslab_vfs::{Attr, Errno, FileSystem, HostFs, HostOptions, Ino, Request, Result};
 use zerocopy::{FromBytes, IntoBytes};
 
 use super::{Conversion, Direction, Kept, Why, contents};
-use crate::context::seal;
+use crate::context::{own_request, seal};
+use crate::error::Error;
 use crate::format::{KEPT_NAME, MARK_NAME, RUN_NAME, RunRecord, VERSION};
 use crate::size_xattr::{self, Mark, Tree};
 use crate::superblock;
+use crate::tools::Tool;
 
 /// How stored files are told from files that only look like it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,6 +34,18 @@ pub enum Rule {
     Plain,
     /// No record can be kept here.
     Unrecorded,
+}
+
+impl Rule {
+    /// Whether a file that begins as a stored file of this id does is one of the tree.
+    pub fn admits(self, file_id: u64, is_foreign: bool) -> bool {
+        !is_foreign
+            && match self {
+                Self::Plain => false,
+                Self::Key(key) => seal(key, file_id) == file_id,
+                Self::Form | Self::Unrecorded => true,
+            }
+    }
 }
 
 /// What is known of a tree before it is converted.
@@ -105,6 +119,29 @@ impl Scope {
     /// The key of the ids of files that are encoded.
     pub fn key(&self) -> Option<u64> {
         if let Rule::Key(key) = self.rule { Some(key) } else { None }
+    }
+}
+
+/// Which files of a tree decoding takes for stored files.
+pub struct DecodedFiles(Scope);
+
+impl DecodedFiles {
+    /// Finds out what the files of a tree are. Writes nothing, and locks nothing.
+    ///
+    /// # Errors
+    /// What can't be read.
+    pub fn find(root: &Path) -> crate::Result<Self> {
+        let failed = |source| Error::StoredFile { path: root.to_owned(), source };
+        let lower = HostFs::open(root, &HostOptions::default()).map_err(failed)?;
+        let scope = Scope::find(&lower, &own_request(), Direction::Decode).map_err(failed)?;
+        let scope = scope.map_err(|PartOfPlainTree(path)| Error::PartOfPlainTree { path })?;
+        Ok(Self(scope))
+    }
+
+    /// Whether a file is one of them, and no plain file that looks like one.
+    #[must_use]
+    pub fn has(&self, tool: &Tool) -> bool {
+        self.0.rule.admits(tool.identity().file_id, tool.is_foreign())
     }
 }
 

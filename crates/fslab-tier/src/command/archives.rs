@@ -74,12 +74,24 @@ impl Execution<'_> {
         self.tell_state(entry.id)
     }
 
-    fn retired(&mut self, archive: &str) -> Result<ArchiveEntry> {
+    /// An archive that could be retired. Retires none.
+    pub(super) fn retirable(&self, archive: &str) -> Result<ArchiveEntry> {
+        let entry = self.attached(archive)?;
+        self.home()?.change_usage(entry.id, ArchiveUsage::Retired)?;
+        Ok(entry)
+    }
+
+    fn attached(&self, archive: &str) -> Result<ArchiveEntry> {
         let entry = self.tier.entry_named(archive)?;
         if entry.usage == ArchiveUsage::Detached {
             let name = entry.address.label();
             return Err(refused(format!("{name} is detached: attach it first")));
         }
+        Ok(entry)
+    }
+
+    fn retired(&mut self, archive: &str) -> Result<ArchiveEntry> {
+        let entry = self.attached(archive)?;
         let usage = ArchiveUsage::Retired;
         self.home()?.set_usage(entry.id, usage)?;
         self.tier.note_entry(ArchiveEntry { usage, ..entry.clone() });

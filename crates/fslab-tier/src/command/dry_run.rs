@@ -3,6 +3,7 @@
 
 use super::inspect::version_event;
 use super::{Command, Execution};
+use crate::catalogue::ObjectState;
 use crate::error::{Error, Result};
 use crate::event::{FileSummary, Residence, go_on, report_done, total};
 use crate::stored::BLOCK_BYTES;
@@ -28,6 +29,7 @@ impl Execution<'_> {
             }),
             Command::Release { paths, keep_bytes } => self.would_release(paths, *keep_bytes),
             Command::Scrub { .. } => self.would_scrub(),
+            Command::Drain { archive, .. } => self.would_drain(archive),
             Command::Expire => self.would_expire(),
             Command::UndeleteAll { path } => self.would_undelete_all(path),
             _ => Err(Error::NoDryRun),
@@ -73,6 +75,34 @@ impl Execution<'_> {
             Ok(())
         })?;
         total(self.tell, &[("versions", versions), ("copies", copies), ("content_bytes", bytes)])
+    }
+
+    /// A drain verifies the copies first, and copies anew what is damaged; that is not known here.
+    fn would_drain(&mut self, archive: &str) -> Result<()> {
+        let tier = self.tier;
+        let drained = self.retirable(archive)?.id;
+        tier.look_for_archives();
+        let (mut needed, mut copies, mut bytes, mut without_place) = (0, 0, 0, 0);
+        tier.catalogue().for_each_in_turn(&mut |row| {
+            let version = &row.version;
+            if row.state == ObjectState::Pending || !version.copies.contains(&drained) {
+                return Ok(());
+            }
+            let (lacking, targets) = tier.copies_lacking_without(version, drained);
+            let made = lacking.min(targets) as u64;
+            needed += u64::from(lacking > 0);
+            copies += made;
+            bytes += made * version.size;
+            without_place += u64::from(targets < lacking);
+            Ok(())
+        })?;
+        let figures = [
+            ("versions", needed),
+            ("copies", copies),
+            ("content_bytes", bytes),
+            ("without_a_place", without_place),
+        ];
+        total(self.tell, &figures)
     }
 
     /// Expiry scans first where some versions were not looked for yet, and keeps those that a file

@@ -78,7 +78,7 @@ fn figures_of_scan(scanned: &Scanned) -> [(&'static str, u64); 5] {
         ("files", scanned.files),
         ("archived", scanned.archived),
         ("offline", scanned.offline),
-        ("mended", scanned.mended),
+        ("repaired", scanned.repaired),
         ("unneeded", scanned.unneeded),
     ]
 }
@@ -86,7 +86,7 @@ fn figures_of_scan(scanned: &Scanned) -> [(&'static str, u64); 5] {
 fn figures_of_scrub(scrubbed: &Scrubbed, damaged: u64) -> [(&'static str, u64); 5] {
     [
         ("copies", scrubbed.copies),
-        ("mended", scrubbed.mended),
+        ("repaired", scrubbed.repaired),
         ("damaged", damaged),
         ("made", scrubbed.made),
         ("anew", scrubbed.anew),

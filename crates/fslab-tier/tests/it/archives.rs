@@ -130,9 +130,9 @@ fn one_good_copy_is_enough_and_scrubbing_mends_the_other() {
     let ino = bench.offline(&client, "file", &data);
     bench.archives[0].damage(100_000 + MIB as usize);
     let scrubbed = bench.tier.scrub(&own_request()).unwrap();
-    assert_eq!((scrubbed.copies, scrubbed.mended, scrubbed.damaged.len()), (2, 1, 0));
+    assert_eq!((scrubbed.copies, scrubbed.repaired, scrubbed.damaged.len()), (2, 1, 0));
     let again = bench.tier.scrub(&own_request()).unwrap();
-    assert_eq!((again.copies, again.mended), (2, 0));
+    assert_eq!((again.copies, again.repaired), (2, 0));
     bench.archives[1].faults().reads_fail.store(true, Ordering::SeqCst);
     assert_eq!(client.contents(ino).unwrap(), data);
 }
@@ -145,7 +145,7 @@ fn both_copies_damaged_are_reported_and_not_shown() {
     let ino = bench.offline(&client, "file", &noise(23, 2 * MIB));
     bench.archives.iter().for_each(|archive| archive.damage(100_000 + MIB as usize));
     let scrubbed = bench.tier.scrub(&own_request()).unwrap();
-    assert_eq!((scrubbed.mended, scrubbed.damaged.len()), (0, 2));
+    assert_eq!((scrubbed.repaired, scrubbed.damaged.len()), (0, 2));
     let file = client.open(ino, OpenMode::empty()).unwrap();
     assert_eq!(file.read(MIB - 1, 2).map(drop).unwrap_err().errno(), Errno::IO);
     assert_eq!(file.read(MIB + 1, 9).unwrap(), noise(23, 2 * MIB)[MIB as usize + 1..][..9]);

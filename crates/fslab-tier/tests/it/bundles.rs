@@ -308,7 +308,7 @@ fn repacking_moves_needed_members_and_frees_the_rest() {
         kept.cloned().collect()
     };
     assert_eq!(untimed(&found), untimed(&expected));
-    assert_eq!(bench.tier.scan(&own_request()).unwrap().mended, 0);
+    assert_eq!(bench.tier.scan(&own_request()).unwrap().repaired, 0);
 }
 
 /// The catalogue has not heard of the time that was set, and must not set it back.
@@ -376,9 +376,9 @@ fn scrubbing_mends_members_and_lists_from_whichever_copy_is_whole() {
     bench.archives[1].damage_at(container, length - 20);
     let scrubbed = bench.tier.scrub(&own_request()).unwrap();
     assert_eq!((scrubbed.copies, &scrubbed.damaged[..]), (8, &[][..]));
-    assert_eq!(scrubbed.mended, 4);
+    assert_eq!(scrubbed.repaired, 4);
     let again = bench.tier.scrub(&own_request()).unwrap();
-    assert_eq!((again.copies, again.mended, again.damaged.len()), (8, 0, 0));
+    assert_eq!((again.copies, again.repaired, again.damaged.len()), (8, 0, 0));
     release_all(&bench);
     bench.archives[1].faults().reads_fail.store(true, Ordering::SeqCst);
     all_are_right(&bench, 0..4);

@@ -79,9 +79,9 @@ fn an_encrypted_object_is_put_together_from_copies_that_each_lack_some_chunks() 
     assert!(client.contents(ino).unwrap() == contents());
     tier.release(ino, b"file", 0).unwrap();
     let scrubbed = tier.scrub(&own_request()).unwrap();
-    assert_eq!((scrubbed.mended, &scrubbed.damaged[..]), (3, &[][..]));
+    assert_eq!((scrubbed.repaired, &scrubbed.damaged[..]), (3, &[][..]));
     let again = tier.scrub(&own_request()).unwrap();
-    assert_eq!((again.copies, again.mended, again.damaged.len()), (3, 0, 0));
+    assert_eq!((again.copies, again.repaired, again.damaged.len()), (3, 0, 0));
     each_is_whole(&bench, true);
 }
 
@@ -95,7 +95,7 @@ fn a_chunk_that_no_copy_has_is_told_and_costs_its_block_only() {
         archive.damage_at(at.container, in_chunk(20 + copy as u64));
     }
     let scrubbed = tier.scrub(&own_request()).unwrap();
-    assert_eq!((scrubbed.mended, scrubbed.damaged.len()), (0, 3));
+    assert_eq!((scrubbed.repaired, scrubbed.damaged.len()), (0, 3));
     assert!(scrubbed.damaged[0].starts_with("file: archive a0, "), "{:?}", scrubbed.damaged);
     let client = Client::new(&*fs);
     let file = client.open(ino, OpenMode::empty()).unwrap();
@@ -123,7 +123,7 @@ fn any_part_of_an_object_is_taken_from_where_it_is_whole() {
     }
     assert!(bench.client().contents(ino).unwrap() == contents());
     let scrubbed = bench.tier.scrub(&own_request()).unwrap();
-    assert_eq!((scrubbed.mended, &scrubbed.damaged[..]), (2, &[][..]));
+    assert_eq!((scrubbed.repaired, &scrubbed.damaged[..]), (2, &[][..]));
     assert!(bench.tier.release(ino, b"file", 0).unwrap().bytes > 0);
     each_is_whole(&bench, false);
 }
@@ -139,7 +139,7 @@ fn a_head_that_was_damaged_after_it_was_read_is_found() {
     let refused = tier.release(ino, b"file", 0).unwrap_err().to_string();
     assert!(refused.contains("archive a0") && refused.contains("no whole head"), "{refused}");
     let scrubbed = tier.scrub(&own_request()).unwrap();
-    assert_eq!((scrubbed.mended, &scrubbed.damaged[..]), (1, &[][..]));
+    assert_eq!((scrubbed.repaired, &scrubbed.damaged[..]), (1, &[][..]));
     assert!(tier.release(ino, b"file", 0).unwrap().bytes > 0);
     each_is_whole(&bench, true);
 }

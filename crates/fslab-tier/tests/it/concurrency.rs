@@ -224,7 +224,7 @@ fn version_replaced_or_removed_after_a_scan_stays_so() {
     // Memory does not tell where it is now.
     assert_eq!((states(&bench, "file2"), states(&bench, "")), (vec![], vec![ObjectState::Live]));
     let again = bench.tier.scan(&own_request()).unwrap();
-    assert_eq!((again.mended, again.unneeded), (0, 0));
+    assert_eq!((again.repaired, again.unneeded), (0, 0));
 }
 
 /// Between what the scan reads of the file and what it reads of the catalogue.

@@ -314,7 +314,7 @@ fn mend(life: &Life) -> Result<(), String> {
     let is_needed = |told: &String| needed.iter().any(|id| told.contains(&id.to_string()));
     match scrubbed.damaged.iter().find(|told| is_needed(told)) {
         None => Ok(()),
-        Some(told) => Err(format!("not mended: {told}")),
+        Some(told) => Err(format!("not repaired: {told}")),
     }
 }
 

@@ -75,12 +75,12 @@ fn everything_goes_out_encrypted_and_comes_back_by_range() {
     assert_eq!(picture(&*fs), expected);
     let scrubbed = tier.scrub(&own_request()).unwrap();
     // Of files, and of the tree.
-    assert_eq!((scrubbed.copies, scrubbed.mended, scrubbed.damaged.len()), (14 + 2, 0, 0));
+    assert_eq!((scrubbed.copies, scrubbed.repaired, scrubbed.damaged.len()), (14 + 2, 0, 0));
 }
 
-/// What is mended is sealed anew, with the key of the archive that it goes to.
+/// What is repaired is sealed anew, with the key of the archive that it goes to.
 #[test]
-fn a_damaged_copy_is_mended_from_an_archive_with_another_key() {
+fn a_damaged_copy_is_repaired_from_an_archive_with_another_key() {
     let (bench, tier, fs) = bench();
     let client = Client::new(&*fs);
     populate(&client);
@@ -92,7 +92,7 @@ fn a_damaged_copy_is_mended_from_an_archive_with_another_key() {
     // The tree's copies are told of only.
     assert_eq!(scrubbed.damaged.len(), 1, "{scrubbed:?}");
     assert!(scrubbed.damaged[0].starts_with("an archived tree: "), "{scrubbed:?}");
-    assert!(scrubbed.mended > 0);
+    assert!(scrubbed.repaired > 0);
     bench.archives[1].faults().reads_fail.store(true, std::sync::atomic::Ordering::SeqCst);
     assert_eq!(picture(&*fs), expected);
 }
@@ -116,15 +116,15 @@ pub fn in_chunk(number: u64) -> u64 {
 
 /// Chunks are what is damaged, and each is whole in one of the archives.
 #[test]
-fn each_chunk_is_mended_from_where_it_is_whole() {
+fn each_chunk_is_repaired_from_where_it_is_whole() {
     let (bench, tier, fs) = bench();
     let container = large_bundle(&bench, &tier, &*fs);
     bench.archives[0].damage_at(container, in_chunk(0));
     bench.archives[1].damage_at(container, in_chunk(2));
     let scrubbed = tier.scrub(&own_request()).unwrap();
     assert_eq!(scrubbed.damaged, Vec::<String>::new());
-    assert_eq!(scrubbed.mended, 2, "with one file of a chunk, the others are whole again");
-    assert_eq!(tier.scrub(&own_request()).unwrap().mended, 0);
+    assert_eq!(scrubbed.repaired, 2, "with one file of a chunk, the others are whole again");
+    assert_eq!(tier.scrub(&own_request()).unwrap().repaired, 0);
 }
 
 /// A damaged head costs a whole container, which comes back but for what the other copy lacks.
@@ -136,7 +136,7 @@ fn part_lost_in_both_archives_costs_no_other_part() {
     bench.archives[1].damage_at(container, in_chunk(1));
     tier.scrub(&own_request()).unwrap();
     let scrubbed = tier.scrub(&own_request()).unwrap();
-    assert_eq!(scrubbed.mended, 0);
+    assert_eq!(scrubbed.repaired, 0);
     // 64 KiB meet at most five files of 20 KiB, in either archive.
     let count = scrubbed.damaged.len();
     assert!((2 * 3..=2 * 5).contains(&count), "{:?}", scrubbed.damaged);

@@ -105,8 +105,8 @@ fn an_archive_that_takes_the_place_of_a_lost_one_gets_what_that_had() {
     assert_eq!(home.description, twofold.home.description);
     let scrubbed = twofold.scrub();
     assert_eq!((scrubbed.short, &scrubbed.damaged[..]), (0, &[][..]), "{scrubbed:?}");
-    assert_eq!((scrubbed.mended, scrubbed.made), (2, 1), "a bundle, a file and the tree");
-    assert_eq!(twofold.scrub().mended, 0);
+    assert_eq!((scrubbed.repaired, scrubbed.made), (2, 1), "a bundle, a file and the tree");
+    assert_eq!(twofold.scrub().repaired, 0);
 
     fs::remove_dir_all(twofold.path("second")).unwrap();
     let (tier, tiered) = twofold.open();
@@ -208,7 +208,7 @@ fn copies_that_are_missing_are_made_without_the_disk() {
     assert!(client.contents(renamed).unwrap() == contents(0));
     assert!(client.contents(ino).unwrap() == large());
     bench.archives[0].faults().reads_fail.store(false, Ordering::SeqCst);
-    assert_eq!(tier.scan(&own_request()).unwrap().mended, 0);
+    assert_eq!(tier.scan(&own_request()).unwrap().repaired, 0);
     assert_eq!(copies(renamed), both);
     assert!(tier.release(renamed, b"renamed", 0).unwrap().bytes > 0);
     assert!(further.containers() > 0);
@@ -336,7 +336,7 @@ fn a_tree_whose_home_is_not_lost_gets_no_other() {
     again().unwrap();
 }
 
-/// A bundle of which either copy has a damaged file, and the one that is mended is away by then.
+/// A bundle of which either copy has a damaged file, and the one that is repaired is away by then.
 #[test]
 fn unreadable_part_is_not_overwritten_by_a_damaged_copy() {
     let settings = Settings { copies: 2, ..Settings::of(TIER) };

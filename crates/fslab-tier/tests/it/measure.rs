@@ -101,7 +101,7 @@ fn two_million_files() {
     let tier = Tier::open(Arc::clone(&lower), settings, archives, catalogue, around()).unwrap();
     let (tree_mib, begun) = (memory(), Instant::now());
     let scanned = tier.scan(&own_request()).unwrap();
-    assert_eq!((scanned.files, scanned.offline, scanned.mended), (files, files, files));
+    assert_eq!((scanned.files, scanned.offline, scanned.repaired), (files, files, files));
     let scanned_after = begun.elapsed();
     let bytes = path.metadata().unwrap().len();
     eprintln!(

@@ -170,7 +170,7 @@ fn bytes_after_a_bundle_are_dropped_and_not_copied() {
     bench.archives[1].put((ContainerKind::Files, first.container), longer);
     bench.archives[0].damage_at(first.container, first.offset + 300);
     let scrubbed = bench.tier.scrub(&own_request()).unwrap();
-    assert_eq!((scrubbed.mended, scrubbed.damaged.len()), (2, 0), "{scrubbed:?}");
+    assert_eq!((scrubbed.repaired, scrubbed.damaged.len()), (2, 0), "{scrubbed:?}");
     for archive in 0..2 {
         assert!(bytes_of(&bench, archive, first.container) == whole, "a{archive}");
     }
@@ -226,7 +226,7 @@ fn a_list_that_somebody_made_up_fills_no_other_archive() {
         bench.archives[1].put((ContainerKind::Files, first.container), crafted);
         let scrubbed = bench.tier.scrub(&own_request()).unwrap();
         assert!(bytes_of(&bench, 0, first.container) == whole, "{more}: {scrubbed:?}");
-        // What is damaged of it is mended, and what its list tells of it counts.
+        // What is damaged of it is repaired, and what its list tells of it counts.
         bench.archives[0].damage_at(first.container, first.offset + 300);
         bench.archives[0].damage_at(first.container, whole.len() as u64 - 20);
         let scrubbed = bench.tier.scrub(&own_request()).unwrap();
@@ -245,7 +245,7 @@ fn bytes_after_an_object_are_not_copied() {
     bench.archives[1].put((ContainerKind::Files, place.container), whole.repeat(3));
     bench.archives[0].damage_at(place.container, 300);
     let scrubbed = bench.tier.scrub(&own_request()).unwrap();
-    assert_eq!((scrubbed.mended, scrubbed.damaged.len()), (1, 0), "{scrubbed:?}");
+    assert_eq!((scrubbed.repaired, scrubbed.damaged.len()), (1, 0), "{scrubbed:?}");
     assert!(bytes_of(&bench, 0, place.container) == whole);
 }
 
@@ -266,7 +266,7 @@ fn object_deleted_during_a_scrub_is_neither_damaged_nor_copied() {
         assert_eq!(bench.tier.expire(&own_request()).unwrap().objects, 1);
         faults.resume();
         let scrubbed = scrubbing.join().unwrap();
-        assert_eq!((scrubbed.mended, &scrubbed.damaged[..]), (0, &[][..]));
+        assert_eq!((scrubbed.repaired, &scrubbed.damaged[..]), (0, &[][..]));
     });
     assert_eq!(bench.archives.iter().map(|archive| archive.containers()).sum::<usize>(), 0);
 }

@@ -30,8 +30,8 @@ fn a_lost_catalogue_is_found_in_the_tree() {
     client.unlink(Ino::ROOT, "gone").unwrap();
     let scanned = bench.tier.scan(&own_request()).unwrap();
     assert_eq!((scanned.files, scanned.archived, scanned.offline), (2, 2, 1));
-    assert_eq!((scanned.mended, scanned.unneeded), (2, 1));
-    assert_eq!(bench.tier.scan(&own_request()).unwrap().mended, 0);
+    assert_eq!((scanned.repaired, scanned.unneeded), (2, 1));
+    assert_eq!(bench.tier.scan(&own_request()).unwrap().repaired, 0);
     bench.dates.0.store(31 * 24 * 3600, Ordering::SeqCst);
     assert_eq!(bench.tier.expire(&fslab_tier::own_request()).unwrap().objects, 1);
     let one = client.lookup(Ino::ROOT, "one").unwrap().ino;

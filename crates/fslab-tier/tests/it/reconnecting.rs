@@ -202,10 +202,10 @@ fn scrubbed_with_a_damaged_copy(reads: u64) -> Scrubbed {
 fn damage_is_told_wherever_the_archive_goes_away_that_would_mend_it() {
     for reads in 0.. {
         let scrubbed = scrubbed_with_a_damaged_copy(reads);
-        let is_told = scrubbed.damaged.len() as u64 + scrubbed.mended;
+        let is_told = scrubbed.damaged.len() as u64 + scrubbed.repaired;
         assert_eq!(is_told, 1, "after {reads} reads: {scrubbed:?}");
-        assert_eq!(scrubbed.missing.len() as u64 + scrubbed.mended, 1, "{scrubbed:?}");
-        if scrubbed.mended > 0 {
+        assert_eq!(scrubbed.missing.len() as u64 + scrubbed.repaired, 1, "{scrubbed:?}");
+        if scrubbed.repaired > 0 {
             return;
         }
     }

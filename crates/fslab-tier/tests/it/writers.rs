@@ -420,7 +420,7 @@ fn an_archive_of_its_own_gets_copies_and_the_others_is_left_as_it_is() {
     fs::write(&damaged, &whole[..whole.len() / 2]).unwrap();
     let before = world.stored();
     let scrubbed = tier.scrub(&own_request()).unwrap();
-    assert_eq!((scrubbed.made, scrubbed.mended), (3, 0), "{scrubbed:?}");
+    assert_eq!((scrubbed.made, scrubbed.repaired), (3, 0), "{scrubbed:?}");
     assert_eq!(scrubbed.damaged.len(), 1, "{scrubbed:?}");
     assert_eq!(world.stored(), before);
     fs::write(&damaged, &whole).unwrap();

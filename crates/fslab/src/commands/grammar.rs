@@ -220,6 +220,7 @@ const WITH_DRY_RUN: &[&str] = &[
     "tier archive",
     "tier release",
     "tier recall",
+    "tier drain",
     "tier policy",
     "tier scrub",
     "tier expire",

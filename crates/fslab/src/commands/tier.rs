@@ -91,6 +91,8 @@ enum Action {
         /// Bytes a second at most, read and written; 0 for no limit
         #[arg(long, value_name = "SIZE", default_value = "0")]
         rate: Size,
+        #[command(flatten)]
+        dry: Dry,
     },
     /// Stop using an archive; refused while it holds copies that the others lack
     Detach(OneArchive),
@@ -227,8 +229,8 @@ impl Args {
                 None => return attach.run(detail),
             },
             Action::Retire(one) => one.asked(|archive| Command::Retire { archive })?,
-            Action::Drain { on, rate } => {
-                on.asked(|archive| Command::Drain { archive, rate: rate.bytes() })?
+            Action::Drain { on, rate, dry } => {
+                on.asked(|archive| dry.of(Command::Drain { archive, rate: rate.bytes() }))?
             }
             Action::Detach(one) => one.asked(|archive| Command::Detach { archive })?,
             Action::Key(key) => return key.run(detail),

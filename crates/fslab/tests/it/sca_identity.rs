@@ -225,6 +225,35 @@ fn ordinary_users_convert_their_own_trees() {
     }
 }
 
+#[test]
+fn a_dry_run_of_decode_counts_the_files_that_decode_takes() {
+    let scratch = TempDir::new_in(scratch::folder(env!("CARGO_TARGET_TMPDIR"))).unwrap();
+    let root = scratch.path().join("tree");
+    fs::create_dir(&root).unwrap();
+    fs::copy(golden_file(), root.join("golden")).unwrap();
+    fs::write(root.join("text"), "text ".repeat(1000)).unwrap();
+    let path = root.to_str().unwrap();
+    let expect = |arguments: &[&str], lines: &[&str]| {
+        let output = fslab(&[&["sca"], arguments, &[path]].concat()).output().unwrap();
+        let said = String::from_utf8([output.stdout, output.stderr].concat()).unwrap();
+        let has_all = lines.iter().all(|line| said.contains(line));
+        assert!(output.status.success() && has_all, "{arguments:?}: {said}");
+    };
+    let left = "1 file left as content: they look encoded";
+    expect(&["encode"], &["2 files encoded"]);
+    expect(&["decode", "--dry-run"], &["2 stored files would be decoded"]);
+    expect(&["decode"], &["2 files decoded"]);
+    let before = tree(&root);
+    expect(&["decode", "--dry-run"], &["0 stored files would be decoded", left]);
+    expect_same(&root, &before, "a dry run");
+    expect(&["decode"], &["0 files decoded", left]);
+}
+
+fn golden_file() -> PathBuf {
+    let files = fs::read_dir(GOLDEN).unwrap().map(|entry| entry.unwrap().path());
+    files.filter(|path| path.is_file()).min().unwrap()
+}
+
 /// How many conversions are killed; `FSLAB_CONVERSION_KILLS` asks for more.
 const KILLS: u64 = 8;
 

@@ -54,7 +54,7 @@ impl Faulty {
         }
         self.tiered.of("release", "elsewhere");
         let scrubbed = self.tiered.of("scrub", "");
-        assert!(scrubbed.contains("mended 0, damaged 0"), "{rules}: {scrubbed}");
+        assert!(scrubbed.contains("repaired 0, damaged 0"), "{rules}: {scrubbed}");
         self.tiered.umount();
     }
 }

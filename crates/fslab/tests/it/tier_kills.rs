@@ -91,7 +91,7 @@ fn killed_often(tiered: &Tiered, seed: u64) {
         }
         changing.iter_mut().for_each(Changing::settle);
     }
-    assert!(tiered.of("scrub", "").contains("mended 0, damaged 0"));
+    assert!(tiered.of("scrub", "").contains("repaired 0, damaged 0"));
     assert!(!tiered.of("scan", "").contains("damaged"));
     tiered.umount();
 }

@@ -197,8 +197,8 @@ fn a_file_goes_to_an_archive_and_comes_back_by_range() {
     assert!(tiered.of("state", "file").starts_with("a archived "));
     tiered.of("release", "file");
     assert_eq!(fs::read(&file).unwrap(), data);
-    assert!(tiered.of("scrub", "").contains("copies 1, mended 0, damaged 0"));
-    assert!(tiered.of("scan", "").contains("mended 0, unneeded 0"));
+    assert!(tiered.of("scrub", "").contains("copies 1, repaired 0, damaged 0"));
+    assert!(tiered.of("scan", "").contains("repaired 0, unneeded 0"));
     tiered.place.umount();
     assert_eq!(fs::read(tiered.place.lower.join("file")).unwrap(), data);
 }

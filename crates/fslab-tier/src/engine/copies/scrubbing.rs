@@ -29,7 +29,7 @@ pub struct Scrubbed {
     /// Copies that were read.
     pub copies: u64,
     /// Copies that were damaged or gone and are whole again.
-    pub mended: u64,
+    pub repaired: u64,
     /// Copies that were made because there were fewer than the tier asks for.
     pub made: u64,
     /// Files whose bytes are here, and which are to be archived anew, as no copy is whole.
@@ -86,6 +86,17 @@ impl Tier {
     ) -> Result<Scrubbed> {
         self.end_doubt_by_scan(request)?;
         self.read_copies(request, limit, Some(archive), heard)
+    }
+
+    /// How many copies of a version are lacking without those in an archive, and how many other
+    /// archives would take one.
+    pub(crate) fn copies_lacking_without(&self, version: &Version, archive: Id) -> (usize, usize) {
+        let is_kept =
+            |holder: &&Arc<dyn Archive>| holder.refusal().is_none() && holder.id() != archive;
+        let kept = self.holders(version).iter().filter(is_kept).count();
+        let mut targets = self.active_archives();
+        targets.retain(|target| target.id() != archive && !version.copies.contains(&target.id()));
+        (self.settings.copies.max(1).saturating_sub(kept), targets.len())
     }
 
     fn read_copies(
@@ -206,8 +217,8 @@ impl Scrub<'_> {
                 continue;
             }
             let copy = |from: &_| self.copy(row, from, &archive);
-            let mended = from.as_ref().filter(|_| archive.refusal().is_none()).map(copy);
-            if self.tell_mended(mended, damage, &row.path)? {
+            let repaired = from.as_ref().filter(|_| archive.refusal().is_none()).map(copy);
+            if self.tell_repaired(repaired, damage, &row.path)? {
                 whole.push(archive);
             }
         }
@@ -337,11 +348,11 @@ impl Scrub<'_> {
             .find(|(other, place)| is_list(other, place, root).is_ok());
         for place in places {
             let Err(error) = is_list(archive, &place, root) else { continue };
-            let mended = whole.filter(|_| archive.refusal().is_none()).map(|(from, list)| {
+            let repaired = whole.filter(|_| archive.refusal().is_none()).map(|(from, list)| {
                 self.repair((from, list.offset), (archive, place), contents.length())?;
                 is_list(archive, &place, root)
             });
-            self.tell_mended(mended, error, &row.path)?;
+            self.tell_repaired(repaired, error, &row.path)?;
         }
         Ok(())
     }
@@ -378,22 +389,22 @@ impl Scrub<'_> {
 
     /// Reports a damaged copy and its repair, where that was tried; returns whether it is whole.
     /// One that can't be repaired because an archive became unavailable counts as damaged.
-    fn tell_mended(
+    fn tell_repaired(
         &mut self,
-        mended: Option<Result<()>>,
+        repaired: Option<Result<()>>,
         damage: Error,
         path: &[u8],
     ) -> Result<bool> {
-        let told = match mended {
+        let told = match repaired {
             None => Err(damage),
             Some(Err(error)) if error.is_unavailable() => {
                 self.note_unavailable(&error);
                 Err(damage)
             }
-            Some(mended) => mended,
+            Some(repaired) => repaired,
         };
         let is_whole = told.is_ok();
-        self.found.mended += u64::from(is_whole);
+        self.found.repaired += u64::from(is_whole);
         self.tell(told, path).map(|()| is_whole)
     }
 

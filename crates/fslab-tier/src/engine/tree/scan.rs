@@ -33,7 +33,7 @@ pub struct Scanned {
     /// Those of them that may name any object: while there is one, nothing is said to be unneeded.
     pub unknown: u64,
     /// Rows that the catalogue had lost, or had otherwise.
-    pub mended: u64,
+    pub repaired: u64,
     /// Objects in archives that no file needs: they go after the delay.
     pub unneeded: u64,
     /// Archives that are not attached or unavailable, with the number of copies that were not read.
@@ -274,7 +274,7 @@ impl Scan<'_> {
     ) -> RowChange {
         let Residency { file, inode, version, .. } = residency;
         let is_same = |row: &ObjectRow| row.state == ObjectState::Live && row.version == version;
-        self.found.mended += u64::from(!before.as_ref().is_some_and(is_same));
+        self.found.repaired += u64::from(!before.as_ref().is_some_and(is_same));
         let now = || self.tier.around.calendar.now();
         let since = before.as_ref().map_or_else(now, |row| row.since);
         let (state, path) = (ObjectState::Live, place.path.to_vec());

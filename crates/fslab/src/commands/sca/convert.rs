@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 use fslab_layers::LayerChoice;
-use fslab_sca::convert::{self, Conversion, Direction, Outcome};
+use fslab_sca::convert::{self, Conversion, DecodedFiles, Direction, Outcome};
 use fslab_vfs::Size;
 use parking_lot::Mutex;
 
@@ -56,6 +56,9 @@ pub struct Decode {
     how: How,
 }
 
+/// Why files that look like stored files are not decoded.
+const LOOKALIKES: &str = "they look encoded, but are plain files of this tree";
+
 /// What became of all files.
 #[derive(Default)]
 struct Totals {
@@ -104,17 +107,25 @@ fn estimate(tree: &Path, layer: &LayerChoice, is_quiet: bool) -> Result<()> {
 
 /// Prints how many files below a directory would be decoded.
 fn count_stored(tree: &Path, is_quiet: bool) -> Result<()> {
+    let decoded = DecodedFiles::find(tree)?;
     let progress = Progress::new("read", is_quiet);
-    let (mut stored_bytes, mut content_bytes) = (0, 0);
+    let (mut lookalikes, mut stored_bytes, mut content_bytes) = (0, 0, 0);
     let outcome = walk::each(&[tree.to_owned()], &progress, |_path, tool| {
+        if !decoded.has(&tool) {
+            lookalikes += 1;
+            return Ok(());
+        }
         stored_bytes += tool.stored_bytes();
         content_bytes += tool.size()?;
         Ok(())
     });
     drop(progress);
-    let files = counted(outcome.stored_files, "stored file");
+    let files = counted(outcome.stored_files - lookalikes, "stored file");
     let (before, after) = (size(stored_bytes), size(content_bytes));
     say!("{files} would be decoded, from {before} to {after}; nothing was changed");
+    if lookalikes > 0 {
+        say!("{} left as content: {LOOKALIKES}", counted(lookalikes, "file"));
+    }
     outcome.refuse_failures("read")
 }
 
@@ -180,8 +191,7 @@ impl Totals {
         let (converted, already) = (counted(self.converted, "file"), self.already);
         say!("{converted} {done}, {already} already {done} or empty");
         if self.lookalikes > 0 {
-            let files = counted(self.lookalikes, "file");
-            say!("{files} left as content: they look encoded, but this tree is decoded already");
+            say!("{} left as content: {LOOKALIKES}", counted(self.lookalikes, "file"));
         }
         say!("space: {} before, {} now ({})", size(before), size(after), share(before, after));
     }
