@@ -55,8 +55,11 @@ impl Checkpoint {
             .map_err(|error| Error::unfit(path, format!("it is no checkpoint: {error}")))
     }
 
-    /// Says why a replay can't go on from here.
-    pub(super) fn check(&self, path: &Path, settings: &Settings) -> Result<()> {
+    /// Whether a replay can go on from here.
+    ///
+    /// # Errors
+    /// Why not.
+    pub fn check(&self, path: &Path, settings: &Settings) -> Result<()> {
         let what = if self.workload != settings.workload_hash {
             "it is of another workload; name another checkpoint, or begin anew without it"
         } else if self.data != settings.data {

@@ -208,6 +208,8 @@ fn every_command_that_shows_something_has_json() {
 /// Commands that delete, change something in place, or take long.
 const WITH_DRY_RUN: &[&str] = &[
     "mount",
+    "age replay",
+    "age image make",
     "compare",
     "reproduce",
     "ext2 mkfs",

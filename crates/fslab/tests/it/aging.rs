@@ -189,6 +189,42 @@ fn one_workload_makes_one_tree_on_the_engine() {
     }
 }
 
+#[test]
+fn dry_runs_of_ageing_check_and_change_nothing() {
+    let scratch = TempDir::new().unwrap();
+    let workload = workload(&scratch, "5");
+    let shown = works(&["age", "show", text(&workload)]);
+    let totals = shown.lines().find(|line| line.contains(" operations in ")).unwrap();
+    let [image, root] = ["image", "root"].map(|name| scratch.path().join(name));
+    works(&["ext2", "mkfs", text(&image), "100MiB"]);
+    std::fs::create_dir(&root).unwrap();
+    let (before, names) = (std::fs::read(&image).unwrap(), names_in(scratch.path()));
+    let on_image = format!("ext2:{}", text(&image));
+    for target in [text(&root), &on_image] {
+        let told = works(&["age", "replay", "-n", text(&workload), target]);
+        let would = format!("would do on {target}: {totals}\nnothing was changed\n");
+        assert_eq!(told, would);
+    }
+    let output = scratch.path().join("aged");
+    let make = ["age", "image", "make", "-n", "--filesystem", "ext2", "--policy", "ffs", "-o"];
+    let told = works(&[&make[..], &[text(&output), text(&workload)]].concat());
+    assert!(told.contains(totals) && told.ends_with("nothing was changed\n"), "{told}");
+    assert!(std::fs::read(&image).unwrap() == before, "the image was changed");
+    assert_eq!(names_in(&root), [""; 0]);
+    assert_eq!(names_in(scratch.path()), names);
+    std::fs::write(root.join("file"), "").unwrap();
+    let (code, told) = run(&["age", "replay", "-n", text(&workload), text(&root)]);
+    assert!(code == 3 && told.contains("the target holds something already"), "{code} {told}");
+}
+
+fn names_in(directory: &Path) -> Vec<String> {
+    let entries = std::fs::read_dir(directory).unwrap();
+    let mut names: Vec<_> =
+        entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    names.sort();
+    names
+}
+
 /// `FSLAB_KILLS` for another number of kills.
 #[test]
 fn a_replay_that_was_killed_goes_on_to_the_same_tree() {

@@ -10,7 +10,7 @@ use fslab_age::DAY_NS;
 use fslab_age::replay::{Checkpoint, Data, Observer, Replayed, Replayer, Settings, WhenFull};
 use fslab_age::score::{Score, Series, tree_checksum};
 use fslab_age::workload::{Population, WorkloadReader, identity_of_file};
-use fslab_layers::{Leaf, Stack};
+use fslab_layers::{Leaf, LeafOptions, Stack};
 use fslab_sys::signals::Interrupt;
 use fslab_vfs::{Credentials, FileSystem};
 use indicatif::ProgressBar;
@@ -18,6 +18,7 @@ use serde_json::json;
 
 use super::progress::bar;
 use super::score::Place;
+use super::show;
 use super::tables::{score as shown, score_json, write_chart};
 use crate::commands::mount::parse_leaf;
 use crate::units::{bytes, counted, duration};
@@ -57,6 +58,9 @@ pub struct Args {
     /// At the end, compare the tree with the workload
     #[arg(long)]
     verify: bool,
+    /// Print what would be done, and change nothing
+    #[arg(short = 'n', long, conflicts_with = "json")]
+    dry_run: bool,
     /// Print the result as JSON
     #[arg(long)]
     json: bool,
@@ -99,10 +103,13 @@ impl Args {
     /// Replays and tells how it went.
     pub fn run(self) -> Result<()> {
         let reader = WorkloadReader::open(&self.workload)?;
+        if self.dry_run {
+            return self.rehearse(reader);
+        }
         let total = reader.total();
         let target = Stack { layers: Vec::new(), leaf: self.target.clone() }.build()?;
         let settings = self.settings()?;
-        if self.checkpoint.as_deref().map(Checkpoint::read).transpose()?.flatten().is_none() {
+        if self.checkpoint()?.is_none() {
             require_empty(&*target)?;
         }
         let mut watcher = self.watcher(&target, total)?;
@@ -124,6 +131,29 @@ impl Args {
         if !ended {
             bail!("interrupted; the checkpoint holds what was done");
         }
+        Ok(())
+    }
+
+    fn checkpoint(&self) -> Result<Option<Checkpoint>> {
+        Ok(self.checkpoint.as_deref().map(Checkpoint::read).transpose()?.flatten())
+    }
+
+    /// Checks what can be checked without a change, and reports the rest.
+    fn rehearse(&self, reader: WorkloadReader) -> Result<()> {
+        let settings = self.settings()?;
+        let options = LeafOptions { read_only: true, ..LeafOptions::default() };
+        let target = self.target.open(&options)?;
+        let checkpoint = self.checkpoint()?;
+        match (&self.checkpoint, &checkpoint) {
+            (Some(path), Some(checkpoint)) => checkpoint.check(path, &settings)?,
+            _ => require_empty(&*target)?,
+        }
+        target.shutdown().context("ending the target")?;
+        say!("would do on {}: {}", self.target, show::extent(reader)?);
+        if let Some(checkpoint) = checkpoint {
+            say!("of these, {} operations are done already", checkpoint.replayed.operations);
+        }
+        say!("nothing was changed");
         Ok(())
     }
 

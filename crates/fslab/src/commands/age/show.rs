@@ -46,20 +46,11 @@ impl Args {
             say!("source: {source}\nseed: {}\nmade by: {}", told.seed, told.made_by);
             say!("volume: {}\nhash: {hash}", bytes(told.volume_bytes));
         }
-        let mut population = Population::default();
-        let (mut counts, mut written) = ([0_u64; OperationKind::ALL.len()], 0);
-        for (index, operation) in reader.enumerate() {
-            let operation = operation?;
+        let Summary { population, counts, written } = Summary::of(reader, |index, operation| {
             if index < self.operations {
-                say!("{index} {}", line(&operation));
+                say!("{index} {}", line(operation));
             }
-            population.apply(&operation)?;
-            counts[operation.kind as usize - 1] += 1;
-            if operation.kind == OperationKind::Write {
-                written += operation.length;
-            }
-        }
-        let size: u64 = population.members().map(|(_, member)| member.size).sum();
+        })?;
         let kinds = OperationKind::ALL.iter().map(|kind| kind.name()).zip(counts);
         if self.json {
             let counts: serde_json::Map<String, Value> =
@@ -77,21 +68,14 @@ impl Args {
                     "days": population.last_ns() as f64 / DAY_NS as f64,
                     "written_bytes": written,
                     "final_files": population.len(),
-                    "final_bytes": size,
+                    "final_bytes": final_bytes(&population),
                     "final_tree": population.checksum()?.to_string(),
                 })
             );
             return Ok(());
         }
         kinds.for_each(|(name, count)| say!("{name:<9} {count}"));
-        say!(
-            "{} operations in {:.1} days, {} written; at the end {} files and directories, {}",
-            population.operations(),
-            population.last_ns() as f64 / DAY_NS as f64,
-            bytes(written),
-            population.len(),
-            bytes(size),
-        );
+        say!("{}", totals(&population, written));
         say!("final tree: {}", population.checksum()?);
         Ok(())
     }
@@ -111,6 +95,58 @@ impl Args {
             None => Ok(output().write_all(&lines)?),
         }
     }
+}
+
+/// What a workload does, added up.
+struct Summary {
+    /// What it leaves.
+    population: Population,
+    /// Operations of each kind.
+    counts: [u64; OperationKind::ALL.len()],
+    /// Bytes.
+    written: u64,
+}
+
+impl Summary {
+    /// Reads a workload; `look` sees each operation first.
+    fn of(reader: WorkloadReader, mut look: impl FnMut(usize, &Operation)) -> Result<Self> {
+        let mut population = Population::default();
+        let (mut counts, mut written) = ([0; OperationKind::ALL.len()], 0);
+        for (index, operation) in reader.enumerate() {
+            let operation = operation?;
+            look(index, &operation);
+            population.apply(&operation)?;
+            counts[operation.kind as usize - 1] += 1;
+            if operation.kind == OperationKind::Write {
+                written += operation.length;
+            }
+        }
+        Ok(Self { population, counts, written })
+    }
+}
+
+/// What replaying a workload would do, in one line.
+///
+/// # Errors
+/// Where the workload is damaged.
+pub(super) fn extent(reader: WorkloadReader) -> Result<String> {
+    let Summary { population, written, .. } = Summary::of(reader, |_, _| {})?;
+    Ok(totals(&population, written))
+}
+
+fn totals(population: &Population, written: u64) -> String {
+    format!(
+        "{} operations in {:.1} days, {} written; at the end {} files and directories, {}",
+        population.operations(),
+        population.last_ns() as f64 / DAY_NS as f64,
+        bytes(written),
+        population.len(),
+        bytes(final_bytes(population)),
+    )
+}
+
+fn final_bytes(population: &Population) -> u64 {
+    population.members().map(|(_, member)| member.size).sum()
 }
 
 /// An operation for people: its day and time, what it is, and the numbers that it has.

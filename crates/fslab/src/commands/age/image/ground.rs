@@ -49,6 +49,7 @@ pub struct Ground {
 impl Ground {
     /// Makes a file system of so many bytes, on an image in a temporary directory in `beside`.
     pub fn make(form: &Form, size: u64, beside: &Path) -> Result<Self> {
+        require_rights(form)?;
         let scratch = tempfile::Builder::new().prefix(".fslab-age-image-").tempdir_in(beside);
         let scratch = scratch.with_context(|| beside.display().to_string())?;
         let image = image_of(&scratch);
@@ -67,12 +68,6 @@ impl Ground {
     }
 
     fn mounted(kind: Kind, mkfs: &[String], scratch: TempDir) -> Result<Self> {
-        if !rustix::process::geteuid().is_root() {
-            bail_as!(
-                Missing,
-                "mounting {kind} needs root; `--policy` makes an ext2 image without mounting it"
-            );
-        }
         let (image, point) = (image_of(&scratch), mount_point_of(&scratch));
         std::fs::create_dir(&point).context("making a mount point")?;
         let device = LoopDevice::attach(&image, Options::default())?;
@@ -114,6 +109,20 @@ impl Image {
     /// Where it is.
     pub fn path(&self) -> PathBuf {
         image_of(&self.scratch)
+    }
+}
+
+/// Whether the present user may make such a file system.
+///
+/// # Errors
+/// That it is mounted while it is aged, which needs root.
+pub fn require_rights(form: &Form) -> Result<()> {
+    match form {
+        Form::Kernel { kind, .. } if !rustix::process::geteuid().is_root() => bail_as!(
+            Missing,
+            "mounting {kind} needs root; `--policy` makes an ext2 image without mounting it"
+        ),
+        _ => Ok(()),
     }
 }
 

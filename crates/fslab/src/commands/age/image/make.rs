@@ -15,9 +15,11 @@ use fslab_sys::signals::Interrupt;
 use fslab_vfs::Size;
 
 use super::super::replay::{DataArg, Watcher, sync_every_ns};
+use super::super::show::extent;
 use super::super::simulate::{parse_clustering, parse_policy};
-use super::ground::{Form, Ground, engine_options};
+use super::ground::{self, Form, Ground, engine_options};
 use super::tell;
+use crate::units::bytes;
 
 /// Arguments of `fslab age image make`.
 #[derive(Debug, clap::Args)]
@@ -62,6 +64,9 @@ pub struct Args {
     /// The file to write [aged-FILESYSTEM-HASH.zst]
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
+    /// Print what would be done, and change nothing
+    #[arg(short = 'n', long)]
+    dry_run: bool,
     /// The workload
     workload: PathBuf,
 }
@@ -75,6 +80,13 @@ impl Args {
         let hash = identity_of_file(&self.workload)?;
         let (settings, form) = (self.settings(&hash)?, self.form()?);
         let output = self.output(&hash);
+        if self.dry_run {
+            ground::require_rights(&form)?;
+            say!("would make {}: {} of {}", output.display(), self.filesystem, bytes(size));
+            say!("would do on it: {}", extent(reader)?);
+            say!("nothing was changed");
+            return Ok(());
+        }
         // Before anything is mounted: what a signal ends must be undone.
         let stop = Interrupt::on_signals().context("can't wait for signals")?;
         let ground = Ground::make(&form, size, directory_of(&output))?;
