@@ -158,7 +158,7 @@ pub fn text(history: &History) -> String {
     let short = rows.iter().filter(|series| series.figures.len() < CHANGE_FIGURES_LEAST).count();
     if short > 0 {
         lines.push(format!(
-            "{short} rows have fewer than {CHANGE_FIGURES_LEAST} runs: too few to tell a change"
+            "{short} rows have fewer than {CHANGE_FIGURES_LEAST} runs: too few to find a change"
         ));
     }
     lines.join("\n") + "\n"

@@ -20,7 +20,7 @@ fn render(report: &Report) -> String {
         parts.push(format!("## Ratios to {}\n\n{}", plain(baseline), matrix(report, index)));
         parts.extend(overall(report, index));
     }
-    parts.push(words::legend(report));
+    parts.push(words::legend(report).join(" "));
     for workload in &report.workloads {
         let groups: Vec<&Group> =
             report.phases().filter(|group| group.workload == *workload).collect();

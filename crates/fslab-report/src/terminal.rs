@@ -213,7 +213,9 @@ pub(super) fn geometric(mean: &GeometricMean) -> String {
 }
 
 fn foot(report: &Report) -> Vec<String> {
-    let mut lines = vec![String::new(), format!("{} \u{b1} is SD/mean.", words::legend(report))];
+    let mut lines = vec![String::new()];
+    lines.extend(words::legend(report));
+    lines.push("\u{b1} is the standard deviation as a share of the mean.".to_owned());
     lines.extend(words::on_samples(report).into_iter().map(|line| format!("{line}.")));
     lines.extend(words::doubts(report).into_iter().map(|line| format!("{line}.")));
     if report.groups.iter().any(|group| group.size_bytes.is_some()) {

@@ -327,22 +327,18 @@ fn on_steadiness(unsteady: &Unsteady) -> String {
     )
 }
 
-/// How the marks are to be read.
-pub(super) fn legend(report: &Report) -> String {
+/// How the marks are to be read, one after the other.
+pub(super) fn legend(report: &Report) -> Vec<String> {
     let all = || report.groups.iter().flat_map(|group| &group.rows).flat_map(|row| &row.against);
     let judged = |against: &&Against| against.ratio.is_some();
     let with = all().filter(judged).any(|against| against.margin.is_some());
     let without = all().filter(judged).any(|against| against.margin.is_none());
-    let parts = [
-        (without, LEGEND_PLAIN.to_owned()),
-        (with, LEGEND_MARGIN.to_owned()),
-        (has_noise_floor(report), on_noise_floor(report)),
-        (report.machines.len() > 1, on_machines(report)),
-        (true, "Ratios above 1 are slower.".to_owned()),
-    ];
-    let parts: Vec<String> =
-        parts.into_iter().filter(|(shown, _)| *shown).map(|(_, text)| text).collect();
-    parts.join(" ")
+    let mut items = vec!["A ratio above 1 is slower.".to_owned()];
+    items.extend(LEGEND_PLAIN.iter().filter(|_| without).map(|item| (*item).to_owned()));
+    items.extend(LEGEND_MARGIN.iter().filter(|_| with).map(|item| (*item).to_owned()));
+    items.extend(has_noise_floor(report).then(|| on_noise_floor(report)));
+    items.extend((report.machines.len() > 1).then(|| on_machines(report)));
+    items
 }
 
 fn on_machines(report: &Report) -> String {
@@ -371,20 +367,27 @@ fn on_noise_floor(report: &Report) -> String {
     let floors: Vec<_> = report.phases().filter_map(|group| group.noise_floor.as_ref()).collect();
     let apart = floors.iter().filter(|floor| floor.ratio.shows_difference()).count();
     format!(
-        "Noise floor: the ratio of a hidden second copy of {} to it, with its 95 % interval; \
-         by chance about one interval in twenty leaves out 1, here {apart} of {}. \u{2020} the \
-         ratio lies within the noise floor: two copies of the same target differ as much.",
+        "\u{2020} the difference is no larger than the noise floor, the ratio of a hidden second \
+         copy of {} to it, with its 95 % interval. By chance about one of these intervals in \
+         twenty leaves out 1, here {apart} of {}.",
         report.provenance.baseline,
         floors.len()
     )
 }
 
-const LEGEND_PLAIN: &str = "~ no difference shown: the 95 % interval of the ratio holds 1; that \
-     is not to say that both are equal. ? the interval leaves out 1, which among so many \
-     comparisons some do by chance (p after Holm's correction is 0.05 or more).";
+const LEGEND_PLAIN: [&str; 3] = [
+    "No mark: a difference is shown.",
+    "~ no difference shown: the 95 % interval of the ratio holds 1; that is not to say that both \
+     are equal.",
+    "? the interval leaves out 1, which among so many comparisons some do by chance (p after \
+     Holm's correction is 0.05 or more).",
+];
 
-const LEGEND_MARGIN: &str = "= equal: the whole 95 % interval of the ratio is within the margin. \
-     \u{2264} at most so much slower: the whole interval is below the margin. ? not decided: the \
-     interval crosses the margin, and no difference is shown after Holm's correction. Each of \
-     these verdicts is wrong at most one time in twenty, and so is that all rows are within their \
-     margins; they are not corrected.";
+const LEGEND_MARGIN: [&str; 4] = [
+    "= equal: the whole 95 % interval of the ratio is within the margin.",
+    "\u{2264} at most so much slower: the whole interval is below the margin.",
+    "? not decided: the interval crosses the margin, and no difference is shown after Holm's \
+     correction.",
+    "Each of these verdicts is wrong at most one time in twenty, and so is that all rows are \
+     within their margins; they are not corrected.",
+];

@@ -334,7 +334,7 @@ impl Reporter for TierReporter {
             counts.iter().map(|(name, help, value)| Measure::counter(name, help, *value));
         let (gauges, notes) = match self.0.gauges() {
             Ok(gauges) => (gauges, Vec::new()),
-            Err(error) => (Vec::new(), vec![format!("how things stand can't be told: {error}")]),
+            Err(error) => (Vec::new(), vec![format!("the state is unknown: {error}")]),
         };
         let gauges = gauges.iter().map(|(name, help, value)| Measure::gauge(name, help, *value));
         Report { measures: counters.chain(gauges).collect(), notes, ..Report::default() }

@@ -106,7 +106,7 @@ fn entry_of(columns: &Columns, record: &StringRecord, input: &Path) -> Result<(V
     };
     let modified_ns = time("modified")?;
     let size = match number("size", 10)? {
-        None if kind == EntryKind::File => return Err(wrong("it tells no size".to_owned())),
+        None if kind == EntryKind::File => return Err(wrong("it has no size".to_owned())),
         told => told.unwrap_or_default(),
     };
     let inode = match number("inode", 10)? {

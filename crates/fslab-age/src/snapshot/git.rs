@@ -154,7 +154,7 @@ impl Tree {
         }
         for change in &commit.changes {
             let Some(blob) = &change.blob else { continue };
-            let unknown = || failed(format!("the size of the blob {blob} was not told"));
+            let unknown = || failed(format!("git gives no size for the blob {blob}"));
             let size = sizes.get(blob).copied().ok_or_else(unknown)?;
             if let Some(file) = self.files.get_mut(&change.path) {
                 file.modified_s = if file.blob == *blob { file.modified_s } else { time_s };

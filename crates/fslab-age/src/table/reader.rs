@@ -100,11 +100,11 @@ impl<R: Row> Reader<R> {
     pub(crate) fn wrong_fact(&self, key: &'static str) -> Error {
         let found = match self.fact(key) {
             None => "does not".to_owned(),
-            Some(text) => format!("tells '{}'", one_line(text)),
+            Some(text) => format!("says '{}'", one_line(text)),
         };
         let format = R::LAYOUT.name;
         let what = format!(
-            "a damaged {format} of fslab age: its footer should tell `{key}` and {found}; make it \
+            "a damaged {format} of fslab age: its footer should give `{key}` and {found}; make it \
              again"
         );
         Error::unfit(&self.path, what)

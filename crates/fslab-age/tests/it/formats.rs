@@ -340,7 +340,7 @@ fn check_footers<R: Row>(path: &Path, facts: &[(&'static str, &'static str)], op
         without.remove(place);
         write(&without);
         let message = open(path).unwrap_err().to_string();
-        let told = format!("its footer should tell `{key}` and does not");
+        let told = format!("its footer should give `{key}` and does not");
         assert!(message.contains(&told) && message.lines().count() == 1, "{message}");
         if matches!(key, "source" | "made_by") {
             continue;
@@ -350,7 +350,7 @@ fn check_footers<R: Row>(path: &Path, facts: &[(&'static str, &'static str)], op
             damaged[place].1 = owned(wrong);
             write(&damaged);
             let message = open(path).unwrap_err().to_string();
-            let told = format!("should tell `{key}` and tells '");
+            let told = format!("should give `{key}` and says '");
             assert!(message.contains(&told) && message.lines().count() == 1, "{message}");
         }
     }

@@ -123,6 +123,6 @@ fn check_workload(path: &Path, wanted: Option<&str>, found: Option<&str>) -> Res
         "{} is not of the workload {wanted} that `aged_workload` asks for, but {}: make it anew by \
          `fslab age image make`",
         path.display(),
-        found.map_or("tells of none".to_owned(), |found| format!("of {found}"))
+        found.map_or("of none".to_owned(), |found| format!("of {found}"))
     )))
 }

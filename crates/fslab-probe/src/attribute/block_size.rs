@@ -58,7 +58,9 @@ fn by_extent(scratch: &Scratch) -> Method {
         }
         Ok([]) => Method::failed(NAME, "the file has no extent", Vec::new()),
         Ok(_) => Method::failed(NAME, "one byte has several extents", Vec::new()),
-        Err(error) => Method::failed(NAME, format!("extents are not told ({error})"), Vec::new()),
+        Err(error) => {
+            Method::failed(NAME, format!("extents are not reported ({error})"), Vec::new())
+        }
     }
 }
 

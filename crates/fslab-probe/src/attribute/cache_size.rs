@@ -114,7 +114,7 @@ fn bound(ground: &Ground) -> io::Result<Finding> {
         Err(error) => {
             return Ok(Finding::none(
                 NAME,
-                format!("limits of control groups are not told ({error})"),
+                format!("limits of control groups can't be read ({error})"),
             ));
         }
     };

@@ -26,7 +26,7 @@ fn find(ground: &Ground) -> io::Result<Finding> {
         let extent = match extent {
             Ok(extent) => extent,
             Err(error) => {
-                return Ok(Finding::none(NAME, format!("extents are not told ({error})")));
+                return Ok(Finding::none(NAME, format!("extents are not reported ({error})")));
             }
         };
         if !extent.fe_flags.contains(FiemapExtentFlags::DELALLOC) {

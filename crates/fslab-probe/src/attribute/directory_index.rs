@@ -111,7 +111,7 @@ fn by_cost(name: &'static str, series: Vec<Point>) -> Method {
         return Method::failed(name, "nothing was measured", series);
     };
     if first.y == 0 {
-        return Method::failed(name, "processor time is told too coarsely", series);
+        return Method::failed(name, "processor time is reported too coarsely", series);
     }
     let growth = last.y as f64 / first.y as f64;
     if growth >= LINEAR_LEAST {
@@ -132,7 +132,7 @@ fn by_space(file_system: &str, series: Vec<Point>) -> Method {
     /// A name's entry: inode, lengths, kind, and the name, padded to four.
     const ENTRY: u64 = 8 + NAME_LENGTH as u64;
     if !file_system.starts_with("ext") {
-        return Method::failed(NAME, "tells nothing of an index here", series);
+        return Method::failed(NAME, "says nothing about an index here", series);
     }
     let Some(last) = series.last().copied() else {
         return Method::failed(NAME, "nothing was measured", series);

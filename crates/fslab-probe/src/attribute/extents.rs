@@ -40,7 +40,7 @@ fn find(ground: &Ground, overflows_before: usize) -> io::Result<Finding> {
     let Some(scratch) = contiguous(ground, unit * 2 * punches)? else {
         return Ok(Finding::none(
             name,
-            "no contiguous file could be made, or extents are not told",
+            "no contiguous file could be made, or extents are not reported",
         ));
     };
     let mut series = Vec::new();

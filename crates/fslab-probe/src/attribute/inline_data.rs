@@ -48,7 +48,7 @@ fn limit(
         Ok(!inline)
     })?;
     Ok(match first {
-        _ if !told => Method::failed(name, "extents are not told", series),
+        _ if !told => Method::failed(name, "extents are not reported", series),
         Some(first) => Method::found(name, Value::Bytes(first - 1), series),
         None => Method::failed(name, format!("even {MOST} bytes take no block"), series),
     })

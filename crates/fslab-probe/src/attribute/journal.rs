@@ -100,7 +100,7 @@ fn conclude(counts: &Counts) -> Vec<Method> {
     };
     let by_data = Method::failed(
         "bytes written for 4 MiB overwritten",
-        if twice { "twice the data" } else { "once the data: tells nothing of metadata" },
+        if twice { "twice the data" } else { "once the data: says nothing about metadata" },
         series(DATA, overwritten),
     );
     vec![by_copy, by_company, by_data]

@@ -37,7 +37,7 @@ pub(super) fn find(ground: &Ground, timing: &Timing<'_>) -> io::Result<Method> {
     let files = (0..FILES).map(|index| ground.stored((index + 1) * unit));
     let files = files.collect::<io::Result<Vec<_>>>()?;
     if files.iter().any(is_fragmented) {
-        return refuse("files are fragmented, or their extents are not told");
+        return refuse("files are fragmented, or their extents are not reported");
     }
     let mut buffer = Aligned::new(usize::try_from(unit).map_err(io::Error::other)?);
     if let Err(error) =

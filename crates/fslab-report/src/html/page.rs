@@ -98,7 +98,7 @@ impl Page {
             lead: lead(report),
             baselines: report.baselines.clone(),
             confidence: (CONFIDENCE * 100.0).round() as u32,
-            legend: words::legend(report),
+            legend: words::legend(report).join(" "),
             notes: notes(report),
             matrices: matrix::of(report, &overview::lines(report)),
             folded: sections.len() > UNFOLDED_MOST,

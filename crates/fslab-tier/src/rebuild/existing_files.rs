@@ -69,7 +69,7 @@ impl Rebuilder<'_> {
                 self.note(known.file, &known.version, &found.attr, path);
             }
             Ok(Some(known)) if !known.offline.is_empty() => {
-                self.tell_stub(path, "is a copy of a stub that was made elsewhere");
+                self.tell_stub(path, "is a copy of a stub that was made in another place");
             }
             Ok(_) => {
                 let is_stub = marks.is_unbelieved_stub(&**self.lower, found.ino());

@@ -40,7 +40,7 @@ impl Args {
 fn completed(page: &str) -> String {
     const GENERATED: &str = ".SH EXTRA\n";
     // Commands must not be hyphenated.
-    let page = &page.replacen(".SH NAME\n", ".nh\n.SH NAME\n", 1);
+    let page = &with_values(page).replacen(".SH NAME\n", ".nh\n.SH NAME\n", 1);
     let (before, rest) = page.split_once(GENERATED).unwrap_or((page, ""));
     let end = rest.find(".SH ").unwrap_or(rest.len());
     let (extra, after) = rest.split_at(end);
@@ -62,6 +62,21 @@ fn completed(page: &str) -> String {
         after.to_owned(),
     ]
     .concat()
+}
+
+/// A page whose SYNOPSIS shows what options take, as its OPTIONS do.
+fn with_values(page: &str) -> String {
+    let mut completed = page.to_owned();
+    for line in page.lines() {
+        let Some((names, value)) = line.split_once(r" \fI<") else { continue };
+        let (Some((value, _)), true) = (value.split_once('>'), names.starts_with(r"\fB\-")) else {
+            continue;
+        };
+        let names = names.replace(", ", "|");
+        let with_value = format!(r"[{names} \fI{value}\fR]");
+        completed = completed.replacen(&format!("[{names}]"), &with_value, 1);
+    }
+    completed
 }
 
 /// A section of terms and what they mean.

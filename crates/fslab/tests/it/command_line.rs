@@ -171,7 +171,7 @@ fn lists_completions_and_man_pages_come_from_the_registries() {
     let place = Place::new();
     assert_eq!(run(&["man", place.lower.to_str().unwrap()]).0, 0);
     let page = std::fs::read_to_string(Path::new(&place.lower).join("fslab-mount.1")).unwrap();
-    assert!(page.contains("[\\fB\\-o\\fR|\\fB\\-\\-options\\fR]"), "{page}");
+    assert!(page.contains("[\\fB\\-o\\fR|\\fB\\-\\-options\\fR \\fIOPTIONS\\fR]"), "{page}");
     let (_, notes) = page.split_once(".SH NOTES\n.nf\nMount options").unwrap();
     assert!(notes.contains("\n  ro, rw ") && notes.contains("\n.fi\n.SH EXAMPLES"), "{page}");
     for section in ["EXIT STATUS", "ENVIRONMENT", "FILES"] {

@@ -105,7 +105,7 @@ pub(super) fn refusal(
         }
         FoundRecord::Tree(known) => known.told(),
         FoundRecord::Damaged => {
-            format!("has a damaged {RECORD}, which tells the tree that writes to it")
+            format!("has a damaged {RECORD}, which names the tree that writes to it")
         }
         FoundRecord::Nothing if is_rebuilt && !is_fresh => {
             "may be written by the tree that this one is made again of".to_owned()

@@ -137,7 +137,7 @@ pub(in crate::engine) fn listed(archive: &Arc<dyn Archive>, part: Location) -> R
     if contents.list_bytes > 0 && contents.members.contains(&part) {
         return Ok(contents);
     }
-    let what = Corrupt("no list of the bundle tells of what is in it");
+    let what = Corrupt("no list of the bundle names what is in it");
     Err(Error::damaged(archive.label(), container, what))
 }
 

@@ -270,7 +270,7 @@ pub(super) fn print_score(value: &Score) {
             bytes(free.largest),
             100.0 * free.share_below(1 << 20),
         ),
-        None => say!("free: this file system does not tell where"),
+        None => say!("free: this file system does not report where"),
     }
 }
 

@@ -351,7 +351,7 @@ impl Side {
         let scores = moments(self.snapshots.iter().map(|path| SnapshotReader::open(path)))?;
         let over_time: Vec<f64> = scores.iter().map(|moment| moment.score).collect();
         if over_time.len() != self.snapshots.len() {
-            bail_as!(Missing, "the file system does not tell where its files lie");
+            bail_as!(Missing, "the file system does not report where its files lie");
         }
         Ok(Layouts { over_time, score })
     }

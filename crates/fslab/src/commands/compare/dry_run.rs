@@ -70,15 +70,6 @@ fn describe(args: &Args, plan: &Plan, seed: u64) {
     for workload in &plan.workloads {
         say!("  {}: {}", workload.label, workload.spec.help);
     }
-    if !cells.are_all() {
-        // The second copy of the baseline is one of them.
-        let in_a_block = plan.targets.len() + usize::from(plan.second_copy().is_some());
-        say!(
-            "\nof this, {} of {} runs in the first {rounds} rounds are chosen here",
-            chosen(&cells, plan).len(),
-            *rounds as usize * in_a_block * plan.workloads.len()
-        );
-    }
 }
 
 fn made_of(target: &TargetPlan, plan: &Plan) -> String {
@@ -145,6 +136,12 @@ fn chosen<'a>(cells: &Cells, plan: &'a Plan) -> Vec<(&'a str, &'a str)> {
     runs
 }
 
+/// Of the least number of rounds, with those of the second copy of the baseline.
+fn runs_in_all(plan: &Plan) -> usize {
+    let in_a_block = plan.targets.len() + usize::from(plan.second_copy().is_some());
+    plan.rounds as usize * in_a_block * plan.workloads.len()
+}
+
 fn has_untimed(args: &Args, plan: &Plan, durations: &Durations) -> bool {
     let runs = chosen(&args.cells(), plan);
     runs.iter().any(|(target, workload)| durations.of(plan, target, workload).is_none())
@@ -159,12 +156,16 @@ pub(super) fn estimate(args: &Args, plan: &Plan, durations: &Durations) -> Strin
     if known.is_empty() {
         return "\nnothing is chosen: there is nothing to run\n".to_owned();
     }
+    let counted = match (known.len(), runs_in_all(plan)) {
+        (chosen, all) if chosen < all => format!("{chosen} of {all} runs"),
+        (_, all) => format!("{all} runs"),
+    };
     if unknown == known.len() {
-        return format!("\n{} runs, which have not been timed on this machine yet\n", known.len());
+        return format!("\n{counted}, which have not been timed on this machine yet\n");
     }
     let most = f64::from(plan.rounds_max) / f64::from(plan.rounds);
     let limit = plan.time_limit_seconds.map_or(f64::INFINITY, |seconds| seconds as f64);
-    let mut text = format!("\n{} runs take about {}", known.len(), spoken(seconds.min(limit)));
+    let mut text = format!("\n{counted} take about {}", spoken(seconds.min(limit)));
     if plan.rounds_max > plan.rounds {
         text.push_str(&format!(", and at most {}", spoken((seconds * most).min(limit))));
     }

@@ -68,8 +68,8 @@ fn attr_as_json(attr: &Attr) -> Value {
         "links": attr.links,
         "uid": attr.uid,
         "gid": attr.gid,
-        "size": attr.size,
-        "sectors": attr.blocks,
+        "size_bytes": attr.size,
+        "allocated_bytes": attr.blocks * 512,
         "accessed": show_time(attr.accessed),
         "modified": show_time(attr.modified),
         "changed": show_time(attr.changed),
@@ -158,18 +158,23 @@ impl StatArgs {
         let extents = image.ext2.extents(attr.ino)?;
         let extent = |one: &fslab_vfs::Extent| {
             let fslab_vfs::Extent { logical, length, physical, .. } = *one;
-            json!({ "offset": logical, "bytes": length, "at": physical })
+            json!({ "offset_bytes": logical, "length_bytes": length, "image_offset_bytes": physical })
         };
         value["extents"] = extents.iter().map(extent).collect();
         if attr.kind == FileKind::Symlink {
             let target = image.ext2.readlink(&request, attr.ino)?;
             value["target"] = target.to_string_lossy().into();
         }
+        if matches!(attr.kind, FileKind::CharDevice | FileKind::BlockDevice) {
+            value["device"] = attr.device.into();
+        }
         let xattrs = walk::extended(&image.ext2, &request, attr.ino)?;
         let xattr = |(name, value): &(std::ffi::OsString, Vec<u8>)| {
+            let hex: String = value.iter().map(|byte| format!("{byte:02x}")).collect();
             json!({
                 "name": name.to_string_lossy(),
-                "value": String::from_utf8_lossy(value),
+                "value": std::str::from_utf8(value).ok(),
+                "value_hex": hex,
             })
         };
         value["xattrs"] = xattrs.iter().map(xattr).collect();

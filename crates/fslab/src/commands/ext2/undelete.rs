@@ -51,7 +51,7 @@ impl Args {
 fn as_json(deleted: &Deleted) -> Value {
     json!({
         "inode": deleted.inode.0,
-        "size": deleted.size,
+        "size_bytes": deleted.size,
         "deleted": show_time(deleted.time),
         "blocks": deleted.blocks,
         "free_blocks": deleted.free,

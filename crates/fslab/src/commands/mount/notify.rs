@@ -14,7 +14,7 @@ const VARIABLE: &str = "NOTIFY_SOCKET";
 pub fn ready() -> Result<()> {
     match std::env::var_os(VARIABLE) {
         Some(socket) if !socket.is_empty() => send(&socket)
-            .with_context(|| format!("can't tell {} that the mount works", socket.display())),
+            .with_context(|| format!("can't notify {} that the mount works", socket.display())),
         _ => Ok(()),
     }
 }

@@ -11,7 +11,7 @@ use crate::units::counted;
 /// Prints what the plans take, and where the figures of claims come from, each claim where
 /// `with_claims`; a quick run may take so many minutes.
 pub(super) fn describe(library: &Library, minutes: u64, with_claims: bool) -> Result<()> {
-    say!("plans:");
+    say!("plans, as far as claims need them:");
     for ((_, plan), (name, estimate)) in library.plans.iter().zip(estimates(library, minutes)?) {
         say!("  {name}: {}; {}", plan.name, estimate.trim());
         for target in &plan.targets {

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
+use std::process::Command;
 
 use serde_json::Value;
 use tempfile::TempDir;
@@ -63,12 +64,12 @@ const SHAPES: &[Shape] = &[
     shape(&["ext2", "ls", "--json", "disk.ext2"], "The entries of a directory.", &[]),
     shape(&["ext2", "stat", "--json", "disk.ext2", "/plain"], "A file and its extents.", &[]),
     shape(
-        &["ext2", "check", "--json", "disk.ext2"],
+        &["ext2", "check", "--json", "damaged.ext2"],
         "`code` is the stable name of a problem.",
         &[],
     ),
     shape(
-        &["ext2", "repair", "-n", "--json", "disk.ext2"],
+        &["ext2", "repair", "-n", "--json", "damaged.ext2"],
         "What was repaired, and what is left.",
         &[],
     ),
@@ -92,7 +93,7 @@ const SHAPES: &[Shape] = &[
     ),
     shape(&["age", "score", "--json", "low"], "Scores of a tree.", &["free.by_size"]),
     shape(&["age", "diff", "--json", "one.parquet", "two.parquet"], "Counts of differences.", &[]),
-    shape(&["age", "verify", "--json", "one.parquet", "one.parquet"], "Findings.", &[]),
+    shape(&["age", "verify", "--json", "one.parquet", "two.parquet"], "Findings.", &[]),
     shape(
         &["tier", "--json", "archive", "photos"],
         "An object a line, as for all commands of `fslab tier`: events, then `end`.",
@@ -183,6 +184,12 @@ fn prepare(at: &Path) {
     fs::write(at.join("photos/one"), vec![7; 200_000]).unwrap();
     works(&["ext2", "mkfs", "disk.ext2", "8MiB"]);
     works(&["ext2", "put", "disk.ext2", "plain", "/plain"]);
+    works(&["ext2", "put", "disk.ext2", "plain", "/gone"]);
+    for change in ["rm /gone", "ea_set /plain user.note text"] {
+        debugfs(change, &at.join("disk.ext2"));
+    }
+    fs::copy(at.join("disk.ext2"), at.join("damaged.ext2")).unwrap();
+    debugfs("set_inode_field /plain links_count 7", &at.join("damaged.ext2"));
     works(&[
         "age",
         "profile",
@@ -195,7 +202,9 @@ fn prepare(at: &Path) {
         "days.parquet",
     ]);
     works(&["mount", "-l", "zstd", "-l", "stats", "low", "mnt"]);
-    fs::write(at.join("mnt/file"), vec![7; 300_000]).unwrap();
+    // Bytes that do not compress.
+    let noise = |number: u32| (number.wrapping_mul(2_654_435_761) >> 13) as u8;
+    fs::write(at.join("mnt/file"), (0..300_000).map(noise).collect::<Vec<_>>()).unwrap();
     fs::metadata(at.join("mnt/missing")).unwrap_err();
     works(&["mount", "-l", "trace:to=trace", "mem:", "traced"]);
     fs::write(at.join("traced/file"), b"traced").unwrap();
@@ -205,6 +214,22 @@ fn prepare(at: &Path) {
     works(&["age", "snapshot", "photos", "two.parquet"]);
     works(&["tier", "init", "-q", "--archive", "archive", "--home", "photos.tier", "photos"]);
     fs::write(at.join("plan.toml"), PLAN).unwrap();
+}
+
+fn debugfs(change: &str, image: &Path) {
+    let output = Command::new("debugfs").args(["-w", "-R", change]).arg(image).output().unwrap();
+    assert!(output.status.success(), "{change}: {output:?}");
+}
+
+/// Ends the mount of stored files, and leaves two damaged ones beside them.
+fn unmount_stored_files(at: &Path) {
+    let umount = fslab(&["umount", "mnt"]).current_dir(at).output().unwrap();
+    assert!(umount.status.success(), "{}", String::from_utf8_lossy(&umount.stderr));
+    let mut stored = fs::read(at.join("low/file")).unwrap();
+    let middle = stored.len() / 2;
+    stored[middle] ^= 0xff;
+    fs::write(at.join("low/changed"), &stored).unwrap();
+    fs::write(at.join("low/cut"), &stored[..middle]).unwrap();
 }
 
 /// The types of a value's parts, by their paths.
@@ -305,8 +330,7 @@ fn shapes_of_json_are_as_documented() {
     let mut page = INTRODUCTION.to_owned();
     for Shape { words, about, maps } in SHAPES {
         if words[0] == "sca" && scratch.path().join("mnt/file").exists() {
-            let umount = fslab(&["umount", "mnt"]).current_dir(scratch.path()).output().unwrap();
-            assert!(umount.status.success(), "{}", String::from_utf8_lossy(&umount.stderr));
+            unmount_stored_files(scratch.path());
         }
         let output = fslab(words).current_dir(scratch.path()).output().unwrap();
         let text = String::from_utf8(output.stdout).unwrap();
