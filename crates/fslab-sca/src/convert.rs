@@ -164,6 +164,8 @@ pub struct Conversion {
     noted_times: Mutex<HashMap<Ino, Times>>,
     /// What failed first of what had to be tidied up, which the next run does again.
     untidy: Mutex<Option<fslab_vfs::Error>>,
+    /// Takes the share of a file that is done.
+    report_share: Box<dyn Fn(&Path, f64) + Send + Sync>,
 }
 
 /// A name of a file: the directory, the path below the root, the file.
@@ -244,10 +246,17 @@ impl Conversion {
             user: (uid != 0).then_some(uid),
             scope,
             lookalikes: AtomicU64::new(0),
+            report_share: Box::new(|_path, _share| {}),
             marking,
             noted_times: Mutex::default(),
             untidy: Mutex::default(),
         })
+    }
+
+    /// Has the share of each file that is done reported, with its path in the tree: from 0 to 1, by
+    /// all threads, several times for a large file.
+    pub fn report_shares(&mut self, report: impl Fn(&Path, f64) + Send + Sync + 'static) {
+        self.report_share = Box::new(report);
     }
 
     /// Converts everything on so many threads (0: one a processor); `tell` is called by them for
@@ -372,7 +381,7 @@ impl Conversion {
         let name = copy_name(attr.ino);
         self.remove(place.parent, &name)?;
         let made = self.copy_contents(place, &name, attr).and_then(|ino| {
-            let done = self.complete(attr, ino);
+            let done = self.complete(place.path, attr, ino);
             done.map(|()| ino).inspect_err(|_| self.lower.forget(ino, 1))
         });
         match made {
@@ -385,8 +394,8 @@ impl Conversion {
     }
 
     /// Compares, gives the copy the attributes, and makes it durable.
-    fn complete(&self, attr: &Attr, copy: Ino) -> Kept<()> {
-        self.compare(attr, copy)?;
+    fn complete(&self, path: &Path, attr: &Attr, copy: Ino) -> Kept<()> {
+        self.compare(attr, copy, &|place, size| self.pass(path, size + place, 2 * size))?;
         self.keep_attributes(attr, copy)?;
         Ok(contents::sync(&*self.lower, &self.request, copy)?)
     }

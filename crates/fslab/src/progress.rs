@@ -1,8 +1,12 @@
 //! Progress of long commands, on standard error: one line that is redrawn on a terminal, and a new
 //! line every ten seconds elsewhere.
 
+use std::collections::HashMap;
 use std::io::{IsTerminal, stderr};
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressStyle};
@@ -13,7 +17,7 @@ use crate::units;
 /// The time between two lines where standard error is not a terminal.
 const INTERVAL: Duration = Duration::from_secs(10);
 
-/// How often the spinner turns.
+/// The time between two drawings of the line.
 const TICK: Duration = Duration::from_millis(200);
 
 /// How much a command prints.
@@ -29,6 +33,13 @@ pub struct Verbosity {
 
 /// Counts files and shows how many there are so far.
 pub struct Progress {
+    shared: Arc<Shared>,
+    /// Ends the thread that shows them when it goes.
+    ticker: Option<(Sender<()>, JoinHandle<()>)>,
+}
+
+/// What the thread that shows the progress looks at.
+struct Shared {
     /// What is done with each file, such as "verified".
     done: &'static str,
     bar: ProgressBar,
@@ -36,9 +47,17 @@ pub struct Progress {
     counts: Mutex<Counts>,
 }
 
+/// Takes how far one file is.
+pub struct Within {
+    shared: Arc<Shared>,
+}
+
 struct Counts {
     files: u64,
     bytes: u64,
+    /// Of files that are under way, the bytes that are done.
+    under_way: HashMap<PathBuf, u64>,
+    last: PathBuf,
     /// All files and bytes, where they are known.
     total: Option<(u64, u64)>,
     begun: Instant,
@@ -46,18 +65,32 @@ struct Counts {
 }
 
 impl Counts {
+    fn new() -> Self {
+        let now = Instant::now();
+        Self {
+            files: 0,
+            bytes: 0,
+            under_way: HashMap::new(),
+            last: PathBuf::new(),
+            total: None,
+            begun: now,
+            shown: now,
+        }
+    }
+
     fn so_far(&self, done: &str) -> String {
+        let so_far = self.bytes + self.under_way.values().sum::<u64>();
         let Some((files, bytes)) = self.total else {
-            let (files, bytes) = (units::counted(self.files, "file"), units::bytes(self.bytes));
+            let (files, bytes) = (units::counted(self.files, "file"), units::bytes(so_far));
             return format!("{files} {done}, {bytes}");
         };
-        let left = time_left(self.begun.elapsed(), self.bytes, bytes);
+        let left = time_left(self.begun.elapsed(), so_far, bytes);
         let left = left.map(|left| format!(", {} left", units::rough(left))).unwrap_or_default();
         format!(
             "{} of {} {done}, {} of {}{left}",
             self.files,
             units::counted(files, "file"),
-            units::bytes(self.bytes),
+            units::bytes(so_far),
             units::bytes(bytes)
         )
     }
@@ -69,6 +102,21 @@ fn time_left(passed: Duration, done: u64, all: u64) -> Option<Duration> {
     Duration::try_from_secs_f64(passed.as_secs_f64() * rest).ok()
 }
 
+impl Shared {
+    /// Draws the line anew, or prints one where it is due.
+    fn show(&self) {
+        let mut counts = self.counts.lock();
+        if !self.bar.is_hidden() {
+            let last = counts.last.display();
+            self.bar.set_message(format!("{}: {last}", counts.so_far(self.done)));
+            self.bar.tick();
+        } else if self.has_lines && counts.shown.elapsed() >= INTERVAL {
+            eprintln!("fslab: {} so far", counts.so_far(self.done));
+            counts.shown = Instant::now();
+        }
+    }
+}
+
 impl Progress {
     /// Begins with no file. Nothing is shown where `is_quiet`.
     #[must_use]
@@ -77,56 +125,92 @@ impl Progress {
         if let Ok(style) = ProgressStyle::with_template("{spinner} {wide_msg}") {
             bar.set_style(style);
         }
-        if !bar.is_hidden() {
-            // The spinner turns within a large file, too.
-            bar.enable_steady_tick(TICK);
-        }
         let has_lines = !is_quiet && !stderr().is_terminal();
-        let now = Instant::now();
-        let counts = Counts { files: 0, bytes: 0, total: None, begun: now, shown: now };
-        Self { done, bar, has_lines, counts: Mutex::new(counts) }
+        let shared = Arc::new(Shared { done, bar, has_lines, counts: Mutex::new(Counts::new()) });
+        let mut progress = Self { shared, ticker: None };
+        if progress.is_seen() {
+            progress.ticker = ticker(&progress.shared);
+        }
+        progress
     }
 
     /// Whether anybody sees the progress.
     #[must_use]
     pub fn is_seen(&self) -> bool {
-        self.has_lines || !self.bar.is_hidden()
+        self.shared.has_lines || !self.shared.bar.is_hidden()
     }
 
     /// All there is to do: the time that is left is shown from now on.
     pub fn expect(&self, files: u64, bytes: u64) {
-        let mut counts = self.counts.lock();
+        let mut counts = self.shared.counts.lock();
         counts.total = Some((files, bytes));
         counts.begun = Instant::now();
     }
 
+    /// For work that goes on within files, which [`Self::add`] counts at their ends.
+    #[must_use]
+    pub fn within(&self) -> Within {
+        Within { shared: Arc::clone(&self.shared) }
+    }
+
     /// Counts a file of so many bytes.
     pub fn add(&self, path: &Path, bytes: u64) {
-        let mut counts = self.counts.lock();
+        let mut counts = self.shared.counts.lock();
         counts.files += 1;
         counts.bytes += bytes;
-        if !self.bar.is_hidden() {
-            self.bar.set_message(format!("{}: {}", counts.so_far(self.done), path.display()));
-            self.bar.tick();
-        } else if self.has_lines && counts.shown.elapsed() >= INTERVAL {
-            eprintln!("fslab: {} so far", counts.so_far(self.done));
-            counts.shown = Instant::now();
-        }
+        counts.under_way.remove(path);
+        path.clone_into(&mut counts.last);
     }
 
     /// Clears the line of progress for good.
     pub fn finish(&self) {
-        self.bar.finish_and_clear();
+        self.shared.bar.finish_and_clear();
     }
 
     /// Prints something while the line of progress is hidden.
     pub fn print(&self, print: impl FnOnce()) {
-        self.bar.suspend(print);
+        self.shared.bar.suspend(print);
+    }
+}
+
+/// Shows the progress until the sender goes. Without a thread, nothing is shown.
+fn ticker(shared: &Arc<Shared>) -> Option<(Sender<()>, JoinHandle<()>)> {
+    let (shared, (sender, receiver)) = (Arc::clone(shared), channel());
+    let work = move || {
+        while receiver.recv_timeout(TICK) == Err(RecvTimeoutError::Timeout) {
+            shared.show();
+        }
+    };
+    let thread = std::thread::Builder::new().name("fslab-progress".to_owned()).spawn(work);
+    Some((sender, thread.ok()?))
+}
+
+impl Within {
+    /// Notes the share of a file of so many bytes that is done.
+    pub fn set_share(&self, path: &Path, share: f64, bytes: u64) {
+        self.set(path, (share * bytes as f64) as u64);
+    }
+
+    /// Notes how many bytes of a file are done.
+    pub fn set(&self, path: &Path, bytes: u64) {
+        let mut counts = self.shared.counts.lock();
+        if let Some(done) = counts.under_way.get_mut(path) {
+            *done = bytes;
+        } else {
+            counts.under_way.insert(path.to_owned(), bytes);
+        }
+        path.clone_into(&mut counts.last);
     }
 }
 
 impl Drop for Progress {
     fn drop(&mut self) {
+        if let Some((sender, thread)) = self.ticker.take() {
+            drop(sender);
+            if thread.join().is_err() {
+                tracing::warn!("showing the progress failed");
+            }
+        }
         self.finish();
     }
 }
@@ -142,15 +226,21 @@ mod tests {
         assert_eq!(time_left(second, 400, 400), Some(Duration::ZERO));
         assert_eq!(time_left(second, 500, 400), Some(Duration::ZERO));
         assert_eq!(time_left(second, 0, 400), None);
-        let mut counts = Counts {
-            files: 1,
-            bytes: 5,
-            total: None,
-            begun: Instant::now(),
-            shown: Instant::now(),
-        };
+        let mut counts = Counts { files: 1, bytes: 5, ..Counts::new() };
         assert_eq!(counts.so_far("verified"), "1 file verified, 5 B");
         counts.total = Some((2, 10));
         assert!(counts.so_far("verified").starts_with("1 of 2 files verified, 5 B of 10 B, "));
+    }
+
+    #[test]
+    fn bytes_within_a_file_count_once() {
+        let progress = Progress::new("verified", true);
+        let (within, path) = (progress.within(), Path::new("large"));
+        let so_far = || progress.shared.counts.lock().so_far("verified");
+        within.set(path, 3);
+        within.set(path, 7);
+        assert_eq!(so_far(), "0 files verified, 7 B");
+        progress.add(path, 10);
+        assert_eq!(so_far(), "1 file verified, 10 B");
     }
 }

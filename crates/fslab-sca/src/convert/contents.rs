@@ -1,6 +1,7 @@
 //! Contents of files, copied and compared: data as data, holes as holes.
 
 use std::ffi::OsStr;
+use std::path::Path;
 
 use fslab_vfs::{
     Attr, Errno, FileSystem, Handle, Ino, Name, OpenMode, Request, Result, SeekTo, SetAttr,
@@ -126,7 +127,8 @@ impl Conversion {
         };
         let ino = entry.attr.ino;
         let target = Open { fs: to, request: &self.request, ino, handle: opened.handle };
-        let copied = copy(&source, &target, self.size_of(attr)?);
+        let size = self.size_of(attr)?;
+        let copied = copy(&source, &target, size, &|done| self.pass(place.path, done, 2 * size));
         let copied = target.close(copied);
         let copied = source.close(copied);
         copied.inspect_err(|_| self.lower.forget(ino, 1))?;
@@ -140,20 +142,28 @@ impl Conversion {
     }
 
     /// Compares an original with its copy, byte for byte, as far as either holds anything.
-    pub(super) fn compare(&self, attr: &Attr, copy: Ino) -> Kept<()> {
+    /// `passed` takes where the comparison is, and the size.
+    pub(super) fn compare(&self, attr: &Attr, copy: Ino, passed: &dyn Fn(u64, u64)) -> Kept<()> {
         let (from, to) = self.sides();
-        self.compare_two((from, attr.ino), (to, copy))
+        let size = self.size_of(attr)?;
+        self.compare_two((from, attr.ino), (to, copy), &|place| passed(place, size))
+    }
+
+    /// Reports how far a file is: it is copied, and compared then.
+    pub(super) fn pass(&self, path: &Path, done: u64, all: u64) {
+        (self.report_share)(path, done as f64 / all.max(1) as f64);
     }
 
     /// Compares what two files hold, each of either kind.
     pub(super) fn compare_contents(&self, one: Ino, other: Ino) -> Kept<()> {
-        self.compare_two((&*self.layered, one), (&*self.layered, other))
+        self.compare_two((&*self.layered, one), (&*self.layered, other), &|_done| {})
     }
 
     fn compare_two(
         &self,
         (from, one): (&dyn FileSystem, Ino),
         (to, other): (&dyn FileSystem, Ino),
+        passed: &dyn Fn(u64),
     ) -> Kept<()> {
         let size = |fs: &dyn FileSystem, ino| fs.getattr(&self.request, ino, None);
         let sizes = (size(from, one)?.size, size(to, other)?.size);
@@ -165,13 +175,13 @@ impl Conversion {
             Ok(target) => target,
             Err(error) => return source.close(Err(error.into())),
         };
-        let compared = compare(&source, &target, sizes.0);
+        let compared = compare(&source, &target, sizes.0, passed);
         let compared = target.close(compared);
         source.close(compared)
     }
 }
 
-fn copy(source: &Open<'_>, target: &Open<'_>, size: u64) -> Result<()> {
+fn copy(source: &Open<'_>, target: &Open<'_>, size: u64, passed: &dyn Fn(u64)) -> Result<()> {
     let mut place = 0;
     while let Some(start) = source.next_data(place)?.filter(|start| *start < size) {
         place = source.next_hole(start)?.min(size);
@@ -184,6 +194,7 @@ fn copy(source: &Open<'_>, target: &Open<'_>, size: u64) -> Result<()> {
             }
             target.write(offset, &bytes)?;
             offset += bytes.len() as u64;
+            passed(offset);
         }
     }
     let (fs, handle) = (target.fs, Some(target.handle));
@@ -192,7 +203,7 @@ fn copy(source: &Open<'_>, target: &Open<'_>, size: u64) -> Result<()> {
     fs.fsync(target.request, target.ino, target.handle, false)
 }
 
-fn compare(source: &Open<'_>, target: &Open<'_>, size: u64) -> Kept<()> {
+fn compare(source: &Open<'_>, target: &Open<'_>, size: u64, passed: &dyn Fn(u64)) -> Kept<()> {
     let mut place = 0;
     while place < size {
         let starts = [source.next_data(place)?, target.next_data(place)?];
@@ -206,6 +217,7 @@ fn compare(source: &Open<'_>, target: &Open<'_>, size: u64) -> Kept<()> {
             return Err(Why::Differs { offset: start + same as u64 });
         }
         place = start + length;
+        passed(place);
     }
     Ok(())
 }

@@ -169,7 +169,7 @@ impl Conversion {
             return Ok(false);
         }
         // Who has it open for writing need not be one who may do that now.
-        match self.lease(&made).and_then(|_lease| self.compare(attr, copy)) {
+        match self.lease(&made).and_then(|_lease| self.compare(attr, copy, &|_, _| {})) {
             Ok(()) => Ok(true),
             Err(Why::InUse | Why::Changed | Why::Differs { .. }) => Ok(false),
             Err(why) => Err(why),

@@ -1,5 +1,7 @@
 //! Checking and verifying a stored file.
 
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use rayon::iter::{IntoParallelIterator, ParallelExtend, ParallelIterator};
 
 use super::found::{Found, NO_FRAME};
@@ -21,6 +23,19 @@ impl Tool {
     /// # Errors
     /// What makes it impossible to go on; damage is a finding.
     pub fn check(&self, depth: Depth) -> Result<Vec<Finding>> {
+        self.check_and_report(depth, &|_share| {})
+    }
+
+    /// As [`Self::check`]. `report_share` takes the share of the content that is done, from 0 to 1,
+    /// on several threads.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn check_and_report(
+        &self,
+        depth: Depth,
+        report_share: &(dyn Fn(f64) + Sync),
+    ) -> Result<Vec<Finding>> {
         let mut findings = self.check_walk()?;
         let found = self.look().and_then(|found| Ok((self.entries(&found.log)?, found)));
         let (entries, Found { log, missing, .. }) = match found {
@@ -33,7 +48,12 @@ impl Tool {
         findings.extend(missing.into_iter().filter(|finding| finding.what != NO_FRAME));
         findings.extend(self.check_closing(&log));
         if depth == Depth::Everything {
-            let check = |(chunk, entry): (u64, Entry)| self.check_entry(&log, chunk, entry);
+            let (done, all) = (AtomicU64::new(0), entries.len() as f64);
+            let check = |(chunk, entry): (u64, Entry)| {
+                let finding = self.check_entry(&log, chunk, entry);
+                report_share((done.fetch_add(1, Ordering::Relaxed) + 1) as f64 / all);
+                finding
+            };
             findings.par_extend(entries.into_par_iter().filter_map(check));
         }
         findings.sort_by_key(|finding| finding.offset);

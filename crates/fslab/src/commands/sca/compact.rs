@@ -94,7 +94,8 @@ impl Totals {
 
     /// Compacts a file; answers the bytes that this freed.
     fn compact(&mut self, path: &Path, progress: &Progress) -> Result<Option<u64>> {
-        let done = fslab_sca::pack(path, &|_| {})?;
+        let within = progress.within();
+        let done = fslab_sca::pack(path, &|bytes| within.set(path, bytes))?;
         match done.outcome {
             Packed::Already => {
                 self.already += 1;

@@ -138,7 +138,14 @@ impl How {
             progress.expect(files, bytes);
         }
         let totals = Mutex::new(Totals::default());
-        let conversion = Conversion::open(tree, layer, direction, &stack_context::of_program())?;
+        let mut conversion =
+            Conversion::open(tree, layer, direction, &stack_context::of_program())?;
+        let (within, root) = (progress.within(), tree.to_owned());
+        conversion.report_shares(move |path, share| {
+            let path = root.join(path);
+            let bytes = path.metadata().map_or(0, |found| found.len());
+            within.set_share(&path, share, bytes);
+        });
         conversion
             .run(self.threads, &|path, outcome| {
                 let path = &tree.join(path);

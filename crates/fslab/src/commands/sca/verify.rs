@@ -29,9 +29,10 @@ impl Verify {
         let Verbosity { verbose, quiet } = self.verbosity;
         let done = if depth == Depth::Structure { "checked" } else { "verified" };
         let progress = Progress::new(done, quiet || self.json);
-        let mut damaged = 0_u64;
+        let (within, mut damaged) = (progress.within(), 0_u64);
         let outcome = walk::each(&self.paths, &progress, |path, tool| {
-            let findings = tool.check(depth)?;
+            let share = |share| within.set_share(path, share, tool.stored_bytes());
+            let findings = tool.check_and_report(depth, &share)?;
             damaged += u64::from(!findings.is_empty());
             progress.print(|| self.show(path, &findings, verbose && !self.json));
             Ok(())
