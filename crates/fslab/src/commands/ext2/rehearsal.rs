@@ -1,10 +1,12 @@
-//! A device whose changes stay in memory, for `--dry-run`: an operation runs as it would, and the
-//! image stays as it is.
+//! A device whose changes go to a temporary file, for `--dry-run`: an operation runs as it would,
+//! and the image stays as it is.
 
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
+use std::fs::File;
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use fslab_vfs::{BlockDevice, Errno};
 use parking_lot::RwLock;
 
@@ -17,7 +19,22 @@ const PAGE_BYTES: u64 = 4096;
 pub struct Rehearsal<D> {
     image: D,
     size: u64,
-    changed: RwLock<BTreeMap<u64, Vec<u8>>>,
+    changed: RwLock<Changed>,
+}
+
+/// Pages that were changed, in a file without a name, each where it is in the image: a file system
+/// that shrinks moves more than memory may hold.
+struct Changed {
+    pages: BTreeSet<u64>,
+    content: File,
+}
+
+impl Changed {
+    fn nothing() -> Result<Self> {
+        let content =
+            tempfile::tempfile().context("can't make a temporary file for the dry run")?;
+        Ok(Self { pages: BTreeSet::new(), content })
+    }
 }
 
 /// Opens an image for reading, with so many bytes in the place of its own size where a size is
@@ -28,16 +45,17 @@ pub struct Rehearsal<D> {
 pub fn open(image: &Path, size: Option<u64>) -> Result<Rehearsal<impl BlockDevice + use<>>> {
     let image = open_device(image, true)?;
     let size = size.unwrap_or(image.size());
-    Ok(Rehearsal { image, size, changed: RwLock::default() })
+    Ok(Rehearsal { image, size, changed: RwLock::new(Changed::nothing()?) })
 }
 
 impl<D: BlockDevice> Rehearsal<D> {
     /// A page as it is now.
-    fn page(&self, changed: &BTreeMap<u64, Vec<u8>>, page: u64) -> fslab_vfs::Result<Vec<u8>> {
-        if let Some(bytes) = changed.get(&page) {
-            return Ok(bytes.clone());
-        }
+    fn page(&self, changed: &Changed, page: u64) -> fslab_vfs::Result<Vec<u8>> {
         let (mut bytes, start) = (vec![0; PAGE_BYTES as usize], page * PAGE_BYTES);
+        if changed.pages.contains(&page) {
+            changed.content.read_exact_at(&mut bytes, start)?;
+            return Ok(bytes);
+        }
         let there = self.image.size().saturating_sub(start).min(PAGE_BYTES) as usize;
         if there > 0 {
             self.image.read_at(start, &mut bytes[..there])?;
@@ -63,7 +81,8 @@ impl<D: BlockDevice> Rehearsal<D> {
         for (page, within, done) in parts(offset, length) {
             let mut bytes = self.page(&changed, page)?;
             change(&mut bytes[within], done);
-            changed.insert(page, bytes);
+            changed.content.write_all_at(&bytes, page * PAGE_BYTES)?;
+            changed.pages.insert(page);
         }
         Ok(())
     }
@@ -122,7 +141,8 @@ mod tests {
     fn changes_are_read_back_and_the_image_stays() {
         let image = MemoryDevice::new(10_000);
         image.write_at(0, &[7; 10_000]).unwrap();
-        let device = Rehearsal { image, size: 20_000, changed: RwLock::default() };
+        let changed = RwLock::new(Changed::nothing().unwrap());
+        let device = Rehearsal { image, size: 20_000, changed };
         device.write_at(4000, &[1; 200]).unwrap();
         device.discard(9_000, 2_000).unwrap();
         device.write_at(19_999, &[2]).unwrap();
