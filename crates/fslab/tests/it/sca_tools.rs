@@ -8,7 +8,7 @@ use fslab_vfs::{FileSystem, Ino, OpenMode};
 use fslab_vfs_testing::client::Client;
 use tempfile::TempDir;
 
-use crate::support::{fslab, run, sca_stack};
+use crate::support::{Place, fslab, require_mounting, run, sca_stack};
 
 const NAMES: [&str; 3] = ["one", "two", "three"];
 
@@ -124,6 +124,27 @@ fn directories_are_walked_and_summed_up() {
     assert_eq!(String::from_utf8_lossy(&output.stdout), "0 stored files verified\n");
     let (code, message) = run(&["sca", "stat", "/no/such"]);
     assert!(code == 3 && message.contains("/no/such"), "{code} {message}");
+}
+
+/// The first directory is mounted: its files are passed over at once, those of the next are not.
+#[test]
+fn a_directory_in_use_keeps_no_other_from_being_verified() {
+    require_mounting!();
+    let place = Place::in_memory();
+    let free = place.lower.with_file_name("free");
+    fs::create_dir(&free).unwrap();
+    make_files(&free);
+    make_files(&place.lower);
+    place.mount(&["-l", "zstd"]);
+    let [used, free] = [&place.lower, &free].map(|path| path.to_str().unwrap());
+    let output = fslab(&["sca", "verify", "-v", used, free]).output().unwrap();
+    let [told, errors] =
+        [output.stdout, output.stderr].map(|text| String::from_utf8(text).unwrap());
+    place.umount();
+    assert_eq!(output.status.code(), Some(3), "{told}{errors}");
+    assert_eq!(told.matches(": ok\n").count(), NAMES.len(), "{told}");
+    assert!(errors.contains(&format!("the rest of {used} was passed over")), "{errors}");
+    assert_eq!(errors.matches("resource busy").count(), 1, "{errors}");
 }
 
 /// What is behind a header that is damaged was left out, and the run ended well.

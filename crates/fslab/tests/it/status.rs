@@ -1,13 +1,16 @@
 //! `fslab status`, `fslab doctor`, and `fslab stats` that goes on.
 
+use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::Path;
 use std::process::Stdio;
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
-use crate::support::{Place, fslab, require_mounting, run};
+use crate::support::{Place, fslab, require_mounting, run, soon};
 
 fn json(words: &[&str]) -> Value {
     let output = fslab(words).output().unwrap();
@@ -36,6 +39,27 @@ fn status_describes_a_mount_and_its_daemon() {
         "{text}"
     );
     place.umount();
+}
+
+/// Planted: letters that steer a terminal.
+#[test]
+fn names_of_mounts_do_not_reach_the_terminal_as_they_are() {
+    require_mounting!();
+    let place = Place::new();
+    let point = place.lower.with_file_name("a\u{1b}[31mb\nc");
+    fs::create_dir(&point).unwrap();
+    let names = [place.lower.to_str().unwrap(), point.to_str().unwrap()];
+    assert_eq!(run(&[&["mount"], &names[..]].concat()), (0, String::new()));
+    let shown = |words: &[&str]| {
+        let output = fslab(words).env("COLUMNS", "500").output().unwrap();
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let told = [shown(&["status"]), shown(&["status", names[1]])];
+    assert_eq!(run(&["umount", names[1]]), (0, String::new()));
+    for told in told {
+        let end = told.lines().find(|line| line.contains("31mb")).unwrap();
+        assert!(end.contains("31mb") && end.contains('c') && !told.contains('\u{1b}'), "{told:?}");
+    }
 }
 
 /// Planted: the daemon is killed, or stopped.
@@ -104,4 +128,52 @@ fn stats_are_watched_and_served() {
     let (code, message) = run(&["stats", "--listen", "192.0.2.1:80", point]);
     assert!(code == 3 && message.contains("only loopback"), "{message}");
     place.umount();
+}
+
+/// A server that was killed left its socket. One that listens, and a file, are left alone.
+#[test]
+fn metrics_take_the_place_of_a_socket_that_was_left() {
+    require_mounting!();
+    let place = Place::mounted(&["-l", "stats"]);
+    let [left, used, file] = ["left", "used", "file"].map(|name| place.lower.with_file_name(name));
+    drop(UnixListener::bind(&left).unwrap());
+    let _other = UnixListener::bind(&used).unwrap();
+    fs::write(&file, "text").unwrap();
+    let listen = |path: &Path| {
+        let address = format!("unix:{}", path.display());
+        fslab(&["stats", "--listen", &address, place.point.to_str().unwrap()])
+    };
+    for path in [&used, &file] {
+        let output = listen(path).output().unwrap();
+        let message = String::from_utf8(output.stderr).unwrap();
+        assert!(output.status.code() == Some(3) && message.contains("in use"), "{message}");
+    }
+    assert!(UnixStream::connect(&used).is_ok() && fs::read(&file).unwrap() == b"text");
+    let mut server = listen(&left).stderr(Stdio::piped()).spawn().unwrap();
+    BufReader::new(server.stderr.take().unwrap()).read_line(&mut String::new()).unwrap();
+    fs::metadata(place.point.join("missing")).unwrap_err();
+    let mut stream = UnixStream::connect(&left).unwrap();
+    write!(stream, "GET /metrics HTTP/1.0\r\n\r\n").unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    kill_process(Pid::from_child(&server), Signal::TERM).unwrap();
+    assert!(server.wait().unwrap().success() && !left.exists());
+    assert!(answer.contains("fslab_operations_total{"), "{answer}");
+    place.umount();
+}
+
+#[test]
+fn a_watch_ends_with_the_mount() {
+    require_mounting!();
+    let place = Place::mounted(&["-l", "stats"]);
+    let mut command = fslab(&["stats", "--watch", "100ms", place.point.to_str().unwrap()]);
+    let mut watch = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(watch.stdout.take().unwrap()).lines();
+    lines.next().unwrap().unwrap();
+    place.umount();
+    soon("the end of the watch", || watch.try_wait().unwrap().is_some());
+    let mut message = String::new();
+    watch.stderr.take().unwrap().read_to_string(&mut message).unwrap();
+    assert_eq!(watch.wait().unwrap().code(), Some(0), "{message}");
+    assert!(message.ends_with(" has ended\n") && message.lines().count() == 1, "{message}");
 }
