@@ -148,6 +148,9 @@ pub enum Why {
 
 type Kept<T> = std::result::Result<T, Why>;
 
+/// Takes a path in the tree, and the share of the file that is done.
+type ReportShare = dyn Fn(&Path, f64) + Send + Sync;
+
 /// A tree that is being converted. Nobody else can mount or convert it.
 pub struct Conversion {
     direction: Direction,
@@ -165,7 +168,7 @@ pub struct Conversion {
     /// What failed first of what had to be tidied up, which the next run does again.
     untidy: Mutex<Option<fslab_vfs::Error>>,
     /// Takes the share of a file that is done.
-    report_share: Box<dyn Fn(&Path, f64) + Send + Sync>,
+    report_share: Box<ReportShare>,
 }
 
 /// A name of a file: the directory, the path below the root, the file.

@@ -158,7 +158,11 @@ impl StatArgs {
         let extents = image.ext2.extents(attr.ino)?;
         let extent = |one: &fslab_vfs::Extent| {
             let fslab_vfs::Extent { logical, length, physical, .. } = *one;
-            json!({ "offset_bytes": logical, "length_bytes": length, "image_offset_bytes": physical })
+            json!({
+                "offset_bytes": logical,
+                "length_bytes": length,
+                "image_offset_bytes": physical,
+            })
         };
         value["extents"] = extents.iter().map(extent).collect();
         if attr.kind == FileKind::Symlink {
