@@ -23,8 +23,7 @@ pub use host::score_directory;
 pub(crate) use host::{extents_of_file, open_itself};
 pub use map::Map;
 pub use tally::{Class, Score, Sums};
-pub(crate) use tree::count_entries;
-pub use tree::{ScoredFile, score_files, score_tree, tree_checksum};
+pub use tree::{ScoredFile, count_entries, score_files, score_tree, tree_checksum};
 
 /// How files are looked at.
 #[derive(Clone, Copy, Debug)]

@@ -333,7 +333,8 @@ pub(super) fn legend(report: &Report) -> Vec<String> {
     let judged = |against: &&Against| against.ratio.is_some();
     let with = all().filter(judged).any(|against| against.margin.is_some());
     let without = all().filter(judged).any(|against| against.margin.is_none());
-    let mut items = vec!["A ratio above 1 is slower.".to_owned()];
+    let mut items =
+        vec!["A ratio above 1 is slower.".to_owned(), "No mark: a difference is shown.".to_owned()];
     items.extend(LEGEND_PLAIN.iter().filter(|_| without).map(|item| (*item).to_owned()));
     items.extend(LEGEND_MARGIN.iter().filter(|_| with).map(|item| (*item).to_owned()));
     items.extend(has_noise_floor(report).then(|| on_noise_floor(report)));
@@ -375,8 +376,7 @@ fn on_noise_floor(report: &Report) -> String {
     )
 }
 
-const LEGEND_PLAIN: [&str; 3] = [
-    "No mark: a difference is shown.",
+const LEGEND_PLAIN: [&str; 2] = [
     "~ no difference shown: the 95 % interval of the ratio holds 1; that is not to say that both \
      are equal.",
     "? the interval leaves out 1, which among so many comparisons some do by chance (p after \

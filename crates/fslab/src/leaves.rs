@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime};
 use anyhow::{Context, Result};
 use fslab_ext2::alloc::{self, Clustering};
 use fslab_ext2::{Ext2, Form, MkfsOptions, VolumeOptions, mkfs};
-use fslab_layers::{ForeignLeaf, LeafOptions, LeafSpec};
+use fslab_layers::{ForeignLeaf, Leaf, LeafOptions, LeafSpec};
 use fslab_vfs::{BlockDevice, FileDevice, FileSystem, MemoryDevice, Size, SliceDevice, Timestamp};
 use rustix::fs::{FlockOperation, Mode, OFlags};
 
@@ -76,6 +76,34 @@ fn open_leaf(argument: &str, options: &LeafOptions) -> Result<Arc<dyn FileSystem
         write_back_from_time_to_time(&ext2)?;
     }
     Ok(ext2)
+}
+
+/// Checks that the present user can write to a leaf, and that nobody else uses it.
+///
+/// # Errors
+/// Why not.
+pub fn check_free_to_write(leaf: &Leaf) -> Result<()> {
+    match leaf {
+        Leaf::Directory(path) => check_writable(path),
+        Leaf::Foreign(_, argument) => match parse(argument)? {
+            wanted if wanted.is_in_memory() => Ok(()),
+            wanted => open_device(wanted.image, false).map(drop),
+        },
+        Leaf::Memory => Ok(()),
+    }
+}
+
+/// Checks that the present user can make files in a directory.
+///
+/// # Errors
+/// Why not.
+pub fn check_writable(directory: &Path) -> Result<()> {
+    use rustix::fs::{Access, AtFlags, CWD, accessat};
+    let access = Access::WRITE_OK | Access::EXEC_OK;
+    accessat(CWD, directory, access, AtFlags::EACCESS).map_err(|error| {
+        let error = std::io::Error::from(error);
+        Code::of_io(&error).error(format!("can't write to {}: {error}", directory.display()))
+    })
 }
 
 /// A new file system, which goes with the mount. Large by default: only what is used takes memory.

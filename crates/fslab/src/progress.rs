@@ -78,6 +78,10 @@ impl Counts {
         }
     }
 
+    fn is_begun(&self) -> bool {
+        self.files > 0 || self.total.is_some() || !self.under_way.is_empty()
+    }
+
     fn so_far(&self, done: &str) -> String {
         let so_far = self.bytes + self.under_way.values().sum::<u64>();
         let Some((files, bytes)) = self.total else {
@@ -110,7 +114,7 @@ impl Shared {
             let last = counts.last.display();
             self.bar.set_message(format!("{}: {last}", counts.so_far(self.done)));
             self.bar.tick();
-        } else if self.has_lines && counts.shown.elapsed() >= INTERVAL {
+        } else if self.has_lines && counts.is_begun() && counts.shown.elapsed() >= INTERVAL {
             eprintln!("fslab: {} so far", counts.so_far(self.done));
             counts.shown = Instant::now();
         }
@@ -182,7 +186,8 @@ fn ticker(shared: &Arc<Shared>) -> Option<(Sender<()>, JoinHandle<()>)> {
         }
     };
     let thread = std::thread::Builder::new().name("fslab-progress".to_owned()).spawn(work);
-    Some((sender, thread.ok()?))
+    let failed = |error: &std::io::Error| tracing::warn!(%error, "the progress can't be shown");
+    Some((sender, thread.inspect_err(failed).ok()?))
 }
 
 impl Within {

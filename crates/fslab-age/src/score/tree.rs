@@ -120,7 +120,7 @@ pub fn tree_checksum(target: &dyn FileSystem, with_owners: bool) -> Result<Strin
 ///
 /// # Errors
 /// What the file system answers.
-pub(crate) fn count_entries(target: &dyn FileSystem) -> Result<u64> {
+pub fn count_entries(target: &dyn FileSystem) -> Result<u64> {
     let mut entries = 0;
     visit(target, &mut |_path, _directory, _attr, _last| {
         entries += 1;

@@ -5,7 +5,7 @@ use super::inspect::version_event;
 use super::{Command, Execution};
 use crate::catalogue::ObjectState;
 use crate::error::{Error, Result};
-use crate::event::{FileSummary, Residence, go_on, report_done, total};
+use crate::event::{FileSummary, Residence, go_on, report_done, report_problems, total};
 use crate::stored::BLOCK_BYTES;
 
 impl Execution<'_> {
@@ -96,6 +96,11 @@ impl Execution<'_> {
             without_place += u64::from(targets < lacking);
             Ok(())
         })?;
+        let doubt = tier.is_in_doubt().then(|| {
+            "after a crash, the catalogue may lack versions: run `fslab tier scan`, and this again"
+                .to_owned()
+        });
+        report_problems(self.tell, doubt)?;
         let figures = [
             ("versions", needed),
             ("copies", copies),

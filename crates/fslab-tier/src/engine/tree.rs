@@ -39,7 +39,7 @@ impl TreeState {
 
 impl Tier {
     /// Whether the last use did not end in order, and no scan has looked at every file since.
-    pub(super) fn is_in_doubt(&self) -> bool {
+    pub(crate) fn is_in_doubt(&self) -> bool {
         self.tree.in_doubt.load(Ordering::SeqCst)
     }
 }

@@ -271,7 +271,7 @@ const WITHOUT_DRY_RUN: &[(&str, &[&str])] = &[
     ),
     ("measures on an image of its own", &["ext2 capacity"]),
     (
-        "writes files that were not there",
+        "writes the files that it is given the names of",
         &[
             "age snapshot",
             "age derive",

@@ -73,8 +73,11 @@ fn with_values(page: &str) -> String {
             continue;
         };
         let names = names.replace(", ", "|");
-        let with_value = format!(r"[{names} \fI{value}\fR]");
-        completed = completed.replacen(&format!("[{names}]"), &with_value, 1);
+        for (before, behind) in [('[', ']'), ('<', '>')] {
+            let alone = format!("{before}{names}{behind}");
+            let with_value = format!(r"{before}{names} \fI{value}\fR{behind}");
+            completed = completed.replacen(&alone, &with_value, 1);
+        }
     }
     completed
 }

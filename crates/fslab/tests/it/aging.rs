@@ -206,8 +206,8 @@ fn dry_runs_of_ageing_check_and_change_nothing() {
         assert_eq!(told, would);
     }
     let output = scratch.path().join("aged");
-    let make = ["age", "image", "make", "-n", "--filesystem", "ext2", "--policy", "ffs", "-o"];
-    let told = works(&[&make[..], &[text(&output), text(&workload)]].concat());
+    let make = ["age", "image", "make", "-n", "--filesystem", "ext2", "--policy", "ffs"];
+    let told = works(&[&make[..], &["-o", text(&output), text(&workload)]].concat());
     assert!(told.contains(totals) && told.ends_with("nothing was changed\n"), "{told}");
     assert!(std::fs::read(&image).unwrap() == before, "the image was changed");
     assert_eq!(names_in(&root), [""; 0]);
@@ -215,6 +215,16 @@ fn dry_runs_of_ageing_check_and_change_nothing() {
     std::fs::write(root.join("file"), "").unwrap();
     let (code, told) = run(&["age", "replay", "-n", text(&workload), text(&root)]);
     assert!(code == 3 && told.contains("the target holds something already"), "{code} {told}");
+    let refused = |more: &[&str]| {
+        let dry = run(&[&make[..], more, &[text(&workload)]].concat());
+        let real = run(&[&make[..3], &make[4..], more, &[text(&workload)]].concat());
+        assert_eq!((dry.0, &dry.1), (real.0, &real.1), "{more:?}");
+        assert_ne!(dry.0, 0, "{more:?}");
+    };
+    refused(&["-o", text(&output), "--reserved-percent", "90"]);
+    refused(&["-o", text(&output), "--size", "1KiB"]);
+    let (code, told) = run(&[&make[..], &["-o", "/no/such/file", text(&workload)]].concat());
+    assert!(code == 3 && told.contains("/no/such: "), "{code} {told}");
 }
 
 fn names_in(directory: &Path) -> Vec<String> {

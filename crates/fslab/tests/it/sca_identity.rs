@@ -232,6 +232,7 @@ fn a_dry_run_of_decode_counts_the_files_that_decode_takes() {
     fs::create_dir(&root).unwrap();
     fs::copy(golden_file(), root.join("golden")).unwrap();
     fs::write(root.join("text"), "text ".repeat(1000)).unwrap();
+    fs::write(root.join("empty"), "").unwrap();
     let path = root.to_str().unwrap();
     let expect = |arguments: &[&str], lines: &[&str]| {
         let output = fslab(&[&["sca"], arguments, &[path]].concat()).output().unwrap();

@@ -8,7 +8,7 @@ use anyhow::{Context, Result, bail};
 use clap::ValueEnum;
 use fslab_age::DAY_NS;
 use fslab_age::replay::{Checkpoint, Data, Observer, Replayed, Replayer, Settings, WhenFull};
-use fslab_age::score::{Score, Series, tree_checksum};
+use fslab_age::score::{Score, Series, count_entries, tree_checksum};
 use fslab_age::workload::{Population, WorkloadReader, identity_of_file};
 use fslab_layers::{Leaf, LeafOptions, Stack};
 use fslab_sys::signals::Interrupt;
@@ -21,6 +21,7 @@ use super::score::Place;
 use super::show;
 use super::tables::{score as shown, score_json, write_chart};
 use crate::commands::mount::parse_leaf;
+use crate::leaves::check_free_to_write;
 use crate::units::{bytes, counted, duration};
 
 const HELP: &str = "\
@@ -103,6 +104,9 @@ impl Args {
     /// Replays and tells how it went.
     pub fn run(self) -> Result<()> {
         let reader = WorkloadReader::open(&self.workload)?;
+        if self.verify && !rustix::process::geteuid().is_root() {
+            bail_as!(Missing, "--verify compares owners too, which only root's replay sets");
+        }
         if self.dry_run {
             return self.rehearse(reader);
         }
@@ -141,17 +145,23 @@ impl Args {
     /// Checks what can be checked without a change, and reports the rest.
     fn rehearse(&self, reader: WorkloadReader) -> Result<()> {
         let settings = self.settings()?;
+        check_free_to_write(&self.target)?;
         let options = LeafOptions { read_only: true, ..LeafOptions::default() };
         let target = self.target.open(&options)?;
         let checkpoint = self.checkpoint()?;
-        match (&self.checkpoint, &checkpoint) {
-            (Some(path), Some(checkpoint)) => checkpoint.check(path, &settings)?,
-            _ => require_empty(&*target)?,
-        }
+        let done = match (&self.checkpoint, &checkpoint) {
+            (Some(path), Some(checkpoint)) => {
+                checkpoint.check(path, &settings)?;
+                // From an empty target it begins anew.
+                let is_begun = count_entries(&*target)? > 0;
+                if is_begun { checkpoint.replayed.operations } else { 0 }
+            }
+            _ => require_empty(&*target).map(|()| 0)?,
+        };
         target.shutdown().context("ending the target")?;
         say!("would do on {}: {}", self.target, show::extent(reader)?);
-        if let Some(checkpoint) = checkpoint {
-            say!("of these, {} operations are done already", checkpoint.replayed.operations);
+        if done > 0 {
+            say!("of these, {done} operations are done already");
         }
         say!("nothing was changed");
         Ok(())
@@ -300,9 +310,5 @@ fn require_empty(target: &dyn FileSystem) -> Result<()> {
 }
 
 fn verify(target: &dyn FileSystem, expected: &str) -> Result<bool> {
-    let with_owners = rustix::process::geteuid().is_root();
-    if !with_owners {
-        bail!("--verify compares owners too, which only root's replay sets");
-    }
     Ok(tree_checksum(target, true)? == expected)
 }

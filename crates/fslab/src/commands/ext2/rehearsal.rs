@@ -31,8 +31,10 @@ struct Changed {
 
 impl Changed {
     fn nothing() -> Result<Self> {
-        let content =
-            tempfile::tempfile().context("can't make a temporary file for the dry run")?;
+        // /tmp is often in memory.
+        let directory = std::env::var_os("TMPDIR").unwrap_or_else(|| "/var/tmp".into());
+        let failed = || format!("can't make a temporary file in {}", directory.display());
+        let content = tempfile::tempfile_in(&directory).with_context(failed)?;
         Ok(Self { pages: BTreeSet::new(), content })
     }
 }

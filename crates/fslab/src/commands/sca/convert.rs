@@ -109,18 +109,19 @@ fn estimate(tree: &Path, layer: &LayerChoice, is_quiet: bool) -> Result<()> {
 fn count_stored(tree: &Path, is_quiet: bool) -> Result<()> {
     let decoded = DecodedFiles::find(tree)?;
     let progress = Progress::new("read", is_quiet);
-    let (mut lookalikes, mut stored_bytes, mut content_bytes) = (0, 0, 0);
+    let (mut files, mut lookalikes, mut stored_bytes, mut content_bytes) = (0, 0, 0, 0);
     let outcome = walk::each(&[tree.to_owned()], &progress, |_path, tool| {
         if !decoded.has(&tool) {
             lookalikes += 1;
             return Ok(());
         }
-        stored_bytes += tool.stored_bytes();
         content_bytes += tool.size()?;
+        stored_bytes += tool.stored_bytes();
+        files += 1;
         Ok(())
     });
     drop(progress);
-    let files = counted(outcome.stored_files - lookalikes, "stored file");
+    let files = counted(files, "stored file");
     let (before, after) = (size(stored_bytes), size(content_bytes));
     say!("{files} would be decoded, from {before} to {after}; nothing was changed");
     if lookalikes > 0 {

@@ -84,16 +84,24 @@ const SHAPES: &[Shape] = &[
     shape(
         &["age", "simulate", "--json", "days.parquet"],
         "A row for each policy.",
-        &["free.by_size"],
+        &["free.by_size", "pieces_by_log2_blocks"],
     ),
     shape(
         &["age", "replay", "--json", "days.parquet", "mem:"],
         "The result of a replay.",
-        &["free.by_size"],
+        &["free.by_size", "pieces_by_log2_blocks"],
     ),
-    shape(&["age", "score", "--json", "low"], "Scores of a tree.", &["free.by_size"]),
+    shape(
+        &["age", "score", "--json", "low"],
+        "Scores of a tree.",
+        &["free.by_size", "pieces_by_log2_blocks"],
+    ),
     shape(&["age", "diff", "--json", "one.parquet", "two.parquet"], "Counts of differences.", &[]),
-    shape(&["age", "verify", "--json", "one.parquet", "two.parquet"], "Findings.", &[]),
+    shape(
+        &["age", "verify", "--json", "one.parquet", "two.parquet"],
+        "Findings.",
+        &["pieces_by_log2_blocks"],
+    ),
     shape(
         &["tier", "--json", "archive", "photos"],
         "An object a line, as for all commands of `fslab tier`: events, then `end`.",
@@ -134,6 +142,7 @@ const OF_THE_MACHINE: &[&[&str]] = &[
     &["probe"],
     &["age", "score"],
     &["age", "diff"],
+    &["age", "verify"],
     &["compare"],
     &["report"],
 ];

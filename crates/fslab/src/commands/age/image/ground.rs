@@ -49,7 +49,7 @@ pub struct Ground {
 impl Ground {
     /// Makes a file system of so many bytes, on an image in a temporary directory in `beside`.
     pub fn make(form: &Form, size: u64, beside: &Path) -> Result<Self> {
-        require_rights(form)?;
+        check(form, size)?;
         let scratch = tempfile::Builder::new().prefix(".fslab-age-image-").tempdir_in(beside);
         let scratch = scratch.with_context(|| beside.display().to_string())?;
         let image = image_of(&scratch);
@@ -112,12 +112,13 @@ impl Image {
     }
 }
 
-/// Whether the present user may make such a file system.
+/// Whether such a file system of so many bytes can be made, as far as that is known before.
 ///
 /// # Errors
-/// That it is mounted while it is aged, which needs root.
-pub fn require_rights(form: &Form) -> Result<()> {
+/// That it is mounted while it is aged, which needs root; that the engine can't make it so.
+pub fn check(form: &Form, size: u64) -> Result<()> {
     match form {
+        Form::Engine { mkfs, .. } => Ok(mkfs.check_for(size)?),
         Form::Kernel { kind, .. } if !rustix::process::geteuid().is_root() => bail_as!(
             Missing,
             "mounting {kind} needs root; `--policy` makes an ext2 image without mounting it"

@@ -1,7 +1,7 @@
 //! `fslab age image make`: a file system as a workload leaves it.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 use fslab_age::image::{Identity, engine_use, pack};
@@ -19,6 +19,7 @@ use super::super::show::extent;
 use super::super::simulate::{parse_clustering, parse_policy};
 use super::ground::{self, Form, Ground, engine_options};
 use super::tell;
+use crate::leaves::check_writable;
 use crate::units::bytes;
 
 /// Arguments of `fslab age image make`.
@@ -81,11 +82,7 @@ impl Args {
         let (settings, form) = (self.settings(&hash)?, self.form()?);
         let output = self.output(&hash);
         if self.dry_run {
-            ground::require_rights(&form)?;
-            say!("would make {}: {} of {}", output.display(), self.filesystem, bytes(size));
-            say!("would do on it: {}", extent(reader)?);
-            say!("nothing was changed");
-            return Ok(());
+            return self.rehearse(&form, size, &output, reader);
         }
         // Before anything is mounted: what a signal ends must be undone.
         let stop = Interrupt::on_signals().context("can't wait for signals")?;
@@ -96,6 +93,24 @@ impl Args {
         identity.facts.extend(aged);
         let image = ground.end()?;
         tell(&output, pack(&image.path(), &output, &identity)?, &identity);
+        Ok(())
+    }
+
+    /// Checks what can be checked without a change, and reports the rest.
+    fn rehearse(
+        &self,
+        form: &Form,
+        size: u64,
+        output: &Path,
+        reader: WorkloadReader,
+    ) -> Result<()> {
+        ground::check(form, size)?;
+        let (shown, directory) = (output.display(), directory_of(output));
+        check_writable(directory)?;
+        let instead = if output.exists() { " in the place of the file of this name" } else { "" };
+        say!("would make {shown}{instead}: {} of {}", self.filesystem, bytes(size));
+        say!("would do on it: {}", extent(reader)?);
+        say!("nothing was changed");
         Ok(())
     }
 
