@@ -4,6 +4,7 @@ use std::fmt;
 
 use fslab_report::distinct;
 use serde::Serialize;
+use serde::ser::{SerializeMap, Serializer};
 
 /// The value of an attribute.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -74,7 +75,8 @@ pub struct Point {
 pub struct Method {
     /// What was counted, in a few words.
     pub name: &'static str,
-    /// The value, or why there is none.
+    /// The value, or why there is none; in JSON `answer` and `not_applicable`, one of them null.
+    #[serde(flatten, serialize_with = "as_two_fields")]
     pub outcome: Result<Value, String>,
     /// The pairs that the value was read from.
     pub series: Vec<Point>,
@@ -84,6 +86,16 @@ pub struct Method {
     /// By how much a pair stands out from others, where the value was read from that.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub jump: Option<Jump>,
+}
+
+fn as_two_fields<S: Serializer>(
+    outcome: &Result<Value, String>,
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
+    let mut fields = serializer.serialize_map(Some(2))?;
+    fields.serialize_entry("answer", &outcome.as_ref().ok())?;
+    fields.serialize_entry("not_applicable", &outcome.as_ref().err())?;
+    fields.end()
 }
 
 /// A jump among times.

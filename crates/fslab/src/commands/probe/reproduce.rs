@@ -81,7 +81,7 @@ fn side_by_side(found: &[OnFileSystem], not_timed: Option<&str>) -> comfy_table:
 }
 
 fn file_system(found: &OnFileSystem, not_timed: Option<&str>) -> Value {
-    let refused = |reason: &str| json!({ "outcome": { "Err": reason } });
+    let refused = |reason: &str| json!({ "answer": null, "not_applicable": reason });
     let answers = FOUR.iter().zip(&found.answers).map(|(attribute, answer)| match answer {
         Ok(answer) => {
             let mut one = show::answer_as_json(answer);
