@@ -19,7 +19,7 @@ pub enum Error {
         source: io::Error,
     },
     /// A file is no Parquet file, or a damaged one.
-    #[error("{} is no file that fslab age made, or a damaged one: {source}", path.display())]
+    #[error("{} is not a file that fslab age made, or is damaged: {source}", path.display())]
     Parquet {
         /// The file.
         path: PathBuf,

@@ -75,8 +75,15 @@ fn mount_by_helper(mount_point: &Path, options: &MountOptions) -> io::Result<Own
     if output.status.success() {
         receive_descriptor(&own)
     } else {
-        let message = String::from_utf8_lossy(&output.stderr);
-        Err(io::Error::other(message.trim().to_owned()))
+        let message = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+        if ["Permission denied", "not permitted"].iter().any(|denied| message.contains(denied)) {
+            let advice = "`fslab doctor` shows what this user lacks";
+            return Err(io::Error::new(
+                io::ErrorKind::PermissionDenied,
+                format!("{message}; {advice}"),
+            ));
+        }
+        Err(io::Error::other(message))
     }
 }
 

@@ -17,7 +17,7 @@ use fslab_layers::{
 
 /// Until the long proofs have run (see docs/STATUS.md): crashes, kills and fuzzing as long as
 /// planned.
-const CAUTION: &str = "experimental: its tests have not run for long yet; keep other copies";
+const CAUTION: &str = "experimental: too new to be trusted with your only copy";
 
 const COMMON: &[OptionSpec] = &[
     CHUNK, TAILS, THREADS, CACHE, MIN_RATIO, VERIFY, SIZE_XATTR, GARBAGE, PACK, PACK_AFTER,

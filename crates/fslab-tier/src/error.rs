@@ -90,7 +90,8 @@ pub enum Error {
     },
     /// Not enough archives can take a copy.
     #[error(
-        "{wanted} copies are asked for, which needs as many archives, and there are {found}{}",
+        "copies asked for: {wanted}, each in another archive; archives that can take one: {found}{}; \
+         attach another archive first (`fslab tier attach`)",
         for_now(unavailable)
     )]
     TooFewArchives {
@@ -191,8 +192,8 @@ pub enum Error {
     },
     /// Another program moves the files of the tree.
     #[error(
-        "the tree is in use by another fslab mount or tool, or one is used around it; end that \
-         first, or ask through the mount"
+        "the tree, or a directory above or below it, is in use by another fslab mount or command; \
+         end that first, or use the mount point"
     )]
     InUse,
     /// The same, and the next time it may be otherwise: somebody uses or changes the file.

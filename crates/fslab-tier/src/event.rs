@@ -181,6 +181,9 @@ pub struct FileSummary {
     pub changed: bool,
     /// Archives with a copy, by identity.
     pub copies: Vec<String>,
+    /// Whether a policy never releases it.
+    #[serde(default)]
+    pub pinned: bool,
 }
 
 /// Who is told; `false` where nobody listens any more.

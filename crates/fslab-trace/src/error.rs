@@ -19,7 +19,7 @@ pub enum Error {
         source: io::Error,
     },
     /// A segment is no Parquet file, or a damaged one.
-    #[error("{} is no segment of a trace, or a damaged one: {source}", path.display())]
+    #[error("{} is not a segment of a trace, or is damaged: {source}", path.display())]
     Parquet {
         /// The segment.
         path: PathBuf,

@@ -29,7 +29,10 @@ pub const TABLE: &[(u8, &str)] = &[
     (0, "Success."),
     (1, "An operation failed."),
     (2, "Wrong usage: an unknown option, or a missing argument."),
-    (3, "Unusable input: an unknown layer, a wrong key in a plan, a missing or busy directory."),
+    (
+        3,
+        "Unusable input: an unknown layer or mount option, a wrong key in a plan, a missing or busy directory.",
+    ),
     (4, "The machine lacks something: a tool, a privilege, a kernel feature, a free device."),
     (5, "A gate of `fslab compare --fail-if` failed."),
 ];
@@ -132,7 +135,8 @@ pub fn is_in_use(error: &anyhow::Error) -> bool {
 fn of_layers(error: &fslab_layers::Error) -> Option<Code> {
     use fslab_layers::Error;
     match error {
-        Error::Leaf { .. } | Error::Layer { .. } | Error::Threads { .. } => Some(Code::Failure),
+        Error::Leaf { source, .. } => Some(of_errno(source.errno())),
+        Error::Layer { .. } | Error::Threads { .. } => Some(Code::Failure),
         // Its cause tells.
         Error::ForeignLeaf { .. } | Error::ForeignLayer { .. } => None,
         _ => Some(Code::BadInput),
@@ -215,12 +219,12 @@ fn of_fuse(error: &fslab_fuse::Error) -> Code {
     use fslab_fuse::Error;
     match error {
         Error::NoDevice => Code::Missing,
-        // The helper of ordinary users is not installed: the kernel's own answers have no text.
-        Error::Mount { source, .. }
-            if source.kind() == std::io::ErrorKind::NotFound && source.get_ref().is_some() =>
-        {
-            Code::Missing
-        }
+        // The helper of ordinary users is not installed, or this user may not mount: the kernel's
+        // own answers have no text.
+        Error::Mount { source, .. } if source.get_ref().is_some() => match source.kind() {
+            std::io::ErrorKind::NotFound | std::io::ErrorKind::PermissionDenied => Code::Missing,
+            _ => Code::Failure,
+        },
         _ => Code::Failure,
     }
 }
@@ -284,7 +288,10 @@ pub fn line_of_usage(error: &clap::Error) -> String {
     let told = told.strip_prefix("error: ").unwrap_or(&told);
     let lines = told.lines().map(str::trim).filter(|line| !line.is_empty());
     let is_of_use = |line: &&str| !line.starts_with("Usage:") && !line.starts_with("For more info");
-    let line = lines.take_while(is_of_use).collect::<Vec<_>>().join(" ").replace(" tip: ", "; ");
+    // That a wrong option could be meant as a value helps nobody.
+    let is_advice = |line: &&str| !line.starts_with("tip: to pass ");
+    let lines = lines.take_while(is_of_use).filter(is_advice);
+    let line = lines.collect::<Vec<_>>().join(" ").replace(" tip: ", "; ");
     let number = error.source().and_then(|cause| cause.downcast_ref());
     match number.map(ParseIntError::to_string) {
         Some(technical) => line.replace(&technical, "it is no whole number that fits"),

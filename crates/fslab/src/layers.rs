@@ -26,7 +26,7 @@ use crate::exit::Code;
 use crate::programs::Running;
 
 /// Until its long proofs have run (see docs/STATUS.md).
-const CAUTION: &str = "experimental: its tests have not run for long yet; keep other copies";
+const CAUTION: &str = "experimental: too new to be trusted with your only copy";
 
 /// All of them.
 pub const FOREIGN: &[LayerSpec] =

@@ -79,10 +79,22 @@ pub fn print_figures(mut table: Table) {
     print_table(&table);
 }
 
+/// Whether the user allows colour: the variable `NO_COLOR` forbids it.
+pub fn may_have_colour() -> bool {
+    std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
+}
+
 /// Prints a table without blanks at line ends. Where no terminal says how wide lines may be, the
 /// variable `COLUMNS` does, or they are at most [`WIDTH`] wide.
 pub fn print_table(table: &Table) {
     let mut table = table.clone();
+    if !may_have_colour() {
+        // The width is that of the terminal all the same.
+        if let Some(width) = table.width() {
+            table.set_width(width);
+        }
+        table.force_no_tty();
+    }
     if table.width().is_none_or(|width| width < WIDTH_MIN) {
         let columns = std::env::var("COLUMNS").ok().and_then(|columns| columns.parse().ok());
         table.set_width(columns.unwrap_or(WIDTH));

@@ -15,7 +15,7 @@ use parking_lot::Mutex;
 use crate::units;
 
 /// The time between two lines where standard error is not a terminal.
-const INTERVAL: Duration = Duration::from_secs(10);
+pub const INTERVAL: Duration = Duration::from_secs(10);
 
 /// The time between two drawings of the line.
 const TICK: Duration = Duration::from_millis(200);
@@ -88,8 +88,7 @@ impl Counts {
             let (files, bytes) = (units::counted(self.files, "file"), units::bytes(so_far));
             return format!("{files} {done}, {bytes}");
         };
-        let left = time_left(self.begun.elapsed(), so_far, bytes);
-        let left = left.map(|left| format!(", {} left", units::rough(left))).unwrap_or_default();
+        let left = shown_time_left(self.begun.elapsed(), so_far, bytes);
         format!(
             "{} of {} {done}, {} of {}{left}",
             self.files,
@@ -98,6 +97,12 @@ impl Counts {
             units::bytes(bytes)
         )
     }
+}
+
+/// The time that the rest takes at the rate so far, behind a comma; nothing where that is unknown.
+pub fn shown_time_left(passed: Duration, done: u64, all: u64) -> String {
+    let left = time_left(passed, done, all);
+    left.map(|left| format!(", {} left", units::rough(left))).unwrap_or_default()
 }
 
 /// The time that the rest takes at the rate so far; `None` where nothing was done yet.

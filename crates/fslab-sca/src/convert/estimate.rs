@@ -88,6 +88,9 @@ struct Samples<'a> {
 impl Samples<'_> {
     fn directory(&mut self, directory: Ino, path: &Path) -> Result<()> {
         for name in self.names(directory)? {
+            if fslab_vfs::is_lock_file_name(&name) {
+                continue;
+            }
             let entry = self.lower.lookup(&self.request, directory, Name::new(&name)?)?;
             let (attr, path) = (entry.attr, path.join(&name));
             match attr.kind {

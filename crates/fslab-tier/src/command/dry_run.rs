@@ -102,10 +102,10 @@ impl Execution<'_> {
         });
         report_problems(self.tell, doubt)?;
         let figures = [
-            ("versions", needed),
-            ("copies", copies),
+            ("versions_only_there", needed),
+            ("copies_to_make", copies),
             ("content_bytes", bytes),
-            ("without_a_place", without_place),
+            ("without_another_archive", without_place),
         ];
         total(self.tell, &figures)
     }

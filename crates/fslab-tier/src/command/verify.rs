@@ -85,11 +85,11 @@ fn figures_of_scan(scanned: &Scanned) -> [(&'static str, u64); 5] {
 
 fn figures_of_scrub(scrubbed: &Scrubbed, damaged: u64) -> [(&'static str, u64); 5] {
     [
-        ("copies", scrubbed.copies),
+        ("copies_verified", scrubbed.copies),
         ("repaired", scrubbed.repaired),
         ("damaged", damaged),
-        ("made", scrubbed.made),
-        ("anew", scrubbed.anew),
+        ("copies_made", scrubbed.made),
+        ("archived_again", scrubbed.anew),
     ]
 }
 

@@ -79,7 +79,7 @@ impl Tier {
     pub(crate) fn file_summary(&self, place: &WalkEntry<'_>) -> crate::Result<FileSummary> {
         let attr = &place.found.attr;
         let path = shown(place.path);
-        Ok(match self.residency_of(attr) {
+        let summary = match self.residency_of(attr) {
             Ok(None) => plain_state(path, attr.size),
             Ok(Some(known)) if self.is_own(&known, attr) => {
                 let changed = self.is_changed(&known, attr);
@@ -89,7 +89,8 @@ impl Tier {
                 FileSummary { state: Residence::Damaged, ..plain_state(path, attr.size) }
             }
             Err(Unreadable::Below(error)) => return Err(Error::below(place.path)(error)),
-        })
+        };
+        Ok(FileSummary { pinned: self.is_pinned(attr), ..summary })
     }
 }
 
@@ -101,6 +102,7 @@ fn plain_state(path: String, bytes: u64) -> FileSummary {
         resident_bytes: bytes,
         changed: false,
         copies: Vec::new(),
+        pinned: false,
     }
 }
 
@@ -114,7 +116,7 @@ fn tiered_state(path: String, bytes: u64, known: &Residency) -> FileSummary {
     };
     let copies = known.version.copies.iter().map(ToString::to_string).collect();
     let changed = known.changed;
-    FileSummary { path, state, bytes, resident_bytes, changed, copies }
+    FileSummary { path, state, bytes, resident_bytes, changed, copies, pinned: false }
 }
 
 /// Bytes of a file that are here; holes count.

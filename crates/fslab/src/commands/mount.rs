@@ -53,6 +53,9 @@ pub struct Args {
     /// Check options, layers and directories; open and mount nothing
     #[arg(short = 'n', long)]
     dry_run: bool,
+    /// Do not print cautions about experimental layers
+    #[arg(short, long)]
+    quiet: bool,
     /// Ignore unknown mount options
     #[arg(long)]
     sloppy: bool,
@@ -88,6 +91,21 @@ struct Plan {
     dead: Option<DeadMount>,
     /// A mount that is there and served, which this program goes on to keep.
     resumed: Option<Resumed>,
+    is_quiet: bool,
+}
+
+impl Plan {
+    /// What is left to be checked where nothing is mounted.
+    fn rehearse(&self) -> Result<()> {
+        if let Some(resumed) = &self.resumed {
+            return resumed.look();
+        }
+        if !self.is_quiet {
+            let (lower, point) = (&self.stack.leaf, self.mount_point.display());
+            say!("{lower} can be mounted on {point}; nothing was mounted");
+        }
+        Ok(())
+    }
 }
 
 impl Args {
@@ -99,7 +117,7 @@ impl Args {
         // One that is mounted belongs to its daemons.
         let tree = tree.filter(|_| plan.resumed.is_none());
         let done = if dry_run {
-            plan.resumed.iter().try_for_each(Resumed::look)
+            plan.rehearse()
         } else if daemon {
             messages::start(true);
             if plan.options.mount.keep && plan.resumed.is_none() {
@@ -134,7 +152,7 @@ impl Args {
         let resumed = self.resumed.as_ref().map(Resumed::parse).transpose()?;
         if resumed.is_some() {
             // The places were looked at when they were not mounted.
-            return Ok(Plan { stack, options, mount_point, dead: None, resumed });
+            return Ok(Plan { stack, options, mount_point, dead: None, resumed, is_quiet: true });
         }
         // What can't be asked about is said by who looks at the place next.
         let dead = DeadMount::on(&mount_point, "fuse.fslab").ok().flatten();
@@ -149,6 +167,6 @@ impl Args {
         };
         places.check(options.non_empty)?;
         places.check_layers(&stack.layers)?;
-        Ok(Plan { stack, options, mount_point, dead, resumed })
+        Ok(Plan { stack, options, mount_point, dead, resumed, is_quiet: self.quiet })
     }
 }

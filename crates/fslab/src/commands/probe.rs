@@ -105,7 +105,7 @@ impl Args {
         if !path.is_dir() {
             bail_as!(
                 BadInput,
-                "{}: no directory; name one on the file system to probe",
+                "{} is not a directory; name a directory on the file system to probe",
                 path.display()
             );
         }

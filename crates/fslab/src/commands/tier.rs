@@ -23,7 +23,7 @@ use access::Access;
 /// Arguments of `fslab tier`. Experimental: keep other copies of what is in the tree.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// Print a JSON object a line
+    /// Print JSON, an object per line
     #[arg(long, global = true)]
     json: bool,
     /// Print a line for each file as well as sums

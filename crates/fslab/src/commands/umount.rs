@@ -13,6 +13,7 @@ use rustix::io::Errno;
 use rustix::mount::UnmountFlags;
 
 use super::candidates;
+use crate::exit::Code;
 pub(super) use daemon::Daemon;
 
 /// How long a mount may be in use before that is reported: a program that only looks at mounts (df,
@@ -60,10 +61,11 @@ impl Args {
         let attempt = || mounts::unmount_entry(mount, flags);
         let Err(error) = while_busy(BUSY_WAIT_MAX, attempt) else { return Ok(()) };
         match Errno::from_io_error(&error) {
-            Some(Errno::BUSY) => {
-                bail_as!(BadInput, "{} is in use; end what uses it, or use --lazy", path.display())
+            Some(Errno::BUSY) => Err(in_use(path)),
+            Some(Errno::PERM) => {
+                refuse_if_of_another_user(path, mount)?;
+                unmount_by_helper(path, self.lazy)
             }
-            Some(Errno::PERM) => unmount_by_helper(path, self.lazy),
             _ => Err(error).with_context(|| format!("can't unmount {}", path.display())),
         }
     }
@@ -127,6 +129,23 @@ fn first_still_mounted(places: &[Known]) -> Result<Option<&Path>> {
     Ok(places.iter().find(is_still).map(|(_, mount)| mount.target.as_path()))
 }
 
+fn in_use(path: &Path) -> anyhow::Error {
+    let shown = path.display();
+    Code::BadInput.error(format!("{shown} is in use; end what uses it, or use --lazy"))
+}
+
+fn refuse_if_of_another_user(path: &Path, mount: &MountEntry) -> Result<()> {
+    let own = rustix::process::geteuid().as_raw().to_string();
+    match mount.option("user_id").filter(|owner| *owner != own) {
+        None => Ok(()),
+        Some(owner) => bail_as!(
+            BadInput,
+            "{} was mounted by user {owner}; only that user and root may unmount it",
+            path.display()
+        ),
+    }
+}
+
 /// Ordinary users unmount through the setuid helper that mounted for them.
 fn unmount_by_helper(path: &Path, lazy: bool) -> Result<()> {
     let mut helper = std::process::Command::new("fusermount3");
@@ -135,6 +154,9 @@ fn unmount_by_helper(path: &Path, lazy: bool) -> Result<()> {
         Ok(output) if output.status.success() => Ok(()),
         Ok(output) => {
             let reason = String::from_utf8_lossy(&output.stderr);
+            if reason.contains("Device or resource busy") {
+                return Err(in_use(path));
+            }
             bail_as!(BadInput, "can't unmount {}: {}", path.display(), reason.trim())
         }
         Err(error) => {

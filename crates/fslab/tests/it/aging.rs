@@ -202,7 +202,7 @@ fn dry_runs_of_ageing_check_and_change_nothing() {
     let on_image = format!("ext2:{}", text(&image));
     for target in [text(&root), &on_image] {
         let told = works(&["age", "replay", "-n", text(&workload), target]);
-        let would = format!("would do on {target}: {totals}\nnothing was changed\n");
+        let would = format!("on {target}, would do {totals}\nnothing was changed\n");
         assert_eq!(told, would);
     }
     let output = scratch.path().join("aged");

@@ -152,6 +152,9 @@ fn a_wrong_filter_of_messages_is_named() {
 fn a_dry_run_mounts_nothing() {
     let place = Place::new();
     assert_eq!(place.try_mount(&["--dry-run"]), (0, String::new()));
+    let output = place.mount_command(&["--dry-run"]).output().unwrap();
+    let told = String::from_utf8(output.stdout).unwrap();
+    assert!(told.ends_with("; nothing was mounted\n"), "{told}");
     assert!(!is_mounted(&place.point));
 }
 

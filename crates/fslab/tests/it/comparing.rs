@@ -113,7 +113,7 @@ fn halves_are_merged_and_runs_resumed() {
     let text = scratch.done(&["report", "a/samples.jsonl", "b/samples.jsonl"]);
     assert!(text.contains("2 runs together, 36 samples"), "{text}");
     let text = scratch.done(&["report", "--history", "a/samples.jsonl", "b/samples.jsonl"]);
-    assert!(text.starts_with("2 runs, ") && text.contains("too few to tell"), "{text}");
+    assert!(text.starts_with("2 runs, ") && text.contains("too few to find"), "{text}");
     let before = fs::read_to_string(scratch.path("a/samples.jsonl")).unwrap();
     // It was begun as a half and stays one.
     let text = scratch.done(&["compare", "--resume", "a", "--cells", "1/2", "--reruns", "0"]);
@@ -206,7 +206,7 @@ fn mistyped_directories_are_refused() {
         for (places, part) in [
             (["new", "--work-dir", "nope"].as_slice(), "--work-dir nope: there is no such"),
             (&["new", "--work-dir", "plan.toml"], "--work-dir plan.toml: it is no directory"),
-            (&["mine"], "--out mine: it holds report.html, which is of no report"),
+            (&["mine"], "--out mine: it holds report.html, which no report wrote"),
             (&["plan.toml"], "--out plan.toml: it is no directory"),
         ] {
             let (code, _, message) = scratch.fslab(&[command, places].concat());

@@ -22,11 +22,14 @@ fn twofold() -> (Tiered, Vec<u8>) {
     let second = tiered.beside("second");
     let too_many = ["tier", "attach", "--copies", "3", shown(tiered.tree()), shown(&second)];
     let (code, message) = run(&too_many);
-    assert!(code == 3 && message.contains("3 copies are asked for"), "{code} {message}");
+    assert!(code == 3 && message.contains("copies asked for: 3"), "{code} {message}");
     assert!(!second.exists());
     tiered.ok(&["attach", "--copies", "2", shown(tiered.tree()), shown(&second)]);
     let scrubbed = tiered.ok(&["scrub", "--rate", "100MiB", shown(tiered.tree())]);
-    assert!(scrubbed.contains("copies 1, repaired 0, damaged 0, made 1"), "{scrubbed}");
+    assert!(
+        scrubbed.contains("copies verified 1, repaired 0, damaged 0, copies made 1"),
+        "{scrubbed}"
+    );
     tiered.ok(&["release", shown(&file)]);
     (tiered, data)
 }
@@ -68,7 +71,9 @@ fn a_lost_archive_is_told_and_another_takes_its_place() {
 
     assert!(tiered.ok(&replace[1..]).contains("fslab tier scrub"));
     assert!(
-        tiered.ok(&["scrub", shown(&tree)]).contains("copies 2, repaired 1, damaged 0, made 0")
+        tiered
+            .ok(&["scrub", shown(&tree)])
+            .contains("copies verified 2, repaired 1, damaged 0, copies made 0")
     );
     fs::remove_dir_all(tiered.beside("second")).unwrap();
     let file = tree.join("file");
@@ -339,7 +344,7 @@ fn mounted_tree_changes_from_one_archive_to_another() {
     let (code, message) = run(&["tier", "attach", shown(&point), shown(&inside)]);
     assert!(code == 3 && message.contains("must lie outside of the tree"), "{code} {message}");
     let alone = run(&["tier", "retire", shown(&point), shown(&first)]);
-    assert!(alone.0 == 3 && alone.1.contains("1 copies are asked for"), "{alone:?}");
+    assert!(alone.0 == 3 && alone.1.contains("copies asked for: 1"), "{alone:?}");
     assert_eq!(run(&["tier", "drain", "-n", shown(&point), shown(&first)]), alone);
     let attached = tiered.ok(&["attach", shown(&point), shown(&second)]);
     assert!(attached.contains(" attached ") && attached.contains("/second"), "{attached}");
@@ -347,18 +352,25 @@ fn mounted_tree_changes_from_one_archive_to_another() {
     let refused = run(&["tier", "detach", shown(&point), shown(&first)]);
     assert!(refused.0 == 3 && refused.1.contains("run `fslab tier drain` first"), "{refused:?}");
     let dry = tiered.ok(&["drain", "-n", shown(&point), shown(&first)]);
-    let would = "versions 1, copies 1, content 2.0 MiB, without a place 0\nnothing was changed\n";
+    let would = "versions only there 1, copies to make 1, content 2.0 MiB, without another archive \
+                 0\nnothing was changed\n";
     assert_eq!(dry, would);
     assert_eq!(states(&tiered, &point), ["attached", "attached"]);
     assert!(tiered.ok(&["drain", shown(&point), shown(&first)]).contains(" retired "));
-    assert!(tiered.ok(&["drain", "-n", shown(&point), shown(&first)]).starts_with("versions 0,"));
+    assert!(
+        tiered
+            .ok(&["drain", "-n", shown(&point), shown(&first)])
+            .starts_with("versions only there 0,")
+    );
     assert!(!is_free(&first));
     assert!(tiered.ok(&["detach", shown(&point), shown(&first)]).contains(" detached "));
     assert!(is_free(&first));
     assert_eq!(states(&tiered, &point), ["detached", "attached"]);
     fs::remove_dir_all(&first).unwrap();
     assert!(fs::read(tiered.path("file")).unwrap() == data);
-    assert!(tiered.of("scrub", "").contains("copies 2, repaired 0, damaged 0, made 0"));
+    assert!(
+        tiered.of("scrub", "").contains("copies verified 2, repaired 0, damaged 0, copies made 0")
+    );
     tiered.umount();
     // It is so for whoever opens the tree next, and without the tree.
     assert_eq!(states(&tiered, tiered.tree()), ["detached", "attached"]);

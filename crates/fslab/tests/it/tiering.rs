@@ -197,7 +197,7 @@ fn a_file_goes_to_an_archive_and_comes_back_by_range() {
     assert!(tiered.of("state", "file").starts_with("a archived "));
     tiered.of("release", "file");
     assert_eq!(fs::read(&file).unwrap(), data);
-    assert!(tiered.of("scrub", "").contains("copies 1, repaired 0, damaged 0"));
+    assert!(tiered.of("scrub", "").contains("copies verified 1, repaired 0, damaged 0"));
     assert!(tiered.of("scan", "").contains("repaired 0, unneeded 0"));
     tiered.place.umount();
     assert_eq!(fs::read(tiered.place.lower.join("file")).unwrap(), data);
@@ -310,7 +310,7 @@ fn mistakes_are_refused_in_one_line() {
         (&["init", "--archive", other, "--home", home, &lower], "belongs to tier"),
         (
             &["init", "--archive", other, "--home", home, "--copies", "2", plain],
-            "2 copies are asked",
+            "copies asked for: 2",
         ),
         (&["archive", plain], "is in no tree of a tier"),
         (&["recall", "--range", "5", &lower], "a range is OFFSET+LENGTH"),

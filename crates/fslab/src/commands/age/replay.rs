@@ -159,7 +159,7 @@ impl Args {
             _ => require_empty(&*target).map(|()| 0)?,
         };
         target.shutdown().context("ending the target")?;
-        say!("would do on {}: {}", self.target, show::extent(reader)?);
+        say!("on {}, would do {}", self.target, show::extent(reader)?);
         if done > 0 {
             say!("of these, {done} operations are done already");
         }

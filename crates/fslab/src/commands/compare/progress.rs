@@ -1,19 +1,29 @@
-//! How far a comparison has come, on a terminal.
+//! How far a comparison has come: a bar on a terminal, elsewhere a line every ten seconds.
+
+use std::io::{IsTerminal, stderr};
+use std::time::Instant;
 
 use fslab_compare::Observer;
 use fslab_report::sample::Note;
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-/// A progress bar with the time left, on a terminal only.
+use crate::progress::{INTERVAL, shown_time_left};
+
+/// Shows how many runs are done, and how long the rest takes at the rate so far.
 pub(super) struct Progress {
     bar: ProgressBar,
+    begun: Instant,
+    shown: Instant,
 }
 
 impl Progress {
     pub fn new() -> Self {
-        let style = ProgressStyle::with_template("{bar:30} {pos}/{len} runs, {eta} left: {msg}");
+        let style = ProgressStyle::with_template("{bar:30} {msg}");
         let style = style.unwrap_or_else(|_| ProgressStyle::default_bar());
-        Self { bar: ProgressBar::new(0).with_style(style) }
+        // There is nothing to draw before the number of runs is known.
+        let bar = ProgressBar::with_draw_target(Some(0), ProgressDrawTarget::hidden());
+        let now = Instant::now();
+        Self { bar: bar.with_style(style), begun: now, shown: now }
     }
 
     pub fn finish(&self) {
@@ -23,9 +33,17 @@ impl Progress {
 
 impl Observer for Progress {
     fn progress(&mut self, done: u64, total: u64, next: &str) {
-        self.bar.set_length(total);
-        self.bar.set_position(done);
-        self.bar.set_message(next.to_owned());
+        let left = shown_time_left(self.begun.elapsed(), done, total);
+        let line = format!("{done} of {total} runs{left}: {next}");
+        if stderr().is_terminal() {
+            self.bar.set_draw_target(ProgressDrawTarget::stderr());
+            self.bar.set_length(total);
+            self.bar.set_position(done);
+            self.bar.set_message(line);
+        } else if self.shown.elapsed() >= INTERVAL {
+            eprintln!("{line}");
+            self.shown = Instant::now();
+        }
     }
 
     fn note(&mut self, note: &Note) {

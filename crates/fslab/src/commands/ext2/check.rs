@@ -15,6 +15,9 @@ pub struct Args {
     /// Print JSON
     #[arg(long)]
     json: bool,
+    /// Print errors only
+    #[arg(short, long, conflicts_with = "json")]
+    quiet: bool,
     /// The image or device; nothing is written to it
     image: PathBuf,
 }
@@ -27,7 +30,7 @@ impl Args {
         let report = check(device).with_context(|| shown.clone())?;
         if self.json {
             say!("{:#}", as_json(&report));
-        } else {
+        } else if !self.quiet {
             show(&shown, &report);
         }
         if report.is_clean() {

@@ -31,7 +31,12 @@ impl Args {
         let shown = self.image.display().to_string();
         if self.dry_run {
             let Resized { from, to } = self.rehearse().with_context(|| shown.clone())?;
-            say!("{shown}: would change from {from} to {to} blocks; nothing was changed");
+            let would = if from == to {
+                format!("has {from} blocks, and would keep them")
+            } else {
+                format!("would change from {from} to {to} blocks")
+            };
+            say!("{shown}: {would}; nothing was changed");
             return Ok(());
         }
         let device = open_device(&self.image, false)?;

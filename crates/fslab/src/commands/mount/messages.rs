@@ -32,9 +32,8 @@ static IS_FILE: AtomicBool = AtomicBool::new(false);
 /// Starts messages. Colours are for terminals: where messages will leave it, for a file or the
 /// system's log, what is said before has none either.
 pub fn start(leave_the_terminal: bool) {
-    let is_coloured = io::stderr().is_terminal()
-        && !leave_the_terminal
-        && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
+    let is_coloured =
+        io::stderr().is_terminal() && !leave_the_terminal && crate::output::may_have_colour();
     let wanted = std::env::var("FSLAB_LOG").unwrap_or_else(|_unset| DEFAULT.to_owned());
     let (filter, refused) = match EnvFilter::try_new(&wanted) {
         Ok(filter) => (filter, None),

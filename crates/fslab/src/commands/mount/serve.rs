@@ -59,7 +59,7 @@ fn serve_mount(plan: Plan, kept: Option<Kept>, ready: Ready) -> Result<()> {
     // checked: with a handler the daemon gets an error, without one it would be killed.
     let handled = signal_hook::flag::register(SIGXFSZ, Arc::new(AtomicBool::new(false)));
     handled.context("can't handle SIGXFSZ")?;
-    let Plan { stack, options, mount_point, dead, .. } = plan;
+    let Plan { stack, options, mount_point, dead, is_quiet, .. } = plan;
     let log = options.log.as_deref().map(open_log).transpose()?;
     // Before there is a mount that a signal could leave behind.
     let signals = while_deferred(|| Signals::new(ENDING)).flatten();
@@ -82,7 +82,8 @@ fn serve_mount(plan: Plan, kept: Option<Kept>, ready: Ready) -> Result<()> {
     };
     let has_predecessor = context.leaf_options().inherited.is_some();
     let described = (!has_predecessor).then(|| Description::new(&stack));
-    described.iter().flat_map(|one| &one.cautions).for_each(|caution| tracing::warn!("{caution}"));
+    let cautions = described.iter().filter(|_| !is_quiet).flat_map(|one| &one.cautions);
+    cautions.for_each(|caution| tracing::warn!("{caution}"));
     // What may fail fails before there is a mount. A mount that is there already is not looked at:
     // nobody serves it yet.
     let place = match &kept {

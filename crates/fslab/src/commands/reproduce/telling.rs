@@ -11,7 +11,7 @@ use crate::units::counted;
 /// Prints what the plans take, and where the figures of claims come from, each claim where
 /// `with_claims`; a quick run may take so many minutes.
 pub(super) fn describe(library: &Library, minutes: u64, with_claims: bool) -> Result<()> {
-    say!("plans, as far as claims need them:");
+    say!("plans, cut down to what the claims need:");
     for ((_, plan), (name, estimate)) in library.plans.iter().zip(estimates(library, minutes)?) {
         say!("  {name}: {}; {}", plan.name, estimate.trim());
         for target in &plan.targets {
@@ -21,7 +21,7 @@ pub(super) fn describe(library: &Library, minutes: u64, with_claims: bool) -> Re
         }
     }
     for preparation in library.preparations() {
-        say!("  {} is made if it is missing", preparation.file);
+        say!("  {} is made by this command if it is missing", preparation.file);
     }
     for command in library.commands() {
         say!("  command {}: fslab {}", command.name, command.run.join(" "));

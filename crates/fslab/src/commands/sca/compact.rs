@@ -72,7 +72,8 @@ impl Compact {
         let freed = units::bytes(totals.freed_bytes);
         let (files, already) = (counted(totals.compacted, "file"), totals.already);
         if self.dry_run {
-            say!("{files} with {freed} of garbage; {already} without; nothing was changed");
+            say!("{files} would be compacted, with {freed} of garbage");
+            say!("{already} have nothing to gain; nothing was changed");
         } else {
             say!("{files} compacted, {freed} freed; {already} had nothing to gain");
         }

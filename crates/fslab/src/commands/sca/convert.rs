@@ -96,8 +96,11 @@ fn estimate(tree: &Path, layer: &LayerChoice, is_quiet: bool) -> Result<()> {
     drop(progress);
     let (before, after) = (found.before_bytes, found.after_bytes);
     let files = counted(found.files, "file");
-    say!("{files} would be encoded; {} are encoded already or empty", found.already);
-    say!("space: {} now, about {} then ({})", size(before), size(after), share(before, after));
+    let already = found.already;
+    say!("{files} would be encoded with {layer}; {already} encoded already or empty");
+    if found.files > 0 {
+        say!("space: {} now, about {} then ({})", size(before), size(after), share(before, after));
+    }
     say!("estimated from samples of {}; nothing was changed", size(found.sampled_bytes));
     if found.unreadable > 0 {
         say!("not counted: {} that can't be read", counted(found.unreadable, "file"));

@@ -76,7 +76,7 @@ impl Stat {
                     "files": files,
                 })
             );
-        } else if has_directory || outcome.stored_files > 1 {
+        } else if outcome.stored_files > 1 || has_directory && !outcome.is_nothing_but_failures() {
             show_sums(&codecs, outcome.plain_files);
         } else if outcome.stored_files > 0 && codecs.is_empty() {
             // Layers store a file without content as an empty file, without a codec.

@@ -16,7 +16,7 @@ pub struct Verify {
     /// Stored files, or directories of them, by their paths in the lower directory
     #[arg(required = true)]
     paths: Vec<PathBuf>,
-    /// Print a JSON object a line: each finding, then the sums
+    /// Print JSON, an object per line: each finding, then the sums
     #[arg(long)]
     json: bool,
     #[command(flatten)]

@@ -15,6 +15,8 @@ use crate::units;
 pub struct Walk<'a, F> {
     progress: &'a Progress,
     work: F,
+    /// What the user named.
+    named: &'a Path,
     outcome: Outcome,
 }
 
@@ -28,6 +30,8 @@ pub struct Outcome {
     pub stored_files: u64,
     /// The exit code of each file or directory that failed.
     failed: Vec<Code>,
+    /// Of these, directories that are in use.
+    failed_directories: u64,
     /// The directory that was named is in use: so is every other file in it.
     is_stopped: bool,
 }
@@ -42,18 +46,11 @@ where
         let (files, bytes) = paths.iter().map(|path| size_of(path)).fold((0, 0), sum);
         progress.expect(files, bytes);
     }
-    let mut walk = Walk { progress, work, outcome: Outcome::default() };
+    let mut walk = Walk { progress, work, named: Path::new(""), outcome: Outcome::default() };
     for path in paths {
         walk.outcome.is_stopped = false;
-        if path.is_dir() {
-            walk.directory(path)
-        } else {
-            walk.named_file(path)
-        }
-        if walk.outcome.is_stopped {
-            let shown = path.display();
-            progress.print(|| eprintln!("fslab: the rest of {shown} was passed over"));
-        }
+        walk.named = path;
+        if path.is_dir() { walk.directory(path) } else { walk.named_file(path) }
     }
     walk.outcome
 }
@@ -118,10 +115,8 @@ impl<F: FnMut(&Path, Tool) -> Result<()>> Walk<'_, F> {
                 let bytes = path.metadata().map_or(0, |found| found.len());
                 return self.progress.add(path, bytes);
             }
-            Err(error) => {
-                self.outcome.is_stopped |= !is_named && is_in_use(&error);
-                return self.fail(path, &error.into());
-            }
+            Err(error) if !is_named && is_in_use(&error) => return self.stop(),
+            Err(error) => return self.fail(path, &error.into()),
             Ok(tool) => tool,
         };
         self.outcome.stored_files += 1;
@@ -130,6 +125,20 @@ impl<F: FnMut(&Path, Tool) -> Result<()>> Walk<'_, F> {
             self.fail(path, &error);
         }
         self.progress.add(path, stored_bytes);
+    }
+
+    /// Leaves the rest of a directory that is in use.
+    fn stop(&mut self) {
+        self.outcome.is_stopped = true;
+        let shown = self.named.display();
+        self.progress.print(|| {
+            eprintln!(
+                "fslab: {shown} is in use by a mount or another fslab command; unmount it, or wait \
+                 until that ends"
+            );
+        });
+        self.outcome.failed.push(Code::BadInput);
+        self.outcome.failed_directories += 1;
     }
 
     fn fail(&mut self, path: &Path, error: &anyhow::Error) {
@@ -146,18 +155,26 @@ impl Outcome {
         self.failed.len() as u64
     }
 
+    /// Whether there is no figure to show.
+    pub fn is_nothing_but_failures(&self) -> bool {
+        self.failures() > 0 && self.stored_files + self.plain_files == 0
+    }
+
     /// Fails if any file failed.
     ///
     /// # Errors
     /// How many files could not be `done`, with the exit code of the first failure.
     pub fn refuse_failures(&self, done: &str) -> Result<()> {
-        match self.failures() {
-            0 => Ok(()),
-            failures => Err(self.first_code().error(format!(
-                "{} could not be {done}; see above",
-                units::counted(failures, "file")
-            ))),
-        }
+        let directories = self.failed_directories;
+        let counted = match (self.failures() - directories, directories) {
+            (0, 0) => return Ok(()),
+            (0, 1) => "1 directory".to_owned(),
+            (0, more) => format!("{more} directories"),
+            (files, 0) => units::counted(files, "file"),
+            (files, 1) => format!("{} and 1 directory", units::counted(files, "file")),
+            (files, more) => format!("{} and {more} directories", units::counted(files, "file")),
+        };
+        Err(self.first_code().error(format!("{counted} could not be {done}; see above")))
     }
 
     /// The exit code of the first failure.

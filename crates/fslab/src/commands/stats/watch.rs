@@ -60,13 +60,15 @@ fn latency_between(first: &Latency, last: &Latency) -> Latency {
     });
     let buckets: Vec<Bucket> = more.filter(|bucket| bucket.count > 0).collect();
     let longest_ns = buckets.iter().map(|bucket| bucket.upper_ns).max().unwrap_or(0);
+    let max_ns = longest_ns.min(last.max_ns);
+    let at_most = |of_thousand| percentile(&buckets, of_thousand).min(max_ns);
     Latency {
         sum_ns: last.sum_ns.saturating_sub(first.sum_ns),
-        max_ns: longest_ns.min(last.max_ns),
-        p50_ns: percentile(&buckets, 500),
-        p90_ns: percentile(&buckets, 900),
-        p99_ns: percentile(&buckets, 990),
-        p999_ns: percentile(&buckets, 999),
+        max_ns,
+        p50_ns: at_most(500),
+        p90_ns: at_most(900),
+        p99_ns: at_most(990),
+        p999_ns: at_most(999),
         buckets,
     }
 }

@@ -55,7 +55,7 @@ pub fn run(access: &Access, command: &Command, detail: Detail) -> Result<()> {
         say!("{note}");
     }
     let is_done = shown.told > shown.problems && detail.is_text();
-    if matches!(command, Command::DryRun { .. }) && detail.is_text() {
+    if matches!(command, Command::DryRun { .. }) && detail.is_text() && shown.error.is_none() {
         say!("nothing was changed");
     }
     if matches!(command, Command::Release { .. }) && is_done {
@@ -247,8 +247,9 @@ fn as_line(event: &Event) -> Option<String> {
                 (ArchiveUsage::Active, true, _, None) => "attached",
             };
             format!(
-                "{archive} {state:<11} {:<9} {objects:>10} files {:>10}  free {free:>10}  {} {}",
+                "{archive} {state:<11} {:<9} {:>14} {:>10}  free {free:>10}  {} {}",
                 if *encrypted { "encrypted" } else { "plain" },
+                units::counted(*objects, "file"),
                 units::bytes(*bytes),
                 address.as_deref().unwrap_or("-"),
                 away.as_deref().or(refusal.as_deref()).unwrap_or_default()
@@ -290,11 +291,12 @@ fn state_line(state: &FileSummary) -> String {
         Residence::Resident => '-',
     };
     format!(
-        "{letter} {:<15} {:>10} of {:>10} here  copies {}  {}",
+        "{letter} {:<15} {:>10} of {:>10} here  copies {}  {}{}",
         state.state.name(),
         units::bytes(state.resident_bytes),
         units::bytes(state.bytes),
         state.copies.len(),
+        if state.pinned { "pinned  " } else { "" },
         state.path
     )
 }

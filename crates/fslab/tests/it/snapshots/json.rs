@@ -119,8 +119,9 @@ const SHAPES: &[Shape] = &[
     shape(&["tier", "--json", "release", "-n", "photos"], "What would be released.", &[]),
     shape(
         &["probe", "--json", "--only", "block-size,inline-data", "."],
-        "Attributes with their evidence. An `answer` is null or an object of `kind` (`bytes`, `count`, \
-         `at-least`, `bytes-at-least`, `between`, `nanoseconds`, `seconds`, `word`) and `value`.",
+        "Attributes with their evidence. An `answer` is null or an object of `kind` (`bytes`,\n\
+         `count`, `at-least`, `bytes-at-least`, `between`, `nanoseconds`, `seconds`, `word`) and\n\
+         `value`.",
         &["attributes[].evidence"],
     ),
     shape(

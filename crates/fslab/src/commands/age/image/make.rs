@@ -109,7 +109,7 @@ impl Args {
         check_writable(directory)?;
         let instead = if output.exists() { " in the place of the file of this name" } else { "" };
         say!("would make {shown}{instead}: {} of {}", self.filesystem, bytes(size));
-        say!("would do on it: {}", extent(reader)?);
+        say!("on it, would do {}", extent(reader)?);
         say!("nothing was changed");
         Ok(())
     }
