@@ -31,7 +31,8 @@ pub const TABLE: &[(u8, &str)] = &[
     (2, "Wrong usage: an unknown option, or a missing argument."),
     (
         3,
-        "Unusable input: an unknown layer or mount option, a wrong key in a plan, a missing or busy directory.",
+        "Unusable input: an unknown layer or mount option, a wrong key in a plan, a missing or \
+         busy directory.",
     ),
     (4, "The machine lacks something: a tool, a privilege, a kernel feature, a free device."),
     (5, "A gate of `fslab compare --fail-if` failed."),

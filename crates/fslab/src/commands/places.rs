@@ -28,7 +28,8 @@ pub(super) fn make_out(out: &Path, is_own: impl Fn(&str) -> bool) -> Result<()> 
         if !name.to_str().is_some_and(|name| name == LOST_AND_FOUND || is_own(name)) {
             bail_as!(
                 BadInput,
-                "--out {}: it holds {}, which no report wrote; name a new directory or an empty one",
+                "--out {}: it holds {}, which no report wrote; name a new directory or an \
+                 empty one",
                 shown(),
                 name.display()
             );
