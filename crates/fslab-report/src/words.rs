@@ -377,8 +377,8 @@ fn on_noise_floor(report: &Report) -> String {
 }
 
 const LEGEND_PLAIN: [&str; 2] = [
-    "~ no difference shown: the 95 % interval of the ratio holds 1; this does not show that both are \
-     equal.",
+    "~ no difference shown: the 95 % interval of the ratio holds 1; this does not show that both \
+     are equal.",
     "? the interval leaves out 1, which among so many comparisons some do by chance (p after \
      Holm's correction is 0.05 or more).",
 ];

@@ -90,8 +90,8 @@ pub enum Error {
     },
     /// Not enough archives can take a copy.
     #[error(
-        "copies asked for: {wanted}, each in another archive; archives that can take one: {found}{}; \
-         attach another archive first (`fslab tier attach`)",
+        "copies asked for: {wanted}, each in another archive; archives that can take one: \
+         {found}{}; attach another archive first (`fslab tier attach`)",
         for_now(unavailable)
     )]
     TooFewArchives {
