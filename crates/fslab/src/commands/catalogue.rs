@@ -98,8 +98,17 @@ fn plan(text: &Text) -> Entry {
     let targets = plan.targets.iter().map(|target| target.name.as_str()).collect::<Vec<_>>();
     let workloads = plan.workloads.iter().map(|one| one.label.as_str()).collect::<Vec<_>>();
     let lists = [("targets", targets), ("workloads", workloads)];
-    let options = lists.map(|(name, names)| (name.to_owned(), names.join("; "))).to_vec();
+    let options = lists.map(|(name, names)| (name.to_owned(), shortened(&names))).to_vec();
     Entry { options, ..entry }
+}
+
+/// The first names of a list; a sweep over sizes has a workload for each.
+fn shortened(names: &[&str]) -> String {
+    const SHOWN: usize = 8;
+    match names.len() {
+        0..=SHOWN => names.join("; "),
+        all => format!("{}; and {} more", names[..SHOWN].join("; "), all - SHOWN),
+    }
 }
 
 fn layer(layer: &LayerSpec) -> Entry {

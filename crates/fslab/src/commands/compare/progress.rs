@@ -36,7 +36,9 @@ impl Observer for Progress {
         let left = shown_time_left(self.begun.elapsed(), done, total);
         let line = format!("{done} of {total} runs{left}: {next}");
         if stderr().is_terminal() {
-            self.bar.set_draw_target(ProgressDrawTarget::stderr());
+            if self.bar.is_hidden() {
+                self.bar.set_draw_target(ProgressDrawTarget::stderr());
+            }
             self.bar.set_length(total);
             self.bar.set_position(done);
             self.bar.set_message(line);

@@ -202,7 +202,7 @@ fn lines(figures: &Figures) -> Vec<(&'static str, String)> {
         ("tail", counted(figures.segments, "raw piece")),
         ("live", size(figures.live_bytes)),
         ("garbage", size(figures.garbage_bytes)),
-        ("kept aside", counted(figures.kept, "frame")),
+        ("set aside", counted(figures.kept, "frame")),
         ("encoded to", histogram.join("; ")),
     ]
 }

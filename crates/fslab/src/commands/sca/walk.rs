@@ -17,6 +17,8 @@ pub struct Walk<'a, F> {
     work: F,
     /// What the user named.
     named: &'a Path,
+    /// A tree that is in use, of which the rest is passed over.
+    in_use: Option<PathBuf>,
     outcome: Outcome,
 }
 
@@ -32,8 +34,6 @@ pub struct Outcome {
     failed: Vec<Code>,
     /// Of these, directories that are in use.
     failed_directories: u64,
-    /// The directory that was named is in use: so is every other file in it.
-    is_stopped: bool,
 }
 
 /// Calls `work` for each stored file of `paths`. A file that can't be opened, or for which `work`
@@ -46,10 +46,10 @@ where
         let (files, bytes) = paths.iter().map(|path| size_of(path)).fold((0, 0), sum);
         progress.expect(files, bytes);
     }
-    let mut walk = Walk { progress, work, named: Path::new(""), outcome: Outcome::default() };
+    let mut walk =
+        Walk { progress, work, named: Path::new(""), in_use: None, outcome: Outcome::default() };
     for path in paths {
-        walk.outcome.is_stopped = false;
-        walk.named = path;
+        (walk.named, walk.in_use) = (path, None);
         if path.is_dir() { walk.directory(path) } else { walk.named_file(path) }
     }
     walk.outcome
@@ -62,6 +62,12 @@ fn is_in_use(error: &Error) -> bool {
 
 fn sum(one: (u64, u64), other: (u64, u64)) -> (u64, u64) {
     (one.0 + other.0, one.1 + other.1)
+}
+
+/// Whether a directory is the root of a tree that fslab locks.
+fn has_lock(directory: &Path) -> bool {
+    let entries = std::fs::read_dir(directory).into_iter().flatten().flatten();
+    entries.into_iter().any(|entry| fslab_vfs::is_lock_file_name(&entry.file_name()))
 }
 
 /// How many files and bytes there are below a path, as far as they can be seen.
@@ -84,7 +90,7 @@ impl<F: FnMut(&Path, Tool) -> Result<()>> Walk<'_, F> {
     fn entries(&mut self, directory: &Path) -> Result<()> {
         let cant = || format!("can't list {}", directory.display());
         for entry in std::fs::read_dir(directory).with_context(cant)? {
-            if self.outcome.is_stopped {
+            if self.in_use.is_some() {
                 return Ok(());
             }
             let entry = entry.with_context(cant)?;
@@ -92,6 +98,7 @@ impl<F: FnMut(&Path, Tool) -> Result<()>> Walk<'_, F> {
             let kind = entry.file_type().with_context(cant)?;
             if kind.is_dir() {
                 self.directory(&entry.path());
+                self.in_use.take_if(|tree| *tree == entry.path());
             } else if kind.is_file() && !fslab_vfs::is_lock_file_name(&entry.file_name()) {
                 self.file(&entry.path(), false);
             }
@@ -115,7 +122,7 @@ impl<F: FnMut(&Path, Tool) -> Result<()>> Walk<'_, F> {
                 let bytes = path.metadata().map_or(0, |found| found.len());
                 return self.progress.add(path, bytes);
             }
-            Err(error) if !is_named && is_in_use(&error) => return self.stop(),
+            Err(error) if !is_named && is_in_use(&error) => return self.leave_tree_of(path),
             Err(error) => return self.fail(path, &error.into()),
             Ok(tool) => tool,
         };
@@ -127,10 +134,12 @@ impl<F: FnMut(&Path, Tool) -> Result<()>> Walk<'_, F> {
         self.progress.add(path, stored_bytes);
     }
 
-    /// Leaves the rest of a directory that is in use.
-    fn stop(&mut self) {
-        self.outcome.is_stopped = true;
-        let shown = self.named.display();
+    /// Leaves the rest of a tree that is in use: the directory with the lock, or all that the user
+    /// named where that lies above.
+    fn leave_tree_of(&mut self, file: &Path) {
+        let above = file.ancestors().skip(1).take_while(|path| path.starts_with(self.named));
+        let tree = above.filter(|path| has_lock(path)).last().unwrap_or(self.named).to_owned();
+        let shown = tree.display();
         self.progress.print(|| {
             eprintln!(
                 "fslab: {shown} is in use by a mount or another fslab command; unmount it, or wait \
@@ -139,6 +148,7 @@ impl<F: FnMut(&Path, Tool) -> Result<()>> Walk<'_, F> {
         });
         self.outcome.failed.push(Code::BadInput);
         self.outcome.failed_directories += 1;
+        self.in_use = Some(tree);
     }
 
     fn fail(&mut self, path: &Path, error: &anyhow::Error) {
