@@ -64,7 +64,7 @@ fn a_scrub_tells_what_is_damaged_before_it_reads_on() {
         _ => None,
     };
     let figures: Vec<_> = events.iter().filter_map(so_far).collect();
-    assert_eq!((figures.len(), &figures[0]), (5, &("copies".to_owned(), 1)), "{events:?}");
+    assert_eq!((figures.len(), &figures[0]), (5, &("copies_verified".to_owned(), 1)), "{events:?}");
     let Some(Event::Total { figures }) = events.last() else { panic!("{events:?}") };
     assert_eq!(figures[2], ("damaged".to_owned(), 5));
 

@@ -159,7 +159,7 @@ fn archiving_needs_enough_available_archives() {
     let late = Late::new(Settings { copies: 2, ..usual() }, |_| {});
     let ino = late.client().file(Ino::ROOT, "file", &noise(1, MIB)).unwrap();
     let refused = late.archive(ino).unwrap_err().to_string();
-    assert!(refused.contains("there are 1; unavailable for now: 0101"), "{refused}");
+    assert!(refused.contains("can take one: 1; unavailable for now: 0101"), "{refused}");
     assert_eq!(late.containers(), [0, 0]);
     assert!(late.tier.catalogue().pending().unwrap().is_empty());
     late.comes();

@@ -39,7 +39,7 @@ fn what_can_not_be_probed_is_named() {
         assert!(message.contains(part), "{message}");
         assert_eq!(message.trim_end().lines().count(), 1, "{message}");
     };
-    refused(&["probe", "/no/such"], "/no/such: no directory");
+    refused(&["probe", "/no/such"], "/no/such is not a directory");
     refused(&["probe", "/", "--only", "colour"], "no attribute 'colour' (`fslab list attributes`");
     refused(&["probe", "/", "--budget", "1MiB"], "must be at least 16 MiB");
 }

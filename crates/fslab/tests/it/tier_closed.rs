@@ -202,7 +202,7 @@ const AS_A_USER: &str = r#"
         refused unmounted
         tier state "$LOWER/file"
         grep -q "A offline" "$OWN/out" && refused asked
-        "$PROGRAM" mount --dry-run -l tier "$LOWER" "$LOWER" 2>"$OWN/err" || cat "$OWN/err"
+        "$PROGRAM" mount --dry-run -q -l tier "$LOWER" "$LOWER" 2>"$OWN/err" || cat "$OWN/err"
         refused dry-run
         "$PROGRAM" mount -o ro -l tier "$LOWER" "$LOWER" 2>&1 | grep -o "does not open it"
         mv "$OWN/archive" "$OWN/gone"
