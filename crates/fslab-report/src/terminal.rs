@@ -44,7 +44,12 @@ pub(super) fn render(report: &Report) -> String {
     lines.extend(metric_table(report));
     lines.extend(overall(report));
     lines.extend(foot(report));
-    lines.join("\n") + "\n"
+    without_trailing_blanks(&lines.join("\n"))
+}
+
+/// Tables fill each line up to their width.
+fn without_trailing_blanks(text: &str) -> String {
+    text.lines().map(|line| format!("{}\n", line.trim_end())).collect()
 }
 
 fn head(report: &Report) -> Vec<String> {

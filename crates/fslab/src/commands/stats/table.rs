@@ -23,7 +23,9 @@ pub fn render(layers: &[Report]) -> String {
 fn write_layer(text: &mut String, layer: &Report) -> std::fmt::Result {
     writeln!(text, "layer {}: {}", layer.position, plain(&layer.layer))?;
     if !layer.operations.is_empty() {
-        writeln!(text, "{}", table(&layer.operations))?;
+        // Tables fill each line up to their width.
+        let table = table(&layer.operations).to_string();
+        table.lines().try_for_each(|line| writeln!(text, "{}", line.trim_end()))?;
     } else if layer.measures.is_empty() {
         writeln!(text, "  nothing yet")?;
     }
