@@ -44,6 +44,25 @@ fn a_sealed_file_is_walked_to_its_end() {
     assert_eq!(superblock::slots(&identity, &file).len(), 2);
 }
 
+/// The sequences of several gaps end beyond all numbers.
+#[test]
+fn gaps_without_end_are_sealed_and_refused() {
+    let codec = CODECS.iter().find(|codec| codec.name == "copy").unwrap();
+    let identity = Identity::from_stored(codec.number, 12, FILE_ID).unwrap();
+    let mut file = superblock::new_head(&identity);
+    let position: u64 = 0x0123_4567_89AB_CDEF;
+    for sequence in 1..4 {
+        let gap = Frame { sequence, ..Frame::new(Kind::Gap, position, 0) };
+        let at = file.len() as u64;
+        frame::append(&mut file, at, &identity, gap, &[0; 100]);
+        let header = &mut file[at as usize..];
+        let place = header.windows(8).position(|bytes| bytes == position.to_le_bytes()).unwrap();
+        header[place..place + 8].fill(0xFF);
+    }
+    let how = CODECS.iter().position(|codec| codec.name == "copy").unwrap() as u8;
+    check_all(&[&[how][..], &file].concat());
+}
+
 /// A frame of a few kilobytes that unpacks to much more than it says is damaged.
 #[test]
 fn decompression_bombs_are_refused() {
