@@ -90,7 +90,7 @@ pub enum Error {
     },
     /// Not enough archives can take a copy.
     #[error(
-        "copies asked for: {wanted}, each in another archive; archives that can take one: \
+        "archives needed: {wanted}, one for each copy; archives that can take one: \
          {found}{}; attach another archive first (`fslab tier attach`)",
         for_now(unavailable)
     )]

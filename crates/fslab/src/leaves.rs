@@ -100,8 +100,12 @@ pub fn check_free_to_write(leaf: &Leaf) -> Result<()> {
 pub fn check_writable(directory: &Path) -> Result<()> {
     use rustix::fs::{Access, AtFlags, CWD, accessat};
     let access = Access::WRITE_OK | Access::EXEC_OK;
-    accessat(CWD, directory, access, AtFlags::EACCESS).map_err(|error| {
-        let error = std::io::Error::from(error);
+    let is_directory = || match std::fs::metadata(directory)?.is_dir() {
+        true => Ok(()),
+        false => Err(std::io::Error::from(rustix::io::Errno::NOTDIR)),
+    };
+    let may_write = || Ok(accessat(CWD, directory, access, AtFlags::EACCESS)?);
+    is_directory().and_then(|()| may_write()).map_err(|error: std::io::Error| {
         Code::of_io(&error).error(format!("can't write to {}: {error}", directory.display()))
     })
 }
@@ -233,8 +237,14 @@ pub fn open_device(image: &Path, read_only: bool) -> Result<SliceDevice<FileDevi
     let shown = image.display();
     let file = match rustix::fs::open(part.file, flags, Mode::empty()) {
         Err(rustix::io::Errno::NOENT) => bail_as!(BadInput, "the image {shown} does not exist"),
+        Err(rustix::io::Errno::ISDIR) => bail_as!(BadInput, "{shown} is a directory, not an image"),
         file => file.with_context(|| format!("can't open the image {shown}"))?,
     };
+    if rustix::fs::fstat(&file)
+        .is_ok_and(|found| rustix::fs::FileType::from_raw_mode(found.st_mode).is_dir())
+    {
+        bail_as!(BadInput, "{shown} is a directory, not an image");
+    }
     let lock = match read_only {
         true => FlockOperation::NonBlockingLockShared,
         false => FlockOperation::NonBlockingLockExclusive,

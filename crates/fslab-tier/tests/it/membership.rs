@@ -159,7 +159,7 @@ fn retired_archive_takes_no_copies_and_is_read() {
     assert_eq!(world.ask(&tier, "retire", "first").unwrap().usage, Retired);
     assert_eq!(world.usages(), [Retired, Active]);
     let refused = world.ask(&tier, "retire", "second").unwrap_err();
-    assert!(refused.contains("copies asked for: 1, each in another archive"), "{refused}");
+    assert!(refused.contains("archives needed: 1, one for each copy"), "{refused}");
     assert_eq!(world.usages(), [Retired, Active]);
     all_are_right(&fs);
     let client = Client::new(&fs);
@@ -465,7 +465,7 @@ fn home_opens_no_detached_archive_and_asks_for_copies_of_active_ones() {
     assert!(!home.knows(&world.path("first").into()));
     for (archive, usage) in [(second, Retired), (second, Detached)] {
         let refused = world.home().set_usage(archive, usage).unwrap_err().to_string();
-        assert!(refused.contains("copies asked for: 1"), "{refused}");
+        assert!(refused.contains("archives needed: 1"), "{refused}");
     }
     let settings = world.path("home/tier.toml");
     let text = fs::read_to_string(&settings).unwrap();

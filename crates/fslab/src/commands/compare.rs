@@ -12,7 +12,7 @@ mod self_test;
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result, bail};
 use fslab_compare::plan::Form;
@@ -23,7 +23,6 @@ use fslab_sys::signals::Interrupt;
 
 use super::report::Shown;
 use super::{built_in, candidates, places};
-use crate::units;
 
 /// Built-in plans that are run where none is named.
 const DEFAULT_PLAN: &str = "default";
@@ -274,9 +273,10 @@ impl Comparison {
         let Plan { name, rounds, rounds_max, .. } = &self.plan;
         let most = if rounds_max > rounds { format!(" to {rounds_max}") } else { String::new() };
         let (seed, shown) = (self.seed, samples.display());
-        let limit = self.plan.time_limit_seconds.map(|seconds| {
-            format!(", none begun after {}", units::rough(Duration::from_secs(seconds)))
-        });
+        let limit = self
+            .plan
+            .time_limit_seconds
+            .map(|seconds| format!(" in at most {}", dry_run::spoken(seconds as f64)));
         let limit = limit.unwrap_or_default();
         eprintln!("{name}: seed {seed}, {rounds}{most} rounds{limit}, samples in {shown}");
         let outcome = self.measure()?;

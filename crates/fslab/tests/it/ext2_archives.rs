@@ -59,7 +59,7 @@ fn archives_go_in_whole() {
 /// One that leads out by its names, one by a link that a directory is then said to be, one in a
 /// form that is not read, and one that ends too early.
 const BAD_ARCHIVES: &str = "\
-    echo x > x; tar -cPf up.tar --transform 's,^x,../x,' x; mkdir d; ln -s /etc d/l
+    echo x > x; : > empty; tar -cPf up.tar --transform 's,^x,../x,' x; mkdir d; ln -s /etc d/l
     tar -cf out.tar -C d l; rm d/l; mkdir d/l; echo y > d/l/y; tar -rf out.tar -C d l/y
     truncate -s 100K d/s; echo z >> d/s; tar -cSf pax.tar --format=pax -C d s
     head -c 5M /dev/urandom > d/big; tar -cf whole.tar -C d big; head -c 3M whole.tar > cut.tar";
@@ -77,7 +77,8 @@ fn bad_archives_are_refused() {
         ("out.tar", "l/y: l: Not a directory"),
         ("pax.tar", "--format=gnu"),
         ("cut.tar", "cut off"),
-        ("x", "no tar archive"),
+        ("x", "neither a directory nor a tar archive"),
+        ("empty", "neither a directory nor a tar archive"),
     ] {
         let archive = place.lower.join(name);
         let (_, told) = fails(&["ext2", "import", image, archive.to_str().unwrap()]);

@@ -22,7 +22,7 @@ fn twofold() -> (Tiered, Vec<u8>) {
     let second = tiered.beside("second");
     let too_many = ["tier", "attach", "--copies", "3", shown(tiered.tree()), shown(&second)];
     let (code, message) = run(&too_many);
-    assert!(code == 3 && message.contains("copies asked for: 3"), "{code} {message}");
+    assert!(code == 3 && message.contains("archives needed: 3"), "{code} {message}");
     assert!(!second.exists());
     tiered.ok(&["attach", "--copies", "2", shown(tiered.tree()), shown(&second)]);
     let scrubbed = tiered.ok(&["scrub", "--rate", "100MiB", shown(tiered.tree())]);
@@ -344,7 +344,7 @@ fn mounted_tree_changes_from_one_archive_to_another() {
     let (code, message) = run(&["tier", "attach", shown(&point), shown(&inside)]);
     assert!(code == 3 && message.contains("must lie outside of the tree"), "{code} {message}");
     let alone = run(&["tier", "retire", shown(&point), shown(&first)]);
-    assert!(alone.0 == 3 && alone.1.contains("copies asked for: 1"), "{alone:?}");
+    assert!(alone.0 == 3 && alone.1.contains("archives needed: 1"), "{alone:?}");
     assert_eq!(run(&["tier", "drain", "-n", shown(&point), shown(&first)]), alone);
     let attached = tiered.ok(&["attach", shown(&point), shown(&second)]);
     assert!(attached.contains(" attached ") && attached.contains("/second"), "{attached}");

@@ -310,7 +310,7 @@ fn mistakes_are_refused_in_one_line() {
         (&["init", "--archive", other, "--home", home, &lower], "belongs to tier"),
         (
             &["init", "--archive", other, "--home", home, "--copies", "2", plain],
-            "copies asked for: 2",
+            "archives needed: 2",
         ),
         (&["archive", plain], "is in no tree of a tier"),
         (&["recall", "--range", "5", &lower], "a range is OFFSET+LENGTH"),

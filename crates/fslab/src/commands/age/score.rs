@@ -11,6 +11,7 @@ use fslab_layers::Leaf;
 use fslab_vfs::{FileSystem, Ino, Request, Size};
 
 use super::tables::{print_score, score_json, write_by_size};
+use crate::exit::Code;
 use crate::leaves;
 
 /// The number by which Linux knows ext2, ext3 and ext4.
@@ -46,7 +47,9 @@ impl Args {
     pub fn run(self) -> Result<()> {
         let group_bytes = self.group_size.map(|size| size.bytes());
         let status = std::fs::metadata(&self.path);
-        let status = status.with_context(|| self.path.display().to_string())?;
+        let status = status.map_err(|error| {
+            Code::of_io(&error).error(format!("{}: {error}", self.path.display()))
+        })?;
         let name = self.path.display().to_string();
         let with_map = self.map.is_some();
         let score = if status.is_dir() {

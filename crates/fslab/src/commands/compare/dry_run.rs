@@ -177,7 +177,7 @@ pub(super) fn estimate(args: &Args, plan: &Plan, durations: &Durations) -> Strin
     text + "\n"
 }
 
-fn spoken(seconds: f64) -> String {
+pub(super) fn spoken(seconds: f64) -> String {
     let whole = Duration::from_secs(seconds.ceil() as u64).as_secs();
     match (whole / 3600, whole / 60 % 60, whole % 60) {
         (0, 0, seconds) => format!("{seconds} s"),

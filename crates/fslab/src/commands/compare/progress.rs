@@ -34,7 +34,8 @@ impl Progress {
 impl Observer for Progress {
     fn progress(&mut self, done: u64, total: u64, next: &str) {
         let left = shown_time_left(self.begun.elapsed(), done, total);
-        let line = format!("{done} of {total} runs{left}: {next}");
+        let next = if next.is_empty() { String::new() } else { format!(": {next}") };
+        let line = format!("{done} of {total} runs{left}{next}");
         if stderr().is_terminal() {
             if self.bar.is_hidden() {
                 self.bar.set_draw_target(ProgressDrawTarget::stderr());

@@ -16,6 +16,7 @@ use tar::{Archive, Entry, EntryType};
 
 use super::attributes::Attributes;
 use super::walk::{PIECE_BYTES, request};
+use crate::exit::Code;
 
 /// Runs of zeros at least this long become holes in files that were sparse.
 const HOLE_BYTES: usize = 4096;
@@ -30,8 +31,16 @@ pub(super) fn unpack(bytes: impl Read, target: &dyn FileSystem, root: Ino) -> Re
     let (made, directories) = (HashSet::new(), Vec::new());
     let mut unpacker = Unpacker { target, root, request, keep_owner, made, directories };
     let mut archive = Archive::new(bytes);
-    for entry in archive.entries().context("no tar archive")? {
-        let mut entry = entry.context("no tar archive, or one that is cut off")?;
+    let not_an_archive =
+        || Code::BadInput.error("neither a directory nor a tar archive".to_owned());
+    let mut is_first = true;
+    for entry in archive.entries().context("can't read the archive")? {
+        let mut entry = match entry {
+            // The library says which bytes it did not understand, whatever they are.
+            Err(error) if is_first && error.get_ref().is_some() => return Err(not_an_archive()),
+            entry => entry.context("the archive is damaged or cut off")?,
+        };
+        is_first = false;
         let path = entry.path()?.into_owned();
         unpacker.entry(&mut entry, &path).with_context(|| path.display().to_string())?;
     }

@@ -18,6 +18,7 @@ use fslab_vfs::{
 use super::attributes::Attributes;
 use super::tape;
 use super::walk::{self, Image, PIECE_BYTES, request};
+use crate::exit::Code;
 
 /// Arguments of `fslab ext2 import`.
 #[derive(Debug, clap::Args)]
@@ -64,7 +65,14 @@ impl Source {
         if path.is_dir() {
             return Ok(Self::Directory(Box::new(open_host(path)?)));
         }
-        let file = File::open(path).with_context(|| path.display().to_string())?;
+        let shown = path.display();
+        let refused =
+            |error: std::io::Error| Code::of_io(&error).error(format!("{shown}: {error}"));
+        let file = File::open(path).map_err(refused)?;
+        let found = file.metadata().map_err(refused)?;
+        if found.is_file() && found.len() == 0 {
+            bail_as!(BadInput, "{shown} is empty: neither a directory nor a tar archive");
+        }
         Ok(Self::Archive(Box::new(BufReader::new(file))))
     }
 }

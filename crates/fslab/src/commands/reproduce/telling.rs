@@ -12,10 +12,12 @@ use crate::units::counted;
 /// `with_claims`; a quick run may take so many minutes.
 pub(super) fn describe(library: &Library, minutes: u64, with_claims: bool) -> Result<()> {
     say!("plans, cut down to what the claims need:");
+    // What is missing is made, and listed below.
+    let is_all_there = library.preparations().is_empty();
     for ((_, plan), (name, estimate)) in library.plans.iter().zip(estimates(library, minutes)?) {
         say!("  {name}: {}; {}", plan.name, estimate.trim());
         for target in &plan.targets {
-            if let Some(needs) = &target.needs {
+            if let Some(needs) = target.needs.as_ref().filter(|_| is_all_there) {
                 say!("    {} needs {needs}", target.name);
             }
         }

@@ -78,6 +78,9 @@ impl Stat {
             );
         } else if outcome.stored_files > 1 || has_directory && !outcome.is_nothing_but_failures() {
             show_sums(&codecs, outcome.plain_files);
+            if outcome.stored_files == 0 {
+                self.paths.iter().for_each(|path| advise_on_mount(path));
+            }
         } else if outcome.stored_files > 0 && codecs.is_empty() {
             // Layers store a file without content as an empty file, without a codec.
             self.paths.iter().for_each(|path| say!("{}: empty", path.display()));
@@ -124,6 +127,17 @@ impl Sums {
             units::bytes(self.allocated_bytes),
             units::bytes(self.garbage_bytes),
         ]
+    }
+}
+
+/// Through a mount, stored files are plain ones.
+fn advise_on_mount(path: &Path) {
+    let Ok(place) = path.canonicalize() else { return };
+    if let Ok(Some(mount)) = fslab_sys::mounts::mounted_on(&place)
+        && mount.file_system == "fuse.fslab"
+    {
+        let (shown, lower) = (path.display(), mount.source.display());
+        say!("{shown} is a mount: unmount it, and name what lies below, {lower}");
     }
 }
 
