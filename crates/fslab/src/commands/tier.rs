@@ -139,6 +139,9 @@ enum Action {
     /// Wait for running recalls of these files; start none
     Wait(Paths),
     /// Show which files are local, archived or offline
+    ///
+    /// Each line begins with a letter: - for a file that is only here, c changed since it was
+    /// archived, a archived and here, p partly here, A offline (only in archives), ! damaged.
     #[command(visible_alias = "ls")]
     State {
         #[command(flatten)]

@@ -141,14 +141,18 @@ fn a_directory_in_use_keeps_no_other_from_being_verified() {
     }
     fs::remove_file(inner.join(".fslab-lock")).unwrap();
     place.mount(&["-l", "zstd"]);
-    let parent = place.lower.parent().unwrap();
+    let (parent, point) = (place.lower.parent().unwrap(), place.point.display());
     let [used, free, parent] = [&*place.lower, &*free, parent].map(|path| path.to_str().unwrap());
     for named in [&[used, free][..], &[parent]] {
         let output = fslab(&[&["sca", "verify", "-v"], named].concat()).output().unwrap();
         let told = [output.stdout, output.stderr].map(|text| String::from_utf8(text).unwrap());
         let [told, errors] = told;
         assert_eq!(output.status.code(), Some(3), "{told}{errors}");
-        assert_eq!(errors.matches(&format!("{used} is in use by a mount")).count(), 1, "{errors}");
+        assert_eq!(
+            errors.matches(&format!("{used} is in use by the mount on {point}")).count(),
+            1,
+            "{errors}"
+        );
         let end = "fslab: 1 directory could not be verified; see above\n";
         assert!(errors.ends_with(end), "{errors}");
         assert_eq!(told.matches(&format!("{free}/")).count(), NAMES.len(), "{told}");

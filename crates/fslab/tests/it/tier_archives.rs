@@ -319,7 +319,8 @@ fn archive_is_named_by_url_or_by_path() {
 /// The state of each archive as `fslab tier archives` prints it.
 fn states(tiered: &Tiered, tree: &Path) -> Vec<String> {
     let told = tiered.ok(&["archives", shown(tree)]);
-    told.lines().map(|line| line.split_whitespace().nth(1).unwrap().to_owned()).collect()
+    let lines = told.lines().skip(1);
+    lines.map(|line| line.split_whitespace().nth(1).unwrap().to_owned()).collect()
 }
 
 /// Whether nobody holds the lease of an archive.

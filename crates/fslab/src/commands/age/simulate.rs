@@ -22,6 +22,7 @@ const PAPER_FRAGMENT: u32 = 1024;
 
 const HELP: &str = "\
 Figures:
+  volume            what whole groups (--group-size) hold of the volume that the workload is for
   layout score      of the blocks that have one before them in their file, the share that lies
                     right behind it: 1 where no file is in pieces
   split files       their first block is in another group than their directory

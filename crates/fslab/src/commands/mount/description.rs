@@ -1,5 +1,6 @@
 //! What a daemon answers to `fslab status`: what it serves, how, and since when.
 
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -63,10 +64,20 @@ impl Description {
     }
 }
 
-/// The lower file system, by an absolute path where it is a directory.
+/// The lower file system, by an absolute path where it is a directory or an image.
 fn absolute(leaf: &Leaf) -> String {
-    let path = leaf.directory().and_then(|path| path.canonicalize().ok());
-    path.map_or_else(|| leaf.to_string(), |path| Leaf::Directory(path).to_string())
+    let leaf = match leaf {
+        Leaf::Directory(path) => path.canonicalize().ok().map(Leaf::Directory),
+        Leaf::Foreign(spec, argument) => {
+            let end = argument.find('?').unwrap_or(argument.len());
+            let (path, options) = argument.split_at(end);
+            let whole = Path::new(path).canonicalize().ok();
+            whole.map(|path| Leaf::Foreign(spec, format!("{}{options}", path.display())))
+        }
+        Leaf::Memory => None,
+    }
+    .unwrap_or_else(|| leaf.clone());
+    leaf.to_string()
 }
 
 /// What users of a stack must know, each as one line.

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use fslab_sca::{Error, Tool};
+use fslab_sys::mounts::MountEntry;
 use fslab_vfs::Errno;
 
 use crate::exit::{Code, one_line};
@@ -68,6 +69,16 @@ fn sum(one: (u64, u64), other: (u64, u64)) -> (u64, u64) {
 fn has_lock(directory: &Path) -> bool {
     let entries = std::fs::read_dir(directory).into_iter().flatten().flatten();
     entries.into_iter().any(|entry| fslab_vfs::is_lock_file_name(&entry.file_name()))
+}
+
+/// Where a directory is mounted by fslab, as far as the list of mounts shows it.
+fn mount_over(tree: &Path) -> Option<PathBuf> {
+    let tree = tree.canonicalize().ok()?;
+    let is_of_it = |mount: &MountEntry| {
+        mount.file_system == "fuse.fslab"
+            && Path::new(&mount.source).canonicalize().is_ok_and(|source| source == tree)
+    };
+    fslab_sys::mounts::list().ok()?.into_iter().find(is_of_it).map(|mount| mount.target)
 }
 
 /// How many files and bytes there are below a path, as far as they can be seen.
@@ -140,12 +151,13 @@ impl<F: FnMut(&Path, Tool) -> Result<()>> Walk<'_, F> {
         let above = file.ancestors().skip(1).take_while(|path| path.starts_with(self.named));
         let tree = above.filter(|path| has_lock(path)).last().unwrap_or(self.named).to_owned();
         let shown = tree.display();
-        self.progress.print(|| {
-            eprintln!(
-                "fslab: {shown} is in use by a mount or another fslab command; unmount it, or wait \
-                 until that ends"
-            );
-        });
+        let user = match mount_over(&tree) {
+            Some(point) => format!("by the mount on {}: unmount it first", point.display()),
+            None => {
+                "by a mount or another fslab command: unmount it, or wait until that ends".into()
+            }
+        };
+        self.progress.print(|| eprintln!("fslab: {shown} is in use {user}"));
         self.outcome.failed.push(Code::BadInput);
         self.outcome.failed_directories += 1;
         self.in_use = Some(tree);

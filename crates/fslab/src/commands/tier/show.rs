@@ -49,6 +49,12 @@ impl Detail {
 /// Runs a command and shows its events.
 pub fn run(access: &Access, command: &Command, detail: Detail) -> Result<()> {
     let mut shown = Shown::new(detail, command);
+    if matches!(command, Command::Archives) && detail.is_text() {
+        say!(
+            "{}",
+            archive_line(["archive", "state", "kind", "objects", "size", "free", "address"])
+        );
+    }
     access.ask(command, &mut |event| shown.show(event))?;
     shown.progress.finish();
     if let Some(note) = nothing_in(command).filter(|_| shown.told == 0 && detail.is_text()) {
@@ -246,21 +252,23 @@ fn as_line(event: &Event) -> Option<String> {
                 (ArchiveUsage::Retired, ..) => "retired",
                 (ArchiveUsage::Active, true, _, None) => "attached",
             };
-            format!(
-                "{archive} {state:<11} {:<9} {:>14} {:>10}  free {free:>10}  {} {}",
-                if *encrypted { "encrypted" } else { "plain" },
-                units::counted(*objects, "file"),
-                units::bytes(*bytes),
-                address.as_deref().unwrap_or("-"),
-                away.as_deref().or(refusal.as_deref()).unwrap_or_default()
-            )
-            .trim_end()
-            .to_owned()
+            let kind = if *encrypted { "encrypted" } else { "plain" };
+            let (archive, objects, size) =
+                (archive.to_string(), objects.to_string(), units::bytes(*bytes));
+            let address = address.as_deref().unwrap_or("-");
+            let line = archive_line([&archive, state, kind, &objects, &size, &free, address]);
+            let problem = away.as_deref().or(refusal.as_deref()).unwrap_or_default();
+            format!("{line} {problem}").trim_end().to_owned()
         }
         Event::Progress { figures } => format!("so far: {}", figures_line(figures)),
         Event::Total { figures } => figures_line(figures),
         Event::End { .. } => return None,
     })
+}
+
+fn archive_line(columns: [&str; 7]) -> String {
+    let [archive, state, kind, objects, size, free, address] = columns;
+    format!("{archive:<32} {state:<11} {kind:<9} {objects:>8} {size:>10} {free:>10}  {address}")
 }
 
 fn figures_line(figures: &[(String, u64)]) -> String {
