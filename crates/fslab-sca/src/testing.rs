@@ -224,7 +224,7 @@ fn drafted(identity: &Identity, bytes: &[u8], sequence: u64) -> Option<(Frame, u
     let length = (record.stored_length.get() as usize).clamp(header_bytes, longest);
     let kind = Kind::from_number(record.kind).unwrap_or(Kind::Data);
     let position = record.position.get() >> (record.flags & 0x3e);
-    // So that a sequence is left for the next frame. What is still too large the parser refuses.
+    // The next frame needs a sequence too. The parser refuses a gap that is still too long.
     let most = if kind == Kind::Gap { (u64::MAX - sequence) / 2 } else { u64::MAX };
     let position = position.min(most);
     let draft = Frame {

@@ -78,7 +78,7 @@ fn open_leaf(argument: &str, options: &LeafOptions) -> Result<Arc<dyn FileSystem
     Ok(ext2)
 }
 
-/// Checks that the present user can write to a leaf, and that nobody else uses it.
+/// Checks that the present user can write to a leaf, and that no other program uses it.
 ///
 /// # Errors
 /// Why not.
@@ -122,15 +122,20 @@ fn make_in_memory(wanted: &Wanted<'_>) -> Result<Ext2> {
     Ok(Ext2::open(device, wanted.options.clone())?)
 }
 
-/// The image and how it is to be used. A file whose name only looks like this is taken as it is.
-fn parse(argument: &str) -> Result<Wanted<'_>> {
+/// The image, and the options behind its question mark. A file of this whole name has no options.
+pub fn image_and_options(argument: &str) -> (&Path, Option<&str>) {
     let whole = Path::new(argument);
     let parts = argument.split_once('?').filter(|_| !whole.exists());
-    let (image, pairs) = parts.map_or((whole, ""), |(image, pairs)| (Path::new(image), pairs));
+    parts.map_or((whole, None), |(image, options)| (Path::new(image), Some(options)))
+}
+
+/// The image and how it is to be used.
+fn parse(argument: &str) -> Result<Wanted<'_>> {
+    let (image, pairs) = image_and_options(argument);
     let mut options = VolumeOptions::default();
     set_cache(&mut options, cache_bytes()).context("a cache of this size can't be had")?;
     let mut wanted = Wanted { image, options, size: None, bytes_per_inode: None };
-    for pair in pairs.split('&').filter(|_| parts.is_some()) {
+    for pair in pairs.into_iter().flat_map(|pairs| pairs.split('&')) {
         if set(&mut wanted, pair).is_none() {
             let policies: Vec<_> = alloc::POLICIES.iter().map(|policy| policy.name).collect();
             bail_as!(

@@ -156,7 +156,7 @@ impl Progress {
         counts.begun = Instant::now();
     }
 
-    /// For work that goes on within files, which [`Self::add`] counts at their ends.
+    /// Takes the progress within a file. [`Self::add`] counts the file when it is done.
     #[must_use]
     pub fn within(&self) -> Within {
         Within { shared: Arc::clone(&self.shared) }

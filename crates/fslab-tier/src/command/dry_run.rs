@@ -77,7 +77,7 @@ impl Execution<'_> {
         total(self.tell, &[("versions", versions), ("copies", copies), ("content_bytes", bytes)])
     }
 
-    /// A drain verifies the copies first, and copies anew what is damaged; that is not known here.
+    /// A real drain reads the copies and replaces damaged ones. A dry run does not read them.
     fn would_drain(&mut self, archive: &str) -> Result<()> {
         let tier = self.tier;
         let drained = self.retirable(archive)?.id;

@@ -78,7 +78,7 @@ fn everything_goes_out_encrypted_and_comes_back_by_range() {
     assert_eq!((scrubbed.copies, scrubbed.repaired, scrubbed.damaged.len()), (14 + 2, 0, 0));
 }
 
-/// What is repaired is sealed anew, with the key of the archive that it goes to.
+/// A repaired copy is encrypted again, with the key of the archive that it is written to.
 #[test]
 fn a_damaged_copy_is_repaired_from_an_archive_with_another_key() {
     let (bench, tier, fs) = bench();

@@ -226,7 +226,7 @@ fn a_list_that_somebody_made_up_fills_no_other_archive() {
         bench.archives[1].put((ContainerKind::Files, first.container), crafted);
         let scrubbed = bench.tier.scrub(&own_request()).unwrap();
         assert!(bytes_of(&bench, 0, first.container) == whole, "{more}: {scrubbed:?}");
-        // What is damaged of it is repaired, and what its list tells of it counts.
+        // Its damaged part is repaired, and its list says what belongs to it.
         bench.archives[0].damage_at(first.container, first.offset + 300);
         bench.archives[0].damage_at(first.container, whole.len() as u64 - 20);
         let scrubbed = bench.tier.scrub(&own_request()).unwrap();

@@ -95,7 +95,7 @@ struct Plan {
 }
 
 impl Plan {
-    /// What is left to be checked where nothing is mounted.
+    /// Does the rest of a dry run: looks at a kept mount, or says that the mount is possible.
     fn rehearse(&self) -> Result<()> {
         if let Some(resumed) = &self.resumed {
             return resumed.look();

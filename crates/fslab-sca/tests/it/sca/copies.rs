@@ -208,7 +208,7 @@ fn damage_at_the_end_of_a_copy_is_not_taken_for_a_crash() {
         let found = [Err(Errno::IO), Err(Errno::IO), Ok(FILES[2].1)];
         assert_eq!(lengths(codec, &copy), found, "{codec}");
 
-        // A mount that never ended: the damage may be what it had not synced.
+        // The mount was never unmounted: it may not have synced the damaged bytes.
         let fs = mount(codec, &crashed);
         Client::new(&*fs).file(Ino::ROOT, "file", &text(3000)).unwrap();
         drop(fs);

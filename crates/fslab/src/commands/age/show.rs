@@ -99,7 +99,7 @@ impl Args {
 
 /// What a workload does, added up.
 struct Summary {
-    /// What it leaves.
+    /// The files and directories at the end.
     population: Population,
     /// Operations of each kind.
     counts: [u64; OperationKind::ALL.len()],

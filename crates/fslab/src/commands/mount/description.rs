@@ -1,10 +1,10 @@
 //! What a daemon answers to `fslab status`: what it serves, how, and since when.
 
-use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use crate::leaves;
 use fslab_fuse::{Granted, MountOptions};
 use fslab_layers::{LayerChoice, Leaf, Service, Stack};
 use fslab_tier::stored::Marks;
@@ -51,7 +51,7 @@ impl Description {
         }
     }
 
-    /// The same with what was asked for and granted.
+    /// The same description with the modes that were asked for or granted.
     pub fn served(self, options: &MountOptions, granted: &Granted) -> Self {
         let modes = [
             ("read-only", options.read_only),
@@ -69,10 +69,11 @@ fn absolute(leaf: &Leaf) -> String {
     let leaf = match leaf {
         Leaf::Directory(path) => path.canonicalize().ok().map(Leaf::Directory),
         Leaf::Foreign(spec, argument) => {
-            let end = argument.find('?').unwrap_or(argument.len());
-            let (path, options) = argument.split_at(end);
-            let whole = Path::new(path).canonicalize().ok();
-            whole.map(|path| Leaf::Foreign(spec, format!("{}{options}", path.display())))
+            let (image, _) = leaves::image_and_options(argument);
+            let options = &argument[image.as_os_str().len()..];
+            // Memory, and a part of an image, are shown as they were given.
+            let image = image.canonicalize().ok();
+            image.map(|image| Leaf::Foreign(spec, format!("{}{options}", image.display())))
         }
         Leaf::Memory => None,
     }

@@ -12,7 +12,7 @@ use crate::units::counted;
 /// `with_claims`; a quick run may take so many minutes.
 pub(super) fn describe(library: &Library, minutes: u64, with_claims: bool) -> Result<()> {
     say!("plans, cut down to what the claims need:");
-    // What is missing is made, and listed below.
+    // This command makes the missing images; it lists them below.
     let is_all_there = library.preparations().is_empty();
     for ((_, plan), (name, estimate)) in library.plans.iter().zip(estimates(library, minutes)?) {
         say!("  {name}: {}; {}", plan.name, estimate.trim());

@@ -112,7 +112,7 @@ fn bind(path: &Path) -> std::io::Result<(UnixListener, Socket)> {
     Ok((listener, socket))
 }
 
-/// Whether a path is a socket where nobody listens.
+/// Whether a path is a socket that no process listens on.
 fn is_left_over(path: &Path) -> bool {
     matches!(UnixStream::connect(path), Err(error) if error.kind() == ErrorKind::ConnectionRefused)
         && path.symlink_metadata().is_ok_and(|found| found.file_type().is_socket())

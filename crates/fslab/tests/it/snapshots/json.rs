@@ -325,7 +325,7 @@ fn documented(heading: &str) -> String {
     lines.unwrap_or_default().to_owned()
 }
 
-/// Whether a field is documented. What is null on one machine has a value on another.
+/// Whether a field is documented. Its type may differ: a field can be null on one machine only.
 fn is_known(line: &str, known: &str) -> bool {
     let (path, _kinds) = line.split_once(": ").unwrap();
     known.lines().any(|line| line.starts_with(&format!("{path}: ")))
