@@ -24,7 +24,7 @@ use crate::{environment, process};
 const IMAGE_SIZE_BYTES: u64 = 4 << 30;
 
 /// How often unmounting is tried while something is still using the mount.
-const UNMOUNT_TRIES: usize = 50;
+const UNMOUNT_TRIES: usize = 600;
 const UNMOUNT_PAUSE: Duration = Duration::from_millis(100);
 
 /// What is mounted over the file system of the kernel.

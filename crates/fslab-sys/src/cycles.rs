@@ -165,7 +165,8 @@ mod tests {
                 }
                 counter.end().ticks.saturating_sub(begin)
             };
-            (0..9).map(|_| once()).min().unwrap_or_default()
+            // On a busy machine, most intervals also hold the work of others.
+            (0..199).map(|_| once()).min().unwrap_or_default()
         };
         let (little, much) = (ticks_of(1_000), ticks_of(100_000));
         assert!(much > 20 * little, "{little} and {much} cycles");
