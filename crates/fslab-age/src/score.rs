@@ -4,7 +4,6 @@
 //! that directly follow their predecessor on the device, without the first block of each file. Sums
 //! count blocks, not files. `docs/guide/src/aging.md` has the rules, including those for holes and
 //! FIEMAP.
-//! `docs/guide/src/aging.md`.
 
 mod chart;
 mod distance;

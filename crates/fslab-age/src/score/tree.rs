@@ -100,7 +100,6 @@ impl Scorer<'_> {
 ///
 /// # Errors
 /// Errors of the file system.
-/// What the file system answers.
 pub fn tree_checksum(target: &dyn FileSystem, with_owners: bool) -> Result<String> {
     let mut lines = Vec::new();
     visit(target, &mut |path, _directory, attr, _last| {

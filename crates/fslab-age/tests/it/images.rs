@@ -85,8 +85,8 @@ fn images_of_version_1_are_read() {
     }
 }
 
-/// Each byte is damaged in turn, and the file is truncated. The result is an error or the same
-/// image.
+/// Bytes are damaged one at a time, each of the first 300 and then every 37th, and the file is
+/// truncated. The result is an error or the same image.
 #[test]
 fn damage_is_noticed() {
     let scratch = tempfile::tempdir().unwrap();
