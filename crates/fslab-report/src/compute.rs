@@ -76,8 +76,8 @@ impl Report {
     }
 }
 
-/// Counts the rows that wrote to a device without being steady, and finds the worst. For sweeps only
-/// the sums are considered.
+/// Counts the rows that wrote to a device without being steady, and finds the worst. For sweeps
+/// only the sums are considered.
 fn least_steady(groups: &[Group]) -> Option<Unsteady> {
     let rows = groups.iter().filter(|group| group.size_bytes.is_none()).flat_map(|group| {
         group.rows.iter().filter_map(move |row| {
