@@ -2,12 +2,13 @@
 //!
 //! As in e2fsck, there are five passes: inodes and their blocks; directories; the parent of each
 //! directory; link counts; bitmaps and group counts. Nothing is written. The work is bounded by the
-//! size of the image. Memory holds a bit per block, the block list of each directory, and some
-//! bytes for each inode, each indirect block and each name of one directory.
+//! size of the image. Memory holds a bit per block and the block list of each directory. It also
+//! holds some bytes for each inode, each indirect block and each name of one directory.
 //!
 //! The verdict equals that of e2fsck for the features that this crate knows. Two problems that
-//! e2fsck overlooks are reported too, and marked: names of one hash in two leaves of an index where
-//! the kernel would not find them, and a name that occurs in two blocks of a directory.
+//! e2fsck overlooks are reported too, and marked. One is a pair of names with one hash in two
+//! leaves of an index, where the kernel would not find them. The other is a name that occurs in two
+//! blocks of a directory.
 //!
 //! Not checked: copies of the superblock, contents of files.
 

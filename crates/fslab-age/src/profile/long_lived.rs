@@ -72,9 +72,9 @@ impl Residents {
 }
 
 /// Returns the use of each of `count` directories: the quantiles of the lognormal distribution in
-/// random order. With random weights, the use of the busiest of about ninety directories would
-/// differ from seed to seed, and with it the number of files that overflow its group. Here only its
-/// position differs.
+/// random order. Random weights would vary too much. The use of the busiest of about ninety
+/// directories would differ from seed to seed, and so the number of files that overflow its group.
+/// Here only its position differs.
 pub fn even_weights(count: u64, sigma: f64, random: &mut Pcg64) -> Vec<f64> {
     let normal = Normal::standard();
     let quantile = |place: u64| normal.inverse_cdf((place as f64 + 0.5) / count as f64);

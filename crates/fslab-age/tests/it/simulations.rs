@@ -78,8 +78,8 @@ fn policies_differ_as_in_the_paper() {
 }
 
 /// Hot files are read and overwritten faster if they stay in their group. On such a small volume
-/// the gain of one seed is 0.3 to 6.8 % for reading and -0.3 to 2.9 % for overwriting (seeds 1 to
-/// 8). Therefore three seeds are summed.
+/// the gain varies between seeds 1 to 8: 0.3 to 6.8 % for reading and -0.3 to 2.9 % for
+/// overwriting. Therefore three seeds are summed.
 #[test]
 fn hot_files_gain_from_staying_in_their_group() {
     let [smart, _, noswitch, _] = variants();

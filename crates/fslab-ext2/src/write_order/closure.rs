@@ -3,11 +3,11 @@
 //!
 //! These are soft updates in coarse steps (Ganger and Patt, "Metadata Update Performance in File
 //! Systems", OSDI 1994). The closure contains the file's inode and indirect blocks. If the device
-//! does not have the file's name, the closure also contains the directory's inode, its new blocks,
-//! the block with the name and the index blocks above it. The same holds for each parent up to one
-//! whose name the device has. If a name was removed and made again, the device may have it in
-//! another block with its earlier inode. The closure then contains all changed blocks of the
-//! directory.
+//! does not have the file's name, the closure also contains a part of the directory. That part is
+//! the inode, its new blocks, the block with the name and the index blocks above it. The same holds
+//! for each parent up to one whose name the device has. If a name was removed and made again, the
+//! device may have it in another block with its earlier inode. The closure then contains all
+//! changed blocks of the directory.
 //!
 //! A block that is shared with other files is written without their changes, which are *rolled
 //! back*:
@@ -19,10 +19,10 @@
 //! Bitmaps and counts are not written: a check rebuilds them. No block of the closure belongs to
 //! another file on the device, because freed blocks are not reused before a full flush.
 //!
-//! There is no closure if a block may only be written after others (names left it, pointers were
-//! removed from it), or if a name may have replaced another. A directory has no closure while names
-//! that left any directory wait: they must not be in both places. The caller then flushes
-//! everything.
+//! There is no closure if a block may only be written after others, because names left it or
+//! pointers were removed from it. There is also none if a name may have replaced another. A
+//! directory has no closure while names that left any directory wait: they must not be in both
+//! places. The caller then flushes everything.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
