@@ -100,7 +100,7 @@ impl P9Dumps {
 struct Blocks {
     path: PathBuf,
     file: File,
-    /// Data not yet written to the file.
+    /// Data not yet written to the file; it goes to offset `written`.
     tail: Vec<u8>,
     written: u64,
     /// For each block, its offset, length and tag.
