@@ -31,8 +31,8 @@ fn verdict(page: &Value, id: &str) -> String {
     row["agreement"].as_str().unwrap().to_owned()
 }
 
-/// Whether the verification found no block apart on one of its file systems. The ratio of the shares
-/// of such blocks is undefined then. After three days this depends on when the kernel wrote back.
+/// Whether one of the file systems of the verification has no broken file, so that the ratio of
+/// their shares is undefined. After three days this depends on when the kernel wrote back.
 fn is_unbroken(answers: &Value) -> bool {
     let repeats = answers["verification"]["Ok"]["repeats"].as_array().unwrap();
     let sides = repeats.iter().flat_map(|repeat| [&repeat["real"], &repeat["simulated"]]);
