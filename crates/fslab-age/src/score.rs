@@ -3,7 +3,7 @@
 //! One definition for mounts, images and simulations: the layout score is the share of blocks, the
 //! first of each file left out, that directly follow their predecessor on the device. Sums are by
 //! blocks, not by files. The rules, also those for holes and for what FIEMAP says:
-//! `docs/guide/src/aging.md`.
+//! `docs/guide/src/reference/ageing.md`.
 
 mod chart;
 mod distance;

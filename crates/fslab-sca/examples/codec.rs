@@ -1,4 +1,4 @@
-//! A codec of one's own: run lengths. The walk-through is docs/guide/src/write-a-codec.md.
+//! A codec of one's own: run lengths. The walk-through is docs/guide/src/how-to/write-a-codec.md.
 //!
 //! `cargo run -p fslab-sca --example codec`
 
