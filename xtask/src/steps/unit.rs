@@ -1,9 +1,10 @@
 //! Step `unit`: every test of the workspace, each in a process of its own, with results counted.
 //!
 //! A test that can't run here appends a line `SKIP <test>: <reason>` to the file that
-//! `FSLAB_SKIP_LOG` names (see docs/guide/src/how-to/test-fslab.md). The test harness knows no skipped tests
-//! and counts it as passed; this module puts that right. A random test appends its name to the file
-//! that `FSLAB_SEED_LOG` names; the names must be those of `xtask/random-tests.txt`.
+//! `FSLAB_SKIP_LOG` names (see docs/guide/src/how-to/test-fslab.md). The test harness knows no
+//! skipped tests and counts it as passed; this module puts that right. A random test appends its
+//! name to the file that `FSLAB_SEED_LOG` names; the names must be those of
+//! `xtask/random-tests.txt`.
 
 use std::collections::BTreeSet;
 use std::fs;
