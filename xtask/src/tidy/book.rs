@@ -61,8 +61,7 @@ fn links_outside<'a>(
         }
         let path = resolve(page, file);
         let is_page = path.ends_with(".md");
-        let is_inside =
-            if is_page { chapters.contains(&*path) } else { path.starts_with(BOOK) };
+        let is_inside = if is_page { chapters.contains(&*path) } else { path.starts_with(BOOK) };
         let message = format!("the link leads out of the book: {target}");
         (!is_inside).then(|| Violation::of_line(page, index, message))
     })

@@ -7,9 +7,8 @@ use super::tree::{Tree, Violation};
 pub fn run(tree: &Tree) -> Vec<Violation> {
     let pages = tree.files().filter(|(path, _)| path.ends_with(".md"));
     let links = pages.flat_map(|(path, text)| {
-        prose(text).flat_map(move |(index, line)| {
-            targets(line).map(move |target| (path, index, target))
-        })
+        prose(text)
+            .flat_map(move |(index, line)| targets(line).map(move |target| (path, index, target)))
     });
     links
         .filter_map(|(path, index, target)| {

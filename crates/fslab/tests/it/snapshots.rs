@@ -86,8 +86,8 @@ fn help_pages_are_as_recorded() {
 const COMMANDS: &str = "\
 # Commands
 
-The help page of each command, as `fslab COMMAND --help` prints it. `fslab man DIR` writes the same as
-man pages. Options that several commands have mean the same in all of them.
+The help page of each command, as `fslab COMMAND --help` prints it. `fslab man DIR` writes man pages
+with the same content.
 
 ";
 
