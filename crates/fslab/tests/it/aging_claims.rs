@@ -31,6 +31,14 @@ fn verdict(page: &Value, id: &str) -> String {
     row["agreement"].as_str().unwrap().to_owned()
 }
 
+/// Whether the verification found no block apart on one of its file systems. The ratio of the shares
+/// of such blocks is undefined then. After three days this depends on when the kernel wrote back.
+fn is_unbroken(answers: &Value) -> bool {
+    let repeats = answers["verification"]["Ok"]["repeats"].as_array().unwrap();
+    let sides = repeats.iter().flat_map(|repeat| [&repeat["real"], &repeat["simulated"]]);
+    sides.into_iter().any(|side| side["broken"] == 0.0)
+}
+
 /// What claims read is where the commands say it: a few days fill every claim and chart that needs
 /// no plan.
 #[test]
@@ -58,7 +66,8 @@ fn every_claim_on_ageing_without_a_plan_finds_its_figure() {
         let from = &claim["basis"]["command"]["from"];
         if from.is_string() && (is_root || from != "verification") {
             read += 1;
-            if row["outcome"].get("figures").is_none() {
+            let undefined = row["id"] == "verification-broken" && is_unbroken(&answers);
+            if row["outcome"].get("figures").is_none() && !undefined {
                 lacking.push(row);
             }
         }
